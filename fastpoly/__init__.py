@@ -1,0 +1,1 @@
+"""Multi-output polynomial networks and factorization machines."""

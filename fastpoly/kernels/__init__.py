@@ -1,0 +1,1 @@
+"""Compiled kernels. Every name here is also importable from Cython (`cimport`)."""

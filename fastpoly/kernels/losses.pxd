@@ -1,0 +1,24 @@
+# A Loss turns one row of outputs o (m,) and its target y into a value and a gradient.
+# It never sees X. Subclass it from another package by cimporting this file; only `row` is needed.
+
+cdef class Loss:
+    # Value l(y, o); writes the gradient d l / d o to g (m,) unless g is NULL.
+    cdef double row(
+        self, const double* y, const double* o, double* g, Py_ssize_t m
+    ) noexcept nogil
+    # Diagonal of the Hessian (or an upper bound of it) at o, written to h (m,).
+    cdef void curvature_row(
+        self, const double* y, const double* o, double* h, Py_ssize_t m
+    ) noexcept nogil
+    # sum_i w_i l(y_i, o_i) over a block of n rows (C order, Y has y_width columns); w_i times the
+    # gradients go to G (n, m) unless it is NULL; w may be NULL (all ones). Calls `row` unless a
+    # subclass has something faster.
+    cdef double rows(
+        self, const double* Y, const double* O, const double* w, double* G,
+        Py_ssize_t n, Py_ssize_t m, Py_ssize_t y_width
+    ) noexcept nogil
+    # The same shape of loop for `curvature_row`, weighted by w.
+    cdef void curvature_rows(
+        self, const double* Y, const double* O, const double* w, double* C,
+        Py_ssize_t n, Py_ssize_t m, Py_ssize_t y_width
+    ) noexcept nogil

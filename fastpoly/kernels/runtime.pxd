@@ -1,0 +1,2 @@
+cpdef int effective_n_threads(object n_threads=*) except -1
+cdef int threads_for(int n_threads, double work) noexcept nogil
