@@ -1,0 +1,64 @@
+"""The one place where array arguments are validated; kernels trust what passed here."""
+
+import math
+from collections.abc import Sequence
+from numbers import Real
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def as_float_array(
+    a: ArrayLike, name: str, shape: Sequence[int | None], *, finite: bool = True
+) -> NDArray[np.float64]:
+    """Return `a` as a C-contiguous float64 array of the given shape (None: any length).
+
+    Raises TypeError for what is not real numbers and ValueError for a wrong shape or, with
+    `finite`, for NaN and infinity. Copies only when it must.
+    """
+    if hasattr(a, "tocsr"):
+        raise TypeError(f"{name} must be a dense array, got a sparse one; call .toarray()")
+    a = np.asarray(a)
+    if a.dtype.kind not in "buif":
+        raise TypeError(f"{name} must hold real numbers, got dtype {a.dtype}; convert it to float")
+    if a.ndim != len(shape):
+        raise ValueError(f"{name} must have {len(shape)} dimension(s), got shape {a.shape}")
+    if any(want is not None and have != want for have, want in zip(a.shape, shape, strict=True)):
+        wanted = ", ".join("any" if want is None else str(want) for want in shape)
+        raise ValueError(f"{name} must have shape ({wanted}), got {a.shape}")
+    with np.errstate(over="ignore"):
+        a = np.ascontiguousarray(a, dtype=np.float64)
+    if finite and not np.isfinite(a).all():
+        raise ValueError(f"{name} contains NaN or infinity; remove or impute these entries")
+    return a
+
+
+def as_output(out: NDArray | None, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return `out`, checked to be a writeable C-contiguous float64 array, or a new one."""
+    if out is None:
+        return np.empty(shape)
+    if not isinstance(out, np.ndarray) or out.dtype != np.float64 or out.shape != shape:
+        raise ValueError(f"{name} must be a float64 array of shape {shape}")
+    if not (out.flags.c_contiguous and out.flags.writeable):
+        raise ValueError(f"{name} must be C-contiguous and writeable")
+    return out
+
+
+def as_weights(w: ArrayLike | None, name: str, n: int) -> NDArray[np.float64] | None:
+    """Return non-negative finite weights (n,), or None for all ones."""
+    if w is None:
+        return None
+    w = as_float_array(w, name, (n,))
+    if n and w.min() < 0:
+        raise ValueError(f"{name} must be non-negative, got a minimum of {w.min()}")
+    return w
+
+
+def as_positive(x: float, name: str, *, or_zero: bool = False) -> float:
+    """Return a finite real scalar > 0 (>= 0 with `or_zero`)."""
+    if isinstance(x, (bool, np.bool_)) or not isinstance(x, (Real, np.number)):
+        raise TypeError(f"{name} must be a real number, got {x!r}")
+    x = float(x)
+    if not math.isfinite(x) or x < 0 or (x == 0 and not or_zero):
+        raise ValueError(f"{name} must be finite and {'>=' if or_zero else '>'} 0, got {x}")
+    return x
