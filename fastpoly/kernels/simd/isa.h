@@ -18,15 +18,23 @@
 #define FP_CAT(a, b) FP_CAT_(a, b)
 #define FP_NAME(name) FP_CAT(name, FP_ISA)
 
-#if defined(_MSC_VER) && !defined(__clang__)
-#define FP_INLINE static __forceinline
-#define FP_RESTRICT __restrict
-#define FP_SIMD
-#else
 #define FP_INLINE static inline __attribute__((always_inline))
 #define FP_RESTRICT restrict
 #define FP_PRAGMA(x) _Pragma(#x)
 #define FP_SIMD FP_PRAGMA(omp simd)
+
+/* Index checks of the build with -Dbounds_checks=true; nothing otherwise. */
+#ifdef FP_BOUNDS_CHECKS
+#include <stdio.h>
+#define FP_CHECK(condition)                                                                \
+    do {                                                                                   \
+        if (!(condition)) {                                                                \
+            fprintf(stderr, "%s:%d: out of bounds: %s\n", __FILE__, __LINE__, #condition);  \
+            abort();                                                                       \
+        }                                                                                  \
+    } while (0)
+#else
+#define FP_CHECK(condition) ((void)0)
 #endif
 
 /* 1 when the AVX2 + FMA loops may run on this processor. */

@@ -1,0 +1,16 @@
+from numpy.typing import ArrayLike
+
+from fastpoly.kernels.gamma import Gamma
+from fastpoly.kernels.matrix import Matrix
+
+ACTIVATIONS: tuple[str, ...]
+
+class ExplicitGamma(Gamma):
+    def __init__(self, G: ArrayLike) -> None: ...
+
+def explicit_gamma(
+    X: Matrix, D: ArrayLike, anova: bool = False, n_threads: int | None = 1
+) -> ExplicitGamma: ...
+def make_gamma(
+    X: Matrix, D: ArrayLike, activation: str = "squared", n_threads: int | None = 1
+) -> Gamma: ...

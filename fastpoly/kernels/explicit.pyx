@@ -1,0 +1,176 @@
+"""Gamma as explicit matrices, which pays for few features, and the choice between the forms.
+
+Forming costs one product of the n x d(d+1)/2 matrix of all x_i x_j, made a block of rows at a
+time, with D (n, m); after that a mat-vec costs m d^2 whatever n is.
+
+    G_ij: = sum_n x_ni x_nj D_n:          np.einsum("ni,nj,nc->cij", X, X, D)
+"""
+
+import numpy as np
+
+from cython.parallel cimport prange
+
+from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product_tn
+from fastpoly.kernels.gamma cimport Gamma
+from fastpoly.kernels.gamma_loops cimport choose_gamma_loops, gamma_loops
+from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
+from fastpoly.kernels.runtime cimport effective_n_threads, threads_for
+
+from fastpoly.kernels.checks import as_float_array
+from fastpoly.kernels.gamma import CsrGamma, DenseGamma
+
+cdef const gamma_loops* loops = choose_gamma_loops()
+
+cdef enum:
+    PRODUCT_COLUMNS = 256            # products x_i x_j made at a time
+    EXPLICIT_FEATURES = 192          # measured: explicit wins up to about 150, never above 256
+
+ACTIVATIONS = ("squared", "anova")
+
+
+cdef class ExplicitGamma(Gamma):
+    """The m matrices themselves, stored (d, d, width) so that the loop over outputs is innermost.
+
+    Parameters
+    ----------
+    G : array-like, (m, d, d)
+        Symmetric matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.kernels.explicit import ExplicitGamma
+    >>> ExplicitGamma([np.diag([1.0, -2.0])]).forms([0.0, 1.0])
+    array([-2.])
+    """
+
+    def __init__(self, G):
+        G = as_float_array(G, "G", (None, None, None))
+        self._set_shape(G.shape[1], G.shape[0])
+        if G.shape[2] != self.d:
+            raise ValueError(f"G must hold square matrices, got shape {G.shape}")
+        if not np.allclose(G, G.transpose(0, 2, 1), rtol=1e-10, atol=1e-10 * np.abs(G).max()):
+            raise ValueError("G must hold symmetric matrices; pass (G + G.transpose(0, 2, 1)) / 2")
+        blocks = np.zeros((self.d, self.d, self.width))
+        blocks[:, :, :self.m] = G.transpose(1, 2, 0)
+        self.blocks = blocks
+
+    cdef void apply(self, const double* B, double* out, double* work) noexcept nogil:
+        loops.explicit_matvecs(&self.blocks[0, 0, 0], self.d, self.width, B, out)
+
+    def dense(self):
+        """The operators as an array (m, d, d)."""
+        return np.ascontiguousarray(self.blocks.base[:, :, :self.m].transpose(2, 0, 1))
+
+
+cdef void add_products(
+    Matrix X, const double[:, ::1] D, Py_ssize_t first, Py_ssize_t last, Py_ssize_t block,
+    double* packed, Py_ssize_t width, double* work
+) noexcept nogil:
+    """packed (d (d + 1) / 2, width) += sums of x_i x_j D over rows first..last-1."""
+    cdef Py_ssize_t d = X.d, m = D.shape[1], start, stop, i0, i1, cols, done
+    cdef double* P = work + block * d
+    cdef const double* x
+    start = first
+    while start < last:
+        stop = min(start + block, last)
+        x = X.dense_rows(start, stop, work)
+        i0, done = 0, 0
+        while i0 < d:
+            cols, i1 = 0, i0
+            while i1 < d and (cols == 0 or cols + d - i1 <= PRODUCT_COLUMNS):
+                cols += d - i1
+                i1 += 1
+            loops.products(x, stop - start, d, i0, i1, cols, P)
+            product_tn(cols, m, stop - start, P, cols, &D[start, 0], m, 1,
+                       packed + done * width, width)
+            done += cols
+            i0 = i1
+        start = stop
+
+
+def explicit_gamma(Matrix X, D, bint anova=False, n_threads=1):
+    """Form Gamma_c for all outputs.
+
+    Parameters
+    ----------
+    X : Matrix, (n, d)
+    D : array-like, (n, m)
+    anova : bool
+        The factorization machine's Gamma instead of the polynomial network's.
+    n_threads : int or None
+
+    Returns
+    -------
+    ExplicitGamma
+    """
+    cdef const double[:, ::1] gradients = as_float_array(D, "D", (X.n, None))
+    cdef Py_ssize_t n = X.n, d = X.d, m = gradients.shape[1], i, j, p, c
+    cdef ExplicitGamma gamma = ExplicitGamma.__new__(ExplicitGamma)
+    gamma._set_shape(d, m)
+    cdef Py_ssize_t width = gamma.width, n_packed = d * (d + 1) // 2
+    cdef Py_ssize_t columns = max(d, min(n_packed, PRODUCT_COLUMNS))
+    cdef Py_ssize_t block = max(16, min(128, SERIAL_PRODUCT // (columns * m)))
+    cdef int t, threads = threads_for(effective_n_threads(n_threads), 1.0 * n * n_packed * m)
+    cdef double[:, :, ::1] packed = np.zeros((threads, n_packed + 4, width))
+    cdef double[:, ::1] work = np.empty((threads, block * (d + columns) + 16))
+    with nogil:
+        if threads == 1:
+            add_products(X, gradients, 0, n, block, &packed[0, 0, 0], width, &work[0, 0])
+        else:
+            for t in prange(threads, num_threads=threads, schedule="static", chunksize=1):
+                add_products(X, gradients, n * t // threads, n * (t + 1) // threads, block,
+                             &packed[t, 0, 0], width, &work[t, 0])
+    total = packed.base.sum(axis=0) if threads > 1 else packed.base[0]
+    upper = np.triu_indices(d)
+    blocks = np.empty((d, d, width))
+    blocks[upper] = total[:n_packed]
+    blocks[upper[::-1]] = total[:n_packed]
+    if anova:
+        blocks *= 0.5
+        blocks[np.arange(d), np.arange(d)] = 0
+    gamma.blocks = blocks
+    return gamma
+
+
+def make_gamma(Matrix X, D, activation="squared", n_threads=1):
+    """The Gamma of D (n, m) in the form that is cheapest for this X.
+
+    Explicit matrices where d is small and X is not much sparser than the matrices, else a pass
+    over the rows for each mat-vec.
+
+    Parameters
+    ----------
+    X : Matrix, (n, d)
+    D : array-like, (n, m)
+        Loss gradients, one column an output.
+    activation : {"squared", "anova"}
+    n_threads : int or None
+
+    Returns
+    -------
+    Gamma
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.kernels.explicit import make_gamma
+    >>> from fastpoly.kernels.matrix import as_matrix
+    >>> X = np.array([[1.0, 2.0], [3.0, 0.0]])
+    >>> gamma = make_gamma(as_matrix(X), [[1.0], [1.0]])
+    >>> np.allclose(gamma.dense()[0], X.T @ X)
+    True
+    """
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
+    cdef bint anova = activation == "anova"
+    cdef double stored
+    if isinstance(X, CsrMatrix):
+        # A pass over CSR rows costs its entries; forming costs n d^2 / 2 however sparse X is.
+        stored = len((<CsrMatrix> X).arrays[0]) / max(1.0, X.n)
+        if X.d * X.d <= 60 * stored and X.d <= EXPLICIT_FEATURES:
+            return explicit_gamma(X, D, anova, n_threads)
+        return CsrGamma(X, D, anova, n_threads)
+    if X.d <= EXPLICIT_FEATURES:
+        return explicit_gamma(X, D, anova, n_threads)
+    return DenseGamma(X, D, anova, n_threads)

@@ -1,0 +1,27 @@
+# X, validated once: what holds a Matrix may be read by kernels without further checks.
+from libc.stdint cimport int32_t, int64_t
+
+
+cdef class Matrix:
+    cdef readonly Py_ssize_t n          # rows
+    cdef readonly Py_ssize_t d          # columns, the constant included
+    cdef readonly bint augment          # rows are [1, x_i]; the 1 is not stored
+    cdef readonly bint single           # float32 storage
+    cdef const void* data
+    # Rows first..last-1 as dense float64 rows of length d, the constant included: a pointer into X
+    # itself where it is stored so, else into `buffer` ((last - first) d doubles), which is filled.
+    cdef const double* dense_rows(
+        self, Py_ssize_t first, Py_ssize_t last, double* buffer
+    ) noexcept nogil
+
+
+cdef class DenseMatrix(Matrix):
+    cdef readonly object array          # (n, d - augment), C order
+
+
+cdef class CsrMatrix(Matrix):
+    cdef readonly tuple arrays          # data, indices (int32), indptr (int64)
+    cdef readonly bint pairs            # every row has exactly two entries
+    cdef readonly bint ones             # every stored value is 1
+    cdef const int64_t* indptr
+    cdef const int32_t* indices

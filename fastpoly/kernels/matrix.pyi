@@ -1,0 +1,22 @@
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+class Matrix:
+    n: int
+    d: int
+    augment: bool
+    single: bool
+
+class DenseMatrix(Matrix):
+    array: NDArray[Any]
+    def __init__(self, X: Any, augment: bool = False) -> None: ...
+
+class CsrMatrix(Matrix):
+    arrays: tuple[NDArray[Any], NDArray[np.int32], NDArray[np.int64]]
+    pairs: bool
+    ones: bool
+    def __init__(self, X: Any, augment: bool = False) -> None: ...
+
+def as_matrix(X: Any, augment: bool = False) -> Matrix: ...

@@ -1,0 +1,197 @@
+/* See gamma.h. Compiled once per instruction set. */
+#include "gamma.h"
+#include "vec.h"
+
+#define MAX_VECS 4 /* outputs are handled in groups of at most 16 */
+#define PADDED(m) (((m) + VEC_WIDTH - 1) / VEC_WIDTH * VEC_WIDTH)
+#define EACH_VEC for (int v = 0; v < NV; v++)
+
+/* Row i of D, columns c0.., readable up to the padded width. */
+FP_INLINE const double *gradient_row(const double *D, ptrdiff_t i, ptrdiff_t n, ptrdiff_t m,
+                                     ptrdiff_t c0, int NV, double *copy) {
+    if (i * m + c0 + NV * VEC_WIDTH <= n * m) return D + i * m + c0;
+    for (int c = 0; c < NV * VEC_WIDTH; c++) copy[c] = c0 + c < m ? D[i * m + c0 + c] : 0.0;
+    return copy;
+}
+
+#define TYPE float
+#define TYPED(name) name##_f32
+#include "gamma_typed.h"
+#undef TYPE
+#undef TYPED
+#define TYPE double
+#define TYPED(name) name##_f64
+#include "gamma_typed.h"
+#undef TYPE
+#undef TYPED
+
+/* Call body(NV, ...) with a constant NV for each group of columns. */
+#define FOR_COLUMN_GROUPS(CALL)                                                            \
+    for (ptrdiff_t c0 = 0; c0 < PADDED(m); c0 += MAX_VECS * VEC_WIDTH) {                   \
+        ptrdiff_t vecs = (PADDED(m) - c0) / VEC_WIDTH;                                     \
+        switch (vecs < MAX_VECS ? vecs : MAX_VECS) {                                       \
+        case 1: CALL(1); break;                                                            \
+        case 2: CALL(2); break;                                                            \
+        case 3: CALL(3); break;                                                            \
+        default: CALL(4);                                                                  \
+        }                                                                                  \
+    }
+
+/* Few rows at a time, so that they stay in cache while the column groups pass. */
+#define ROW_BLOCK 256
+#define FOR_ROW_BLOCKS                                                                     \
+    for (ptrdiff_t start = first, stop; start < last; start = stop)                        \
+        if ((stop = start + ROW_BLOCK < last ? start + ROW_BLOCK : last), 1)
+
+static void matvecs(const struct csr_rows *X, ptrdiff_t first, ptrdiff_t last, const double *D,
+                    ptrdiff_t m, const double *B, double *out) {
+    FOR_ROW_BLOCKS {
+        if (X->single) {
+#define CALL(NV) matvecs_f32(NV, X, start, stop, D, m, c0, B, out)
+            FOR_COLUMN_GROUPS(CALL)
+#undef CALL
+        } else {
+#define CALL(NV) matvecs_f64(NV, X, start, stop, D, m, c0, B, out)
+            FOR_COLUMN_GROUPS(CALL)
+#undef CALL
+        }
+    }
+}
+
+#define PAIR_KINDS(TYPED_PAIRS, NV, ONES)                                                  \
+    if (anova) {                                                                           \
+        if (X->augment) TYPED_PAIRS(NV, 1, 1, ONES, X, start, stop, D, m, c0, B, out);     \
+        else TYPED_PAIRS(NV, 1, 0, ONES, X, start, stop, D, m, c0, B, out);                \
+    } else {                                                                               \
+        if (X->augment) TYPED_PAIRS(NV, 0, 1, ONES, X, start, stop, D, m, c0, B, out);     \
+        else TYPED_PAIRS(NV, 0, 0, ONES, X, start, stop, D, m, c0, B, out);                \
+    }
+
+static void pair_matvecs(const struct csr_rows *X, int anova, ptrdiff_t first, ptrdiff_t last,
+                         const double *D, ptrdiff_t m, const double *B, double *out) {
+    FOR_ROW_BLOCKS {
+        if (X->ones) {
+#define CALL(NV) PAIR_KINDS(pairs_f64, NV, 1)
+            FOR_COLUMN_GROUPS(CALL)
+#undef CALL
+        } else if (X->single) {
+#define CALL(NV) PAIR_KINDS(pairs_f32, NV, 0)
+            FOR_COLUMN_GROUPS(CALL)
+#undef CALL
+        } else {
+#define CALL(NV) PAIR_KINDS(pairs_f64, NV, 0)
+            FOR_COLUMN_GROUPS(CALL)
+#undef CALL
+        }
+    }
+}
+
+static void diagonal(const struct csr_rows *X, ptrdiff_t first, ptrdiff_t last, const double *D,
+                     ptrdiff_t m, double *diag) {
+    if (X->single) {
+#define CALL(NV) diagonal_f32(NV, X, first, last, D, m, c0, diag)
+        FOR_COLUMN_GROUPS(CALL)
+#undef CALL
+    } else {
+#define CALL(NV) diagonal_f64(NV, X, first, last, D, m, c0, diag)
+        FOR_COLUMN_GROUPS(CALL)
+#undef CALL
+    }
+}
+
+static void forms(const struct csr_rows *X, int anova, ptrdiff_t first, ptrdiff_t last,
+                  const double *D, ptrdiff_t m, const double *h, double *q) {
+    if (X->single) forms_f32(X, anova, first, last, D, m, h, q);
+    else forms_f64(X, anova, first, last, D, m, h, q);
+}
+
+static void combine(const struct csr_rows *X, ptrdiff_t first, ptrdiff_t last, const double *D,
+                    ptrdiff_t m, const double *w, const double *h, double *out) {
+    if (X->single) combine_f32(X, first, last, D, m, w, h, out);
+    else combine_f64(X, first, last, D, m, w, h, out);
+}
+
+static void column_dots(const double *a, const double *b, ptrdiff_t d, ptrdiff_t ld,
+                        double *dots) {
+    for (ptrdiff_t c = 0; c < ld; c += VEC_WIDTH) {
+        vec even = vec_set(0), odd = vec_set(0);
+        ptrdiff_t j = 0;
+        for (; j + 1 < d; j += 2) {
+            even += vec_load(a + j * ld + c) * vec_load(b + j * ld + c);
+            odd += vec_load(a + (j + 1) * ld + c) * vec_load(b + (j + 1) * ld + c);
+        }
+        if (j < d) even += vec_load(a + j * ld + c) * vec_load(b + j * ld + c);
+        vec_store(dots + c, even + odd);
+    }
+}
+
+static void dense_forms(const double *x, int anova, ptrdiff_t rows, ptrdiff_t d, const double *D,
+                        ptrdiff_t m, const double *h, double *q) {
+    for (ptrdiff_t i = 0; i < rows; i++, x += d, D += m) {
+        double z = 0.0, squares = 0.0;
+        _Pragma("omp simd reduction(+ : z, squares)")
+        for (ptrdiff_t j = 0; j < d; j++) {
+            const double t = x[j] * h[j];
+            z += t;
+            squares += t * t;
+        }
+        const double s = anova ? 0.5 * (z * z - squares) : z * z;
+        FP_SIMD
+        for (ptrdiff_t c = 0; c < m; c++) q[c] += s * D[c];
+    }
+}
+
+static void dense_combine(const double *x, ptrdiff_t rows, ptrdiff_t d, const double *D,
+                          ptrdiff_t m, const double *w, const double *FP_RESTRICT h,
+                          double *FP_RESTRICT out) {
+    for (ptrdiff_t i = 0; i < rows; i++, x += d, D += m) {
+        double z = 0.0, weight = 0.0;
+        for (ptrdiff_t c = 0; c < m; c++) weight += D[c] * w[c];
+        _Pragma("omp simd reduction(+ : z)")
+        for (ptrdiff_t j = 0; j < d; j++) z += x[j] * h[j];
+        z *= weight;
+        FP_SIMD
+        for (ptrdiff_t j = 0; j < d; j++) out[j] += z * x[j];
+    }
+}
+
+static void explicit_matvecs(const double *G, ptrdiff_t d, ptrdiff_t ld, const double *B,
+                             double *out) {
+    for (ptrdiff_t i = 0; i < d; i++)
+        column_dots(G + i * d * ld, B, d, ld, out + i * ld);
+}
+
+static void products(const double *x, ptrdiff_t rows, ptrdiff_t d, ptrdiff_t i0, ptrdiff_t i1,
+                     ptrdiff_t cols, double *FP_RESTRICT P) {
+    for (ptrdiff_t r = 0; r < rows; r++, x += d, P += cols) {
+        double *p = P;
+        for (ptrdiff_t i = i0; i < i1; i++) {
+            const double a = x[i];
+            FP_SIMD
+            for (ptrdiff_t j = i; j < d; j++) p[j - i] = a * x[j];
+            p += d - i;
+        }
+    }
+}
+
+/* Blocks of rows of w stay in cache while all the Q_j pass. */
+static void orthogonalise(const double *Q, ptrdiff_t steps, ptrdiff_t d, ptrdiff_t ld, double *w,
+                          double *coef) {
+    const ptrdiff_t size = d * ld;
+    for (ptrdiff_t j = 0; j < steps; j++) column_dots(Q + j * size, w, d, ld, coef + j * ld);
+    for (ptrdiff_t start = 0; start < d; start += 64) {
+        const ptrdiff_t stop = start + 64 < d ? start + 64 : d;
+        for (ptrdiff_t j = 0; j < steps; j++)
+            for (ptrdiff_t c = 0; c < ld; c += VEC_WIDTH) {
+                const vec t = vec_load(coef + j * ld + c);
+                const double *q = Q + j * size + c;
+                for (ptrdiff_t i = start; i < stop; i++)
+                    vec_store(w + i * ld + c, vec_load(w + i * ld + c) - t * vec_load(q + i * ld));
+            }
+    }
+}
+
+const struct gamma_loops FP_NAME(gamma_loops) = {
+    matvecs, pair_matvecs, diagonal, forms, combine, dense_forms, dense_combine,
+    explicit_matvecs, products, orthogonalise, column_dots,
+};
