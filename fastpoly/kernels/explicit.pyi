@@ -3,8 +3,6 @@ from numpy.typing import ArrayLike
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.matrix import Matrix
 
-ACTIVATIONS: tuple[str, ...]
-
 class ExplicitGamma(Gamma):
     def __init__(self, G: ArrayLike) -> None: ...
 

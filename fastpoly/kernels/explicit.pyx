@@ -17,6 +17,7 @@ from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
 from fastpoly.kernels.runtime cimport effective_n_threads, threads_for
 
 from fastpoly.kernels.checks import as_float_array
+from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.gamma import CsrGamma, DenseGamma
 
 cdef const gamma_loops* loops = choose_gamma_loops()
@@ -24,8 +25,6 @@ cdef const gamma_loops* loops = choose_gamma_loops()
 cdef enum:
     PRODUCT_COLUMNS = 256            # products x_i x_j made at a time
     EXPLICIT_FEATURES = 192          # measured: explicit wins up to about 150, never above 256
-
-ACTIVATIONS = ("squared", "anova")
 
 
 cdef class ExplicitGamma(Gamma):
@@ -165,7 +164,7 @@ def make_gamma(Matrix X, D, activation="squared", n_threads=1):
         raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
     cdef bint anova = activation == "anova"
     cdef double stored
-    if isinstance(X, CsrMatrix):
+    if X.sparse:
         # A pass over CSR rows costs its entries; forming costs n d^2 / 2 however sparse X is.
         stored = len((<CsrMatrix> X).arrays[0]) / max(1.0, X.n)
         if X.d * X.d <= 60 * stored and X.d <= EXPLICIT_FEATURES:

@@ -19,8 +19,9 @@ from cython.parallel cimport prange
 from libc.string cimport memset
 
 from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_tn
-from fastpoly.kernels.gamma_loops cimport choose_gamma_loops, csr_rows, gamma_loops
+from fastpoly.kernels.gamma_loops cimport choose_gamma_loops, gamma_loops
 from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
+from fastpoly.kernels.rows cimport csr_rows, rows_of
 from fastpoly.kernels.runtime cimport effective_n_threads, threads_for
 
 from fastpoly.kernels.checks import as_float_array
@@ -258,14 +259,6 @@ cdef class RowGamma(Gamma):
         double* work
     ) noexcept nogil:
         pass
-
-
-cdef csr_rows rows_of(CsrMatrix X) noexcept nogil:
-    cdef csr_rows rows
-    rows.indptr, rows.indices, rows.data = X.indptr, X.indices, X.data
-    rows.n, rows.d = X.n, X.d - X.augment
-    rows.single, rows.augment, rows.ones = X.single, X.augment, X.ones
-    return rows
 
 
 cdef class CsrGamma(RowGamma):

@@ -1,13 +1,7 @@
 # The inner loops of simd/gamma.h, for the modules that are built with them.
-from libc.stdint cimport int32_t, int64_t
+from fastpoly.kernels.rows cimport csr_rows
 
-cdef extern from "gamma.h":
-    struct csr_rows:
-        const int64_t* indptr
-        const int32_t* indices
-        const void* data
-        Py_ssize_t n, d
-        int single, augment, ones
+cdef extern from "simd/gamma.h":
     struct gamma_loops:
         void (*matvecs)(const csr_rows*, Py_ssize_t, Py_ssize_t, const double*, Py_ssize_t,
                         const double*, double*) noexcept nogil

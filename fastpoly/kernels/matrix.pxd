@@ -7,6 +7,7 @@ cdef class Matrix:
     cdef readonly Py_ssize_t d          # columns, the constant included
     cdef readonly bint augment          # rows are [1, x_i]; the 1 is not stored
     cdef readonly bint single           # float32 storage
+    cdef readonly bint sparse           # a CsrMatrix
     cdef const void* data
     # Rows first..last-1 as dense float64 rows of length d, the constant included: a pointer into X
     # itself where it is stored so, else into `buffer` ((last - first) d doubles), which is filled.

@@ -8,6 +8,7 @@ class Matrix:
     d: int
     augment: bool
     single: bool
+    sparse: bool
 
 class DenseMatrix(Matrix):
     array: NDArray[Any]

@@ -89,7 +89,7 @@ cdef class CsrMatrix(Matrix):
                 f"got shapes {indptr.shape}, {data.shape}, {indices.shape}"
             )
         cdef Py_ssize_t nnz = min(data.shape[0], indices.shape[0])
-        if indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any() or indptr[n] > nnz:
+        if indptr[0] != 0 or (np.diff(indptr) < 0).any() or indptr[n] > nnz:
             raise ValueError(
                 "X.indptr must start at 0, never decrease and end within X.data and X.indices; "
                 "rebuild X, for example through X.tocoo().tocsr()"
@@ -111,7 +111,7 @@ cdef class CsrMatrix(Matrix):
             data, indices = own.data, own.indices.astype(np.int32, copy=False)
             indptr = np.ascontiguousarray(own.indptr, dtype=np.int64)
         self.n, self.d = n, d + augment
-        self.augment, self.single = augment, data.dtype == np.float32
+        self.sparse, self.augment, self.single = True, augment, data.dtype == np.float32
         self.pairs = n > 0 and bool((np.diff(indptr) == 2).all())
         self.ones = bool((data == 1).all())
         self.arrays = (data, indices, indptr)
@@ -170,15 +170,15 @@ def _check_foreign(X):
                 raise ValueError(f"X.{name} must lie in 0..{size - 1}")
     elif X.format in ("csc", "bsr"):
         blocks = X.blocksize if X.format == "bsr" else (1, 1)
-        major, minor = X.shape if X.format == "bsr" else X.shape[::-1]
+        major, minor = X.shape if X.format == "bsr" else (X.shape[1], X.shape[0])
         major, minor = major // blocks[0], minor // blocks[1]
         indptr, indices = np.asarray(X.indptr), np.asarray(X.indices)
         if (
             indptr.shape != (major + 1,) or indptr[0] != 0 or (np.diff(indptr) < 0).any()
-            or indptr[-1] > min(len(indices), len(X.data))
+            or indptr[major] > min(len(indices), len(X.data))
         ):
             raise ValueError("X.indptr is not a valid index array; rebuild X")
-        used = indices[: indptr[-1]]
+        used = indices[:indptr[major]]
         if len(used) and not (0 <= used.min() and used.max() < minor):
             raise ValueError(f"X.indices must lie in 0..{minor - 1}")
 

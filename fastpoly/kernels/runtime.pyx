@@ -7,7 +7,7 @@ this process may run on. The kernels themselves keep no state.
 
 import os
 
-cdef extern from "runtime.h":
+cdef extern from "simd/runtime.h":
     int fp_max_threads() noexcept nogil
     int fp_have_openmp() noexcept nogil
     int fp_use_avx2() noexcept nogil

@@ -1,18 +1,5 @@
 /* See gamma.h. Compiled once per instruction set. */
 #include "gamma.h"
-#include "vec.h"
-
-#define MAX_VECS 4 /* outputs are handled in groups of at most 16 */
-#define PADDED(m) (((m) + VEC_WIDTH - 1) / VEC_WIDTH * VEC_WIDTH)
-#define EACH_VEC for (int v = 0; v < NV; v++)
-
-/* Row i of D, columns c0.., readable up to the padded width. */
-FP_INLINE const double *gradient_row(const double *D, ptrdiff_t i, ptrdiff_t n, ptrdiff_t m,
-                                     ptrdiff_t c0, int NV, double *copy) {
-    if (i * m + c0 + NV * VEC_WIDTH <= n * m) return D + i * m + c0;
-    for (int c = 0; c < NV * VEC_WIDTH; c++) copy[c] = c0 + c < m ? D[i * m + c0 + c] : 0.0;
-    return copy;
-}
 
 #define TYPE float
 #define TYPED(name) name##_f32
@@ -24,18 +11,6 @@ FP_INLINE const double *gradient_row(const double *D, ptrdiff_t i, ptrdiff_t n, 
 #include "gamma_typed.h"
 #undef TYPE
 #undef TYPED
-
-/* Call body(NV, ...) with a constant NV for each group of columns. */
-#define FOR_COLUMN_GROUPS(CALL)                                                            \
-    for (ptrdiff_t c0 = 0; c0 < PADDED(m); c0 += MAX_VECS * VEC_WIDTH) {                   \
-        ptrdiff_t vecs = (PADDED(m) - c0) / VEC_WIDTH;                                     \
-        switch (vecs < MAX_VECS ? vecs : MAX_VECS) {                                       \
-        case 1: CALL(1); break;                                                            \
-        case 2: CALL(2); break;                                                            \
-        case 3: CALL(3); break;                                                            \
-        default: CALL(4);                                                                  \
-        }                                                                                  \
-    }
 
 /* Few rows at a time, so that they stay in cache while the column groups pass. */
 #define ROW_BLOCK 256

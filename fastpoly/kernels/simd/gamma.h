@@ -8,16 +8,7 @@
 #ifndef FP_GAMMA_H
 #define FP_GAMMA_H
 
-#include "isa.h"
-
-struct csr_rows {
-    const int64_t *indptr;
-    const int32_t *indices;
-    const void *data; /* float or double, as `single` says */
-    ptrdiff_t n, d;   /* d without the constant */
-    int single, augment;
-    int ones;         /* every stored value is 1: `data` need not be read */
-};
+#include "rows.h"
 
 struct gamma_loops {
     /* out += X' diag(D_:c) X B_:c over rows first..last-1, for all c */

@@ -19,7 +19,7 @@ FP_INLINE void TYPED(matvecs)(const int NV, const struct csr_rows *X, ptrdiff_t 
     double *out1 = out + c0 + augment * ld;
     for (ptrdiff_t i = first; i < last; i++) {
         const int64_t begin = indptr[i], end = indptr[i + 1];
-        const double *gradient = gradient_row(D, i, X->n, m, c0, NV, copy);
+        const double *gradient = padded_row(D, i, X->n, m, c0, NV, copy);
         vec z[MAX_VECS];
         EACH_VEC z[v] = constant[v];
         for (int64_t p = begin; p < end; p++) {
@@ -81,7 +81,7 @@ FP_INLINE void TYPED(pairs)(const int NV, const int anova, const int augment, co
         const ptrdiff_t j = indices[2 * i + 1];
         const vec a = vec_set(ones ? 1.0 : (double)data[2 * i]);
         const vec b = vec_set(ones ? 1.0 : (double)data[2 * i + 1]);
-        const double *gradient = gradient_row(D, i, X->n, m, c0, NV, copy);
+        const double *gradient = padded_row(D, i, X->n, m, c0, NV, copy);
         double *o = out1 + j * ld;
         EACH_VEC {
             const vec g = vec_load(gradient + v * VEC_WIDTH);
@@ -115,7 +115,7 @@ FP_INLINE void TYPED(diagonal)(const int NV, const struct csr_rows *X, ptrdiff_t
     double copy[MAX_VECS * VEC_WIDTH];
     double *diag1 = diag + c0 + X->augment * ld;
     for (ptrdiff_t i = first; i < last; i++) {
-        const double *gradient = gradient_row(D, i, X->n, m, c0, NV, copy);
+        const double *gradient = padded_row(D, i, X->n, m, c0, NV, copy);
         vec g[MAX_VECS];
         EACH_VEC g[v] = vec_load(gradient + v * VEC_WIDTH);
         for (int64_t p = X->indptr[i]; p < X->indptr[i + 1]; p++) {

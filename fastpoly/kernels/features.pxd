@@ -1,0 +1,61 @@
+# Activations a block of rows at a time, computed (Features) or stored (StoredFeatures).
+from fastpoly.kernels.matrix cimport Matrix
+
+
+cdef class RowBlocks:
+    cdef readonly Py_ssize_t n, k
+    cdef readonly int n_threads
+    cdef readonly Py_ssize_t block        # rows a call
+    # Activations of rows first..last-1, at most `block` of them, as (rows, k): a pointer to stored
+    # ones or to `buffer`, which has buffer_size() doubles.
+    cdef const double* rows(
+        self, Py_ssize_t first, Py_ssize_t last, double* buffer
+    ) noexcept nogil
+    cdef Py_ssize_t buffer_size(self) noexcept nogil
+    cdef void share_outputs(
+        self, int t, double[:, ::1] O, const double[:, ::1] V, double* buffer
+    ) noexcept nogil
+    cdef void share_pullback(
+        self, int t, const double[:, ::1] D, double* G, double* buffer
+    ) noexcept nogil
+
+
+cdef class StoredFeatures(RowBlocks):
+    cdef const double[:, ::1] A
+
+
+cdef class Features(RowBlocks):
+    cdef readonly Matrix X
+    cdef readonly bint anova
+    cdef readonly object H                # (k, d)
+    cdef Py_ssize_t scratch_size(self) noexcept nogil
+    cdef Py_ssize_t grad_size(self) noexcept nogil
+    cdef void add_basis_grad(
+        self, Py_ssize_t first, Py_ssize_t last, const double* M, double* G, double* buffer
+    ) noexcept nogil
+    cdef void share_basis_grad(
+        self, int t, const double[:, ::1] D, const double[:, ::1] V, double* G, double* buffer
+    ) noexcept nogil
+
+
+cdef class CsrFeatures(Features):
+    cdef double[:, ::1] Ht                # (d, k padded)
+
+
+cdef class DenseFeatures(Features):
+    cdef const double[:, ::1] H_rows      # (k, d)
+    cdef const double[:, ::1] H_squares   # (k, d)
+
+
+cdef class LinearTerms:
+    cdef readonly Matrix X
+    cdef Py_ssize_t block
+    cdef Py_ssize_t buffer_size(self) noexcept nogil
+    cdef void add_outputs(
+        self, Py_ssize_t first, Py_ssize_t last, const double* W, Py_ssize_t m, double* O,
+        double* buffer
+    ) noexcept nogil
+    cdef void add_grad(
+        self, Py_ssize_t first, Py_ssize_t last, const double* D, Py_ssize_t m, double* G,
+        double* buffer
+    ) noexcept nogil

@@ -1,0 +1,502 @@
+"""Activations of X on the basis vectors H, a block of rows at a time, and sums over them.
+
+    squared:  S_ir = (h_r'x_i)^2                                   (X @ H.T) ** 2
+    anova:    S_ir = sum_{a<b} h_ra x_ia h_rb x_ib                  ((X @ H.T) ** 2
+              = 1/2 ((h_r'x_i)^2 - (h_r*h_r)'(x_i*x_i))              - (X * X) @ (H * H).T) / 2
+
+X (n, d), H (k, d), S (n, k); V (k, m), D (n, m), M (n, k).
+
+    outputs(V) (n, m)       S @ V
+    pullback(D) (k, m)      S.T @ D
+    basis_grad(M) (k, d)    gradient of sum(S * M) with respect to H:
+        squared   2 (M * Z).T @ X                              with Z = X @ H.T
+        anova     (M * Z).T @ X - (M.T @ (X * X)) * H
+
+No verb but `activations` holds an n x k matrix: each block of rows is computed into a buffer that
+stays in cache and is used up there.
+"""
+
+import numpy as np
+
+from cython.parallel cimport prange
+from libc.string cimport memcpy
+
+from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_nt, product_tn
+from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
+from fastpoly.kernels.rows cimport csr_rows, rows_of
+from fastpoly.kernels.runtime cimport effective_n_threads, threads_for
+
+from fastpoly.kernels.checks import as_float_array, as_output
+
+cdef extern from "simd/features.h":
+    struct features_loops:
+        void (*activations)(const csr_rows*, int, Py_ssize_t, Py_ssize_t, const double*,
+                            Py_ssize_t, double*) noexcept nogil
+        void (*basis_grad)(const csr_rows*, int, Py_ssize_t, Py_ssize_t, const double*,
+                           Py_ssize_t, const double*, double*) noexcept nogil
+        void (*linear)(const csr_rows*, Py_ssize_t, Py_ssize_t, const double*, Py_ssize_t,
+                       double*) noexcept nogil
+        void (*linear_grad)(const csr_rows*, Py_ssize_t, Py_ssize_t, const double*, Py_ssize_t,
+                            double*) noexcept nogil
+    const features_loops* choose_features_loops()
+
+cdef const features_loops* loops = choose_features_loops()
+
+ACTIVATIONS = ("squared", "anova")
+
+cdef enum:
+    BLOCK_DOUBLES = 16384            # 128 KB: a block of rows stays in the second-level cache
+    SLACK = 16                       # doubles between two threads' slots: no shared cache line
+
+
+cdef class RowBlocks:
+    """Base class: n rows of k activations that are produced a block at a time."""
+
+    cdef const double* rows(
+        self, Py_ssize_t first, Py_ssize_t last, double* buffer
+    ) noexcept nogil:
+        return buffer
+
+    cdef Py_ssize_t buffer_size(self) noexcept nogil:
+        return self.block * self.k
+
+    def activations(self, out=None):
+        """All activations S.
+
+        Parameters
+        ----------
+        out : ndarray, (n, k), optional
+            C-ordered float64 memory for the result.
+
+        Returns
+        -------
+        ndarray, (n, k)
+        """
+        S = as_output(out, "out", (self.n, self.k))
+        if S.size:
+            self._outputs(S, None)
+        return S
+
+    def outputs(self, V):
+        """S @ V without an n x k matrix.
+
+        Parameters
+        ----------
+        V : array-like, (k, m)
+
+        Returns
+        -------
+        ndarray, (n, m)
+        """
+        V = as_float_array(V, "V", (self.k, None))
+        O = np.zeros((self.n, V.shape[1]))
+        if O.size and self.k:
+            self._outputs(O, V)
+        return O
+
+    def _outputs(self, double[:, ::1] O, const double[:, ::1] V):
+        cdef int t, n_threads = self.n_threads
+        cdef double[:, ::1] buffers = np.empty((n_threads, self.buffer_size() + SLACK))
+        with nogil:
+            if n_threads == 1:
+                self.share_outputs(0, O, V, &buffers[0, 0])
+            else:
+                for t in prange(n_threads, num_threads=n_threads, schedule="static", chunksize=1):
+                    self.share_outputs(t, O, V, &buffers[t, 0])
+
+    cdef void share_outputs(
+        self, int t, double[:, ::1] O, const double[:, ::1] V, double* buffer
+    ) noexcept nogil:
+        """Rows of thread t: O = S V, or O = S where there is no V."""
+        cdef Py_ssize_t first = self.n * t // self.n_threads
+        cdef Py_ssize_t last = self.n * (t + 1) // self.n_threads
+        cdef Py_ssize_t stop, m = O.shape[1], step = self.block
+        cdef const double* S
+        if V is not None:
+            step = serial_rows(step, self.k * m)
+        while first < last:
+            stop = min(first + step, last)
+            S = self.rows(first, stop, buffer)
+            if V is None:
+                memcpy(&O[first, 0], S, (stop - first) * self.k * sizeof(double))
+            else:
+                product(stop - first, m, self.k, S, self.k, &V[0, 0], m, 0, &O[first, 0], m)
+            first = stop
+
+    def pullback(self, D):
+        """S.T @ D without an n x k matrix; row r holds the forms h_r' Gamma_c h_r.
+
+        Parameters
+        ----------
+        D : array-like, (n, m)
+
+        Returns
+        -------
+        ndarray, (k, m)
+        """
+        cdef const double[:, ::1] gradients = as_float_array(D, "D", (self.n, None))
+        cdef Py_ssize_t m = gradients.shape[1]
+        cdef int t, n_threads = self.n_threads
+        if not (self.n and self.k and m):
+            return np.zeros((self.k, m))
+        cdef double[:, ::1] buffers = np.empty((n_threads, self.buffer_size() + SLACK))
+        cdef double[:, ::1] sums = np.zeros((n_threads, self.k * m + SLACK))
+        with nogil:
+            if n_threads == 1:
+                self.share_pullback(0, gradients, &sums[0, 0], &buffers[0, 0])
+            else:
+                for t in prange(n_threads, num_threads=n_threads, schedule="static", chunksize=1):
+                    self.share_pullback(t, gradients, &sums[t, 0], &buffers[t, 0])
+        return sums.base[:, :self.k * m].sum(axis=0).reshape(self.k, m)
+
+    cdef void share_pullback(
+        self, int t, const double[:, ::1] D, double* G, double* buffer
+    ) noexcept nogil:
+        cdef Py_ssize_t first = self.n * t // self.n_threads
+        cdef Py_ssize_t last = self.n * (t + 1) // self.n_threads
+        cdef Py_ssize_t stop, m = D.shape[1], step = serial_rows(self.block, self.k * m)
+        cdef const double* S
+        while first < last:
+            stop = min(first + step, last)
+            S = self.rows(first, stop, buffer)
+            product_tn(self.k, m, stop - first, S, self.k, &D[first, 0], m, 1, G, m)
+            first = stop
+
+
+cdef Py_ssize_t serial_rows(Py_ssize_t block, Py_ssize_t per_row) noexcept nogil:
+    """At most `block` rows, and few enough that BLAS keeps the product on this thread."""
+    return max(1, min(block, max(8, SERIAL_PRODUCT // max(1, per_row))))
+
+
+cdef class StoredFeatures(RowBlocks):
+    """Activations that are kept in memory, or any dense matrix in their place.
+
+    Parameters
+    ----------
+    A : array-like, (n, k)
+    n_threads : int or None
+    """
+
+    def __init__(self, A, n_threads=1):
+        self.A = as_float_array(A, "A", (None, None))
+        self.n, self.k = self.A.shape[0], self.A.shape[1]
+        self.block = max(8, min(256, BLOCK_DOUBLES // max(1, self.k)))
+        self.n_threads = threads_for(effective_n_threads(n_threads), 8.0 * self.n * self.k)
+
+    @property
+    def array(self):
+        """The stored matrix, (n, k)."""
+        return self.A.base
+
+    cdef const double* rows(
+        self, Py_ssize_t first, Py_ssize_t last, double* buffer
+    ) noexcept nogil:
+        return &self.A[first, 0]
+
+    cdef Py_ssize_t buffer_size(self) noexcept nogil:
+        return 0
+
+
+cdef class Features(RowBlocks):
+    """Activations of X on H, computed whenever they are needed; see `make_features`."""
+
+    def __init__(self, Matrix X, H, bint anova=False, n_threads=1):
+        H = as_float_array(H, "H", (None, X.d))
+        self.X, self.H, self.anova = X, H, anova
+        self.n, self.k = X.n, H.shape[0]
+        self.block = max(8, min(256, BLOCK_DOUBLES // max(1, self.k)))
+        per_row = self._prepare()
+        self.n_threads = threads_for(effective_n_threads(n_threads), 2.0 * X.n * per_row * self.k)
+
+    def _prepare(self):
+        """Lay out H for the loops; return how many entries of X a row costs."""
+        return self.X.d
+
+    def basis_grad(self, M):
+        """Gradient of sum(S * M) with respect to H.
+
+        Parameters
+        ----------
+        M : array-like, (n, k)
+
+        Returns
+        -------
+        ndarray, (k, d)
+        """
+        return self._basis_grad(as_float_array(M, "M", (self.n, self.k)), None)
+
+    def basis_grad_outputs(self, V, D):
+        """`basis_grad(D @ V.T)` without an n x k matrix.
+
+        Parameters
+        ----------
+        V : array-like, (k, m)
+        D : array-like, (n, m)
+
+        Returns
+        -------
+        ndarray, (k, d)
+        """
+        V = as_float_array(V, "V", (self.k, None))
+        return self._basis_grad(as_float_array(D, "D", (self.n, V.shape[1])), V)
+
+    def _basis_grad(self, const double[:, ::1] D, const double[:, ::1] V):
+        cdef int t, n_threads = self.n_threads
+        if not (self.n and self.k and D.shape[1]):
+            return np.zeros((self.k, self.X.d))
+        cdef double[:, ::1] buffers = np.empty((n_threads, self.buffer_size() + SLACK))
+        cdef double[:, ::1] sums = np.zeros((n_threads, self.grad_size() + SLACK))
+        with nogil:
+            if n_threads == 1:
+                self.share_basis_grad(0, D, V, &sums[0, 0], &buffers[0, 0])
+            else:
+                for t in prange(n_threads, num_threads=n_threads, schedule="static", chunksize=1):
+                    self.share_basis_grad(t, D, V, &sums[t, 0], &buffers[t, 0])
+        return self._finish_grad(sums.base[:, :self.grad_size()].sum(axis=0))
+
+    cdef void share_basis_grad(
+        self, int t, const double[:, ::1] D, const double[:, ::1] V, double* G, double* buffer
+    ) noexcept nogil:
+        cdef Py_ssize_t first = self.n * t // self.n_threads
+        cdef Py_ssize_t last = self.n * (t + 1) // self.n_threads
+        cdef Py_ssize_t stop, m = D.shape[1], step = self.block
+        cdef double* M = buffer + self.scratch_size()
+        cdef const double* weights
+        if V is not None:
+            step = serial_rows(step, self.k * m)
+        while first < last:
+            stop = min(first + step, last)
+            weights = &D[first, 0]
+            if V is not None:
+                product_nt(stop - first, self.k, m, weights, m, &V[0, 0], m, 0, M, self.k)
+                weights = M
+            self.add_basis_grad(first, stop, weights, G, buffer)
+            first = stop
+
+    cdef Py_ssize_t scratch_size(self) noexcept nogil:
+        """Doubles that `rows` and `add_basis_grad` need."""
+        return self.block * self.k
+
+    cdef Py_ssize_t buffer_size(self) noexcept nogil:
+        return self.scratch_size() + self.block * self.k
+
+    cdef Py_ssize_t grad_size(self) noexcept nogil:
+        return self.k * self.X.d
+
+    cdef void add_basis_grad(
+        self, Py_ssize_t first, Py_ssize_t last, const double* M, double* G, double* buffer
+    ) noexcept nogil:
+        pass
+
+
+cdef class CsrFeatures(Features):
+    """Activations of CSR rows: a gather of rows of H transposed."""
+
+    def _prepare(self):
+        self.Ht = np.zeros((self.X.d, max(4, (self.k + 3) // 4 * 4)))
+        self.Ht.base[:, :self.k] = self.H.T
+        return len((<CsrMatrix> self.X).arrays[0]) / max(1, self.n)
+
+    cdef const double* rows(
+        self, Py_ssize_t first, Py_ssize_t last, double* buffer
+    ) noexcept nogil:
+        cdef csr_rows csr = rows_of(<CsrMatrix> self.X)
+        loops.activations(&csr, self.anova, first, last, &self.Ht[0, 0], self.k, buffer)
+        return buffer
+
+    cdef Py_ssize_t grad_size(self) noexcept nogil:
+        return self.X.d * self.Ht.shape[1]
+
+    cdef void add_basis_grad(
+        self, Py_ssize_t first, Py_ssize_t last, const double* M, double* G, double* buffer
+    ) noexcept nogil:
+        cdef csr_rows csr = rows_of(<CsrMatrix> self.X)
+        loops.basis_grad(&csr, self.anova, first, last, &self.Ht[0, 0], self.k, M, G)
+
+    def _finish_grad(self, G):
+        G = G.reshape(self.X.d, -1)[:, :self.k].T
+        return np.ascontiguousarray(G if self.anova else 2 * G)
+
+
+cdef class DenseFeatures(Features):
+    """Activations of dense rows: products of a block of X with H, through BLAS."""
+
+    def _prepare(self):
+        cdef Py_ssize_t d = max(1, self.X.d)
+        self.H_rows = self.H
+        self.H_squares = self.H * self.H
+        self.block = serial_rows(max(8, min(self.block, 2 * BLOCK_DOUBLES // d)), self.k * d)
+        return d
+
+    # Buffer: activations or M * Z (block, k), rows of X, their squares (block, d), products
+    # with the squares (block, k).
+    cdef Py_ssize_t scratch_size(self) noexcept nogil:
+        return self.block * (2 * self.k + 2 * self.X.d)
+
+    cdef const double* rows(
+        self, Py_ssize_t first, Py_ssize_t last, double* buffer
+    ) noexcept nogil:
+        cdef Py_ssize_t i, d = self.X.d, k = self.k, n = last - first
+        cdef double* squares = buffer + self.block * (k + d)
+        cdef double* of_squares = squares + self.block * d
+        cdef const double* x = self.X.dense_rows(first, last, buffer + self.block * k)
+        product_nt(n, k, d, x, d, &self.H_rows[0, 0], d, 0, buffer, k)
+        if self.anova:
+            for i in range(n * d):
+                squares[i] = x[i] * x[i]
+            product_nt(n, k, d, squares, d, &self.H_squares[0, 0], d, 0, of_squares, k)
+            for i in range(n * k):
+                buffer[i] = 0.5 * (buffer[i] * buffer[i] - of_squares[i])
+        else:
+            for i in range(n * k):
+                buffer[i] *= buffer[i]
+        return buffer
+
+    cdef Py_ssize_t grad_size(self) noexcept nogil:
+        return 2 * self.k * self.X.d
+
+    cdef void add_basis_grad(
+        self, Py_ssize_t first, Py_ssize_t last, const double* M, double* G, double* buffer
+    ) noexcept nogil:
+        cdef Py_ssize_t i, d = self.X.d, k = self.k, n = last - first
+        cdef double* squares = buffer + self.block * (k + d)
+        cdef const double* x = self.X.dense_rows(first, last, buffer + self.block * k)
+        product_nt(n, k, d, x, d, &self.H_rows[0, 0], d, 0, buffer, k)
+        for i in range(n * k):
+            buffer[i] *= M[i]
+        product_tn(k, d, n, buffer, k, x, d, 1, G, d)
+        if self.anova:
+            for i in range(n * d):
+                squares[i] = x[i] * x[i]
+            product_tn(k, d, n, M, k, squares, d, 1, G + k * d, d)
+
+    def _finish_grad(self, G):
+        G, of_squares = G.reshape(2, self.k, self.X.d)
+        return G - of_squares * self.H if self.anova else 2 * G
+
+
+def make_features(Matrix X, H, activation="squared", n_threads=1):
+    """Activations of X on H in the form that fits how X is stored.
+
+    Parameters
+    ----------
+    X : Matrix, (n, d)
+    H : array-like, (k, d)
+    activation : {"squared", "anova"}
+    n_threads : int or None
+
+    Returns
+    -------
+    Features
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.kernels.features import make_features
+    >>> from fastpoly.kernels.matrix import as_matrix
+    >>> X = as_matrix(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    >>> make_features(X, [[1.0, 1.0]]).activations()
+    array([[ 9.],
+           [49.]])
+    >>> make_features(X, [[1.0, 1.0]], "anova").activations()
+    array([[ 2.],
+           [12.]])
+    """
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
+    kind = CsrFeatures if X.sparse else DenseFeatures
+    return kind(X, H, activation == "anova", n_threads)
+
+
+cdef class LinearTerms:
+    """The linear part of a model: W' x_i for all rows, and its gradient.
+
+    Parameters
+    ----------
+    X : Matrix, (n, d)
+    """
+
+    def __init__(self, Matrix X):
+        self.X = X
+        self.block = max(8, min(256, 2 * BLOCK_DOUBLES // max(1, X.d)))
+
+    cdef Py_ssize_t buffer_size(self) noexcept nogil:
+        return 0 if self.X.sparse else self.block * self.X.d
+
+    cdef void add_outputs(
+        self, Py_ssize_t first, Py_ssize_t last, const double* W, Py_ssize_t m, double* O,
+        double* buffer
+    ) noexcept nogil:
+        """O (last - first, m) += X W for rows first..last-1; W (d, m padded)."""
+        cdef csr_rows csr
+        cdef Py_ssize_t stop, d = self.X.d, width = (m + 3) // 4 * 4
+        if self.X.sparse:
+            csr = rows_of(<CsrMatrix> self.X)
+            loops.linear(&csr, first, last, W, m, O)
+            return
+        while first < last:
+            stop = min(first + self.block, last)
+            product(stop - first, m, d, self.X.dense_rows(first, stop, buffer), d, W, width, 1,
+                    O, m)
+            O += (stop - first) * m
+            first = stop
+
+    cdef void add_grad(
+        self, Py_ssize_t first, Py_ssize_t last, const double* D, Py_ssize_t m, double* G,
+        double* buffer
+    ) noexcept nogil:
+        """G (d, m padded) += X' D over rows first..last-1; D (last - first, m)."""
+        cdef csr_rows csr
+        cdef Py_ssize_t stop, d = self.X.d, width = (m + 3) // 4 * 4
+        if self.X.sparse:
+            csr = rows_of(<CsrMatrix> self.X)
+            loops.linear_grad(&csr, first, last, D, m, G)
+            return
+        while first < last:
+            stop = min(first + self.block, last)
+            product_tn(d, m, stop - first, self.X.dense_rows(first, stop, buffer), d, D, m, 1,
+                       G, width)
+            D += (stop - first) * m
+            first = stop
+
+    def outputs(self, W):
+        """X @ W.
+
+        Parameters
+        ----------
+        W : array-like, (d, m)
+
+        Returns
+        -------
+        ndarray, (n, m)
+        """
+        W = as_float_array(W, "W", (self.X.d, None))
+        cdef Py_ssize_t m = W.shape[1]
+        cdef double[:, ::1] O = np.zeros((self.X.n, m))
+        cdef double[:, ::1] padded = np.zeros((self.X.d, (m + 3) // 4 * 4))
+        padded.base[:, :m] = W
+        cdef double[::1] buffer = np.empty(self.buffer_size() + 1)
+        if O.size and self.X.d:
+            with nogil:
+                self.add_outputs(0, self.X.n, &padded[0, 0], m, &O[0, 0], &buffer[0])
+        return O.base
+
+    def grad(self, D):
+        """X.T @ D.
+
+        Parameters
+        ----------
+        D : array-like, (n, m)
+
+        Returns
+        -------
+        ndarray, (d, m)
+        """
+        cdef const double[:, ::1] gradients = as_float_array(D, "D", (self.X.n, None))
+        cdef Py_ssize_t m = gradients.shape[1]
+        cdef double[:, ::1] G = np.zeros((self.X.d, (m + 3) // 4 * 4))
+        cdef double[::1] buffer = np.empty(self.buffer_size() + 1)
+        if gradients.size and self.X.d:
+            with nogil:
+                self.add_grad(0, self.X.n, &gradients[0, 0], m, &G[0, 0], &buffer[0])
+        return np.ascontiguousarray(G.base[:, :m])
