@@ -62,3 +62,18 @@ def as_positive(x: float, name: str, *, or_zero: bool = False) -> float:
     if not math.isfinite(x) or x < 0 or (x == 0 and not or_zero):
         raise ValueError(f"{name} must be finite and {'>=' if or_zero else '>'} 0, got {x}")
     return x
+
+
+def as_generator(random_state: object) -> np.random.Generator:
+    """Return a Generator from None, an int, a Generator or a legacy RandomState."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(2**31 - 1))
+    if random_state is None or (
+        isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)
+    ):
+        if random_state is not None and random_state < 0:
+            raise ValueError(f"random_state must be >= 0, got {random_state}")
+        return np.random.default_rng(random_state)
+    raise TypeError(f"random_state must be None, an int or a Generator, got {random_state!r}")

@@ -12,6 +12,10 @@ cdef class RowBlocks:
         self, Py_ssize_t first, Py_ssize_t last, double* buffer
     ) noexcept nogil
     cdef Py_ssize_t buffer_size(self) noexcept nogil
+    # The same, written to S.
+    cdef void fill(
+        self, Py_ssize_t first, Py_ssize_t last, double* S, double* buffer
+    ) noexcept nogil
     cdef void share_outputs(
         self, int t, double[:, ::1] O, const double[:, ::1] V, double* buffer
     ) noexcept nogil

@@ -57,6 +57,11 @@ cdef class RowBlocks:
     ) noexcept nogil:
         return buffer
 
+    cdef void fill(
+        self, Py_ssize_t first, Py_ssize_t last, double* S, double* buffer
+    ) noexcept nogil:
+        memcpy(S, self.rows(first, last, buffer), (last - first) * self.k * sizeof(double))
+
     cdef Py_ssize_t buffer_size(self) noexcept nogil:
         return self.block * self.k
 
@@ -116,10 +121,10 @@ cdef class RowBlocks:
             step = serial_rows(step, self.k * m)
         while first < last:
             stop = min(first + step, last)
-            S = self.rows(first, stop, buffer)
             if V is None:
-                memcpy(&O[first, 0], S, (stop - first) * self.k * sizeof(double))
+                self.fill(first, stop, &O[first, 0], buffer)
             else:
+                S = self.rows(first, stop, buffer)
                 product(stop - first, m, self.k, S, self.k, &V[0, 0], m, 0, &O[first, 0], m)
             first = stop
 
@@ -273,8 +278,14 @@ cdef class Features(RowBlocks):
             self.add_basis_grad(first, stop, weights, G, buffer)
             first = stop
 
+    cdef const double* rows(
+        self, Py_ssize_t first, Py_ssize_t last, double* buffer
+    ) noexcept nogil:
+        self.fill(first, last, buffer, buffer)
+        return buffer
+
     cdef Py_ssize_t scratch_size(self) noexcept nogil:
-        """Doubles that `rows` and `add_basis_grad` need."""
+        """Doubles that `fill` and `add_basis_grad` need; the first block * k are free in `fill`."""
         return self.block * self.k
 
     cdef Py_ssize_t buffer_size(self) noexcept nogil:
@@ -297,12 +308,11 @@ cdef class CsrFeatures(Features):
         self.Ht.base[:, :self.k] = self.H.T
         return len((<CsrMatrix> self.X).arrays[0]) / max(1, self.n)
 
-    cdef const double* rows(
-        self, Py_ssize_t first, Py_ssize_t last, double* buffer
+    cdef void fill(
+        self, Py_ssize_t first, Py_ssize_t last, double* S, double* buffer
     ) noexcept nogil:
         cdef csr_rows csr = rows_of(<CsrMatrix> self.X)
-        loops.activations(&csr, self.anova, first, last, &self.Ht[0, 0], self.k, buffer)
-        return buffer
+        loops.activations(&csr, self.anova, first, last, &self.Ht[0, 0], self.k, S)
 
     cdef Py_ssize_t grad_size(self) noexcept nogil:
         return self.X.d * self.Ht.shape[1]
@@ -328,29 +338,28 @@ cdef class DenseFeatures(Features):
         self.block = serial_rows(max(8, min(self.block, 2 * BLOCK_DOUBLES // d)), self.k * d)
         return d
 
-    # Buffer: activations or M * Z (block, k), rows of X, their squares (block, d), products
-    # with the squares (block, k).
+    # Scratch: activations or M * Z (block, k), then rows of X and their squares (block, d) and
+    # the products with the squares (block, k).
     cdef Py_ssize_t scratch_size(self) noexcept nogil:
         return self.block * (2 * self.k + 2 * self.X.d)
 
-    cdef const double* rows(
-        self, Py_ssize_t first, Py_ssize_t last, double* buffer
+    cdef void fill(
+        self, Py_ssize_t first, Py_ssize_t last, double* S, double* buffer
     ) noexcept nogil:
         cdef Py_ssize_t i, d = self.X.d, k = self.k, n = last - first
         cdef double* squares = buffer + self.block * (k + d)
         cdef double* of_squares = squares + self.block * d
         cdef const double* x = self.X.dense_rows(first, last, buffer + self.block * k)
-        product_nt(n, k, d, x, d, &self.H_rows[0, 0], d, 0, buffer, k)
+        product_nt(n, k, d, x, d, &self.H_rows[0, 0], d, 0, S, k)
         if self.anova:
             for i in range(n * d):
                 squares[i] = x[i] * x[i]
             product_nt(n, k, d, squares, d, &self.H_squares[0, 0], d, 0, of_squares, k)
             for i in range(n * k):
-                buffer[i] = 0.5 * (buffer[i] * buffer[i] - of_squares[i])
+                S[i] = 0.5 * (S[i] * S[i] - of_squares[i])
         else:
             for i in range(n * k):
-                buffer[i] *= buffer[i]
-        return buffer
+                S[i] *= S[i]
 
     cdef Py_ssize_t grad_size(self) noexcept nogil:
         return 2 * self.k * self.X.d

@@ -1,0 +1,108 @@
+"""The data as the algorithm sees it: X with an activation, dense or CSR, with lower-order terms."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastpoly.kernels.explicit import make_gamma
+from fastpoly.kernels.features import ACTIVATIONS, Features, LinearTerms, make_features
+from fastpoly.kernels.gamma import Gamma
+from fastpoly.kernels.matrix import as_matrix
+from fastpoly.kernels.runtime import effective_n_threads
+
+FIT_LOWER = (None, "augment", "explicit")
+
+
+class Design:
+    """X with an activation: the only Python that knows dense from CSR and PN from FM.
+
+    Parameters
+    ----------
+    X : array-like, DataFrame or scipy sparse matrix or array, (n, d)
+        Real and finite, float32 or float64 (other numbers become float64). Its memory is shared
+        where possible: do not change it while the Design is in use.
+    activation : {"squared", "anova"}
+        (h'x)^2, the polynomial network, or sum_{i<j} h_i x_i h_j x_j, the factorization machine.
+    fit_lower : {None, "augment", "explicit"}
+        Where linear terms come from: nowhere; from a constant feature 1 in front of every row,
+        which is not stored; or from an intercept and linear weights beside the network.
+    n_threads : int or None
+        Threads of the kernels; None for the OpenMP default.
+
+    Attributes
+    ----------
+    n_samples : int
+    n_features : int
+        Length of a basis vector: d, plus 1 with "augment" (the constant comes first).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly import Design
+    >>> design = Design(np.array([[1.0, 2.0], [3.0, 4.0]]), "anova")
+    >>> H = np.array([[1.0, 1.0]])
+    >>> design.activations(H)
+    array([[ 2.],
+           [12.]])
+    >>> design.gamma(np.ones((2, 1))).forms(H[0])
+    array([14.])
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        activation: str = "squared",
+        *,
+        fit_lower: str | None = None,
+        n_threads: int | None = None,
+    ) -> None:
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
+        if fit_lower not in FIT_LOWER:
+            raise ValueError(f"fit_lower must be one of {FIT_LOWER}, got {fit_lower!r}")
+        self.n_threads = effective_n_threads(n_threads)
+        self.matrix = as_matrix(X, fit_lower == "augment")
+        self.activation = activation
+        self.fit_lower = fit_lower
+
+    @property
+    def n_samples(self) -> int:
+        return self.matrix.n
+
+    @property
+    def n_features(self) -> int:
+        return self.matrix.d
+
+    @property
+    def linear(self) -> LinearTerms | None:
+        """The linear terms beside the network, where fit_lower is "explicit"."""
+        return LinearTerms(self.matrix) if self.fit_lower == "explicit" else None
+
+    def features(self, H: ArrayLike) -> Features:
+        """The activations on H as an object that is evaluated a block of rows at a time."""
+        return make_features(self.matrix, H, self.activation, self.n_threads)
+
+    def activations(self, H: ArrayLike) -> NDArray[np.float64]:
+        """s(H x_i) for all rows: H (k, n_features) -> (n, k)."""
+        return self.features(H).activations()
+
+    def outputs(self, H: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
+        """V's(H x_i) for all rows, without an n x k matrix: V (k, m) -> (n, m)."""
+        return self.features(H).outputs(V)
+
+    def pullback(self, H: ArrayLike, D: ArrayLike) -> NDArray[np.float64]:
+        """sum_i s(H x_i) d_i', without an n x k matrix: D (n, m) -> (k, m)."""
+        return self.features(H).pullback(D)
+
+    def basis_grad(self, H: ArrayLike, M: ArrayLike) -> NDArray[np.float64]:
+        """Gradient of sum(activations(H) * M) with respect to H: M (n, k) -> (k, n_features)."""
+        return self.features(H).basis_grad(M)
+
+    def basis_grad_outputs(self, H: ArrayLike, V: ArrayLike, D: ArrayLike) -> NDArray[np.float64]:
+        """`basis_grad(H, D @ V.T)` without an n x k matrix."""
+        return self.features(H).basis_grad_outputs(V, D)
+
+    def gamma(self, D: ArrayLike) -> Gamma:
+        """The operators Gamma_c of loss gradients D (n, m)."""
+        return make_gamma(self.matrix, D, self.activation, self.n_threads)

@@ -1,0 +1,223 @@
+"""Dominant eigenvectors of all Gamma_c together: one pass over X a step for every output.
+
+For each output c, the unit vector h_c with the largest |h' Gamma_c h|, an eigenvalue at either end
+of the spectrum. Factorization machines on users x items have bipartite Gamma_c, whose eigenvalues
+come in pairs +-sigma: the power method then oscillates for ever. Two methods that do not:
+
+lanczos     m recurrences in lockstep, with full reorthogonalisation. Q_c (d, j) spans the Krylov
+            space of Gamma_c; the eigenvalues of T_c = Q_c' Gamma_c Q_c at both ends are bounds from
+            inside, |theta| + residual is what can still be hoped for.
+power       the paper's method with a Rayleigh-Ritz step on span{h, Gamma_c h}, which separates a
+            pair +-sigma; the reference, slower.
+
+A third, `eigh` of explicit matrices, is used where d is small.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastpoly.kernels.explicit cimport ExplicitGamma
+from fastpoly.kernels.gamma cimport Gamma
+from fastpoly.kernels.gamma_loops cimport choose_gamma_loops, gamma_loops
+
+from fastpoly.kernels.checks import as_float_array, as_generator, as_positive
+
+cdef const gamma_loops* loops = choose_gamma_loops()
+
+METHODS = ("auto", "lanczos", "power", "eigh")
+
+cdef enum:
+    EIGH_FEATURES = 48               # up to here all m spectra cost less than a few mat-vecs
+
+
+class Dominant(NamedTuple):
+    """What `dominant_eigenvectors` returns.
+
+    Attributes
+    ----------
+    values : ndarray, (m,)
+        Rayleigh quotients theta_c = h_c' Gamma_c h_c.
+    vectors : ndarray, (m, d)
+        Unit vectors h_c.
+    residuals : ndarray, (m,)
+        |Gamma_c h_c - theta_c h_c|, so |theta_c| + residual_c bounds the nearest eigenvalue.
+    bounds : ndarray, (m,)
+        The largest |theta| + residual over both ends of the spectrum: what the largest |eigenvalue|
+        is believed not to exceed.
+    n_matvecs : int
+        Passes over X.
+    """
+
+    values: np.ndarray
+    vectors: np.ndarray
+    residuals: np.ndarray
+    bounds: np.ndarray
+    n_matvecs: int
+
+
+def dominant_eigenvectors(
+    Gamma gamma, method="auto", tol=5e-3, max_matvecs=300, each=False, start=None,
+    random_state=None
+):
+    """Dominant eigenvectors of all outputs.
+
+    Parameters
+    ----------
+    gamma : Gamma
+    method : {"auto", "lanczos", "power", "eigh"}
+        "auto" takes "eigh" for explicit matrices of few features, else "lanczos".
+    tol : float
+        Stop when max(|theta| + residual) <= (1 + tol) max|theta|, taken over both ends of the
+        spectrum and all outputs.
+    max_matvecs : int
+    each : bool
+        Ask the same of every output on its own, instead of the largest one only.
+    start : array-like, (d, m), optional
+        Vectors to start from, one column an output. They are mixed with random ones: a start that
+        is an eigenvector already would see nothing else.
+    random_state : int, Generator or None
+
+    Returns
+    -------
+    Dominant
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.kernels.eigen import dominant_eigenvectors
+    >>> from fastpoly.kernels.explicit import ExplicitGamma
+    >>> gamma = ExplicitGamma([np.diag([1.0, -3.0, 2.0])])
+    >>> result = dominant_eigenvectors(gamma, "lanczos", random_state=0)
+    >>> np.round(result.values, 3)
+    array([-3.])
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {METHODS}, got {method!r}")
+    tol = as_positive(tol, "tol")
+    if max_matvecs < 2:
+        raise ValueError(f"max_matvecs must be at least 2, got {max_matvecs}")
+    if method == "auto":
+        few = isinstance(gamma, ExplicitGamma) and gamma.d <= EIGH_FEATURES
+        method = "eigh" if few else "lanczos"
+    if method == "eigh":
+        return _eigh(gamma)
+    rng = as_generator(random_state)
+    B = rng.standard_normal((gamma.d, gamma.m))
+    B /= np.linalg.norm(B, axis=0)
+    if start is not None:
+        start = as_float_array(start, "start", (gamma.d, gamma.m))
+        norms = np.linalg.norm(start, axis=0)
+        B = 0.3 * B + start / np.where(norms > 0, norms, 1)
+    B /= np.linalg.norm(B, axis=0)
+    solver = _lanczos if method == "lanczos" else _power
+    return solver(gamma, B, tol, max_matvecs, each, rng)
+
+
+def _eigh(Gamma gamma):
+    values, vectors = np.linalg.eigh(gamma.dense())
+    best = np.abs(values).argmax(axis=1)
+    c = np.arange(gamma.m)
+    theta = values[c, best]
+    return Dominant(theta, np.ascontiguousarray(vectors[c, :, best]), np.zeros(gamma.m),
+                    np.abs(theta), 0)
+
+
+def _converged(values, bounds, tol, each):
+    """`values` the largest |theta| found, `bounds` what it may still become, both (m,)."""
+    if each:
+        return bool((bounds <= (1 + tol) * values).all())
+    return bool(bounds.max() <= (1 + tol) * values.max())
+
+
+def _lanczos(Gamma gamma, B, tol, max_matvecs, each, rng):
+    cdef Py_ssize_t d = gamma.d, m = gamma.m, width = gamma.width, j = 0, c
+    cdef Py_ssize_t steps = min(d, max_matvecs), capacity = min(steps, 16)
+    cdef double[:, :, ::1] Q = np.zeros((capacity + 1, d, width))
+    cdef double[:, ::1] coef = np.zeros((steps + 1, width))
+    cdef double[:, ::1] again = np.zeros((steps + 1, width))
+    cdef double[::1] norms = np.zeros(width)
+    cdef double[::1] work = np.empty(gamma.work_size() + 1)
+    T = np.zeros((m, steps, steps))
+    scale = np.zeros(m)
+    Q.base[0, :, :m] = B
+    for j in range(steps):
+        if j + 1 >= Q.shape[0]:
+            grown = np.zeros((min(steps + 1, 2 * Q.shape[0]), d, width))
+            grown[:j + 1] = Q.base
+            Q = grown
+        with nogil:
+            gamma.apply(&Q[j, 0, 0], &Q[j + 1, 0, 0], &work[0])
+            loops.column_dots(&Q[j + 1, 0, 0], &Q[j + 1, 0, 0], d, width, &norms[0])
+            # Twice is enough: the second sweep removes what rounding left of the first.
+            loops.orthogonalise(&Q[0, 0, 0], j + 1, d, width, &Q[j + 1, 0, 0], &coef[0, 0])
+            loops.orthogonalise(&Q[0, 0, 0], j + 1, d, width, &Q[j + 1, 0, 0], &again[0, 0])
+        scale = np.maximum(scale, np.sqrt(norms.base[:m]))
+        T[:, j, j] = coef.base[j, :m] + again.base[j, :m]
+        with nogil:
+            loops.column_dots(&Q[j + 1, 0, 0], &Q[j + 1, 0, 0], d, width, &norms[0])
+        beta = np.sqrt(norms.base[:m])
+        last = j + 1 == steps
+        ended = beta <= 1e-13 * scale
+        beta[ended] = 0
+        if not last:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                Q.base[j + 1, :, :m] /= beta
+            for c in np.flatnonzero(ended):
+                # The Krylov space is invariant: go on from a new direction, as if by restart.
+                Q.base[j + 1, :, c] = _new_direction(Q.base[:j + 1, :, c], rng)
+            T[:, j, j + 1] = T[:, j + 1, j] = beta
+        if last or (j >= 2 and (j < 8 or j % 3 == 0)):
+            theta, S = np.linalg.eigh(T[:, :j + 1, :j + 1])
+            residuals = beta[:, None] * np.abs(S[:, j])
+            ends = np.abs(theta[:, [0, j]])
+            bounds = (ends + residuals[:, [0, j]]).max(axis=1)
+            if last or _converged(ends.max(axis=1), bounds, tol, each):
+                break
+    best = np.where(ends[:, 0] > ends[:, 1], 0, j)
+    every = np.arange(m)
+    h = np.einsum("jdc,cj->cd", Q.base[:j + 1, :, :m], S[every, :, best])
+    h /= np.linalg.norm(h, axis=1, keepdims=True)
+    return Dominant(theta[every, best], h, residuals[every, best], bounds, int(j + 1))
+
+
+def _new_direction(Q, rng):
+    """A random unit vector orthogonal to the rows of Q (j, d)."""
+    for _ in range(3):
+        v = rng.standard_normal(Q.shape[1])
+        for _ in range(2):
+            v -= Q.T @ (Q @ v)
+        norm = np.linalg.norm(v)
+        if norm > 1e-8:
+            return v / norm
+    return np.zeros(Q.shape[1])
+
+
+def _power(Gamma gamma, H, tol, max_matvecs, each, rng):
+    """h <- the better Ritz vector of span{h, Gamma h}; one mat-vec a step."""
+    image = gamma.matvecs(H)
+    for n_matvecs in range(1, max_matvecs + 1):
+        theta = np.einsum("dc,dc->c", H, image)
+        R = image - theta * H
+        residuals = np.linalg.norm(R, axis=0)
+        values = np.abs(theta)
+        if n_matvecs == max_matvecs or _converged(values, values + residuals, tol, each):
+            break
+        U = R / np.where(residuals > 0, residuals, 1)
+        U -= H * np.einsum("dc,dc->c", H, U)
+        norms = np.linalg.norm(U, axis=0)
+        U /= np.where(norms > 0, norms, 1)
+        image_U = gamma.matvecs(U)
+        # T = [[theta, b], [b, a]] on the orthonormal pair (h, u)
+        T = np.empty((gamma.m, 2, 2))
+        T[:, 0, 0] = theta
+        T[:, 0, 1] = T[:, 1, 0] = np.einsum("dc,dc->c", H, image_U)
+        T[:, 1, 1] = np.einsum("dc,dc->c", U, image_U)
+        ritz, S = np.linalg.eigh(T)
+        best = np.abs(ritz).argmax(axis=1)
+        s = S[np.arange(gamma.m), :, best].T
+        H = s[0] * H + s[1] * U
+        image = s[0] * image + s[1] * image_U
+        norms = np.linalg.norm(H, axis=0)
+        H, image = H / norms, image / norms
+    return Dominant(theta, np.ascontiguousarray(H.T), residuals, values + residuals, n_matvecs)
