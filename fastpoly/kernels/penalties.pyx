@@ -131,7 +131,7 @@ cdef class Penalty:
             if weight(b, r) > 0:
                 for c in range(m):
                     V[r * m + c] *= scale
-        return total * scale
+        return tau if total > 0 else 0
 
     def row_norms(self, V):
         """Norms of the rows, (k,)."""
@@ -246,11 +246,13 @@ cdef class Penalty:
             self.row_polar(&row[0], &v[0], row.shape[0])
         return out
 
-    def fallback_factor(self, m):
+    def fallback_factor(self, Py_ssize_t m):
         """Share of max ||q||_* that the best single output is sure to reach: 1 / ||(1, ..., 1)||_*.
 
         Holds for norms of |v| that treat all m outputs alike and have ||e_c||_* = 1.
         """
+        if m < 1:
+            raise ValueError(f"m must be at least 1, got {m}")
         cdef const double[::1] ones = np.ones(m)
         return 1 / self.row_dual(&ones[0], m)
 
@@ -272,22 +274,13 @@ cdef class L1(Penalty):
         v[best] = sign(g[best])
 
     cdef double row_prox(self, double* v, double t, Py_ssize_t m) noexcept nogil:
-        cdef Py_ssize_t c
-        cdef double total = 0
-        for c in range(m):
-            v[c] -= clip(v[c], t)
-            total += fabs(v[c])
-        return total
+        return soft_threshold(v, t, m)
 
     cdef double row_shrunk(
         self, const double* v, double t, Py_ssize_t m, double* slope
     ) noexcept nogil:
-        cdef double total = 0
-        cdef Py_ssize_t count = 0, c
-        for c in range(m):
-            total += fabs(v[c]) - t if fabs(v[c]) > t else 0
-            count += fabs(v[c]) > t
-        slope[0] = -count
+        cdef double total = sum_above(v, t, m, slope)
+        slope[0] = -slope[0]
         return total
 
     cdef double row_criterion(self, const double* q, double* w, Py_ssize_t m) noexcept nogil:

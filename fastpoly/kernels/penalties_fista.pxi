@@ -1,5 +1,13 @@
 # Part of penalties.pyx: the fused FISTA step.
 
+cdef extern from "penalties.h" nogil:
+    void gradient_step "fp_step"(
+        const double* y, const double* g, double s, double* v, Py_ssize_t m)
+    void products "fp_products"(
+        const double* y, const double* g, const double* old, const double* v, Py_ssize_t m,
+        double* sums)
+
+
 FistaStep = namedtuple(
     "FistaStep", "linear quadratic omega restart change", module="fastpoly.kernels.penalties"
 )
@@ -10,32 +18,23 @@ cdef FistaSums fista_rows(
     double* V_new, const double* t, double tau, const double* b, Py_ssize_t k, Py_ssize_t m
 ) noexcept nogil:
     cdef FistaSums sums
-    cdef double linear, quadratic, restart, change, step, move, norm
-    cdef Py_ssize_t i, r
+    cdef double row[4]
+    cdef Py_ssize_t r, i
     memset(&sums, 0, sizeof(FistaSums))
     if t == NULL:
         for r in range(k):
-            for i in range(r * m, (r + 1) * m):
-                V_new[i] = Y[i] - s[r] * G[i]
+            gradient_step(Y + r * m, G + r * m, s[r], V_new + r * m, m)
         sums.omega = penalty.project_rows(V_new, tau, b, s, k, m)
     for r in range(k):
+        i = r * m
         if t != NULL:
-            for i in range(r * m, (r + 1) * m):
-                V_new[i] = Y[i] - s[r] * G[i]
-            norm = penalty.row_prox(V_new + r * m, t[r], m)
-            sums.omega += weight(b, r) * norm
-        linear = quadratic = restart = change = 0
-        for i in range(r * m, (r + 1) * m):
-            step = V_new[i] - Y[i]
-            move = V_new[i] - V_old[i]
-            linear += G[i] * step
-            quadratic += step * step
-            restart -= step * move
-            change += move * move
-        sums.linear += linear
-        sums.quadratic += quadratic / s[r]
-        sums.restart += restart / s[r]
-        sums.change += change / s[r]
+            gradient_step(Y + i, G + i, s[r], V_new + i, m)
+            sums.omega += weight(b, r) * penalty.row_prox(V_new + i, t[r], m)
+        products(Y + i, G + i, V_old + i, V_new + i, m, row)
+        sums.linear += row[0]
+        sums.quadratic += row[1] / s[r]
+        sums.restart += row[2] / s[r]
+        sums.change += row[3] / s[r]
     return sums
 
 
@@ -88,12 +87,13 @@ def fista_update(penalty, Y, G, steps, V_old, V_new, *, thresholds=None, tau=Non
     >>> V_new, sums.linear, sums.omega
     (array([[2., 0.]]), -6.0, 2.0)
     """
-    cdef double[:, ::1] new
+    cdef double[:, ::1] new = None
     try:
         new = V_new
     except (TypeError, ValueError, BufferError):
-        as_output(V_new, "V_new", np.shape(Y))
-        raise
+        pass
+    if new is None:
+        new = as_output(V_new if V_new is not None else (), "V_new", np.shape(Y))
     cdef Py_ssize_t k = new.shape[0], m = new.shape[1], r
     cdef const double[:, ::1] y = matrix(Y, "Y", k, m), g = matrix(G, "G", k, m)
     cdef const double[:, ::1] old = matrix(V_old, "V_old", k, m)

@@ -1,11 +1,11 @@
 # Part of penalties.pyx: arithmetic of one row, and views of checked arguments.
 
-cdef inline double max_abs(const double* v, Py_ssize_t m) noexcept nogil:
-    cdef Py_ssize_t c
-    cdef double top = 0
-    for c in range(m):
-        top = fabs(v[c]) if fabs(v[c]) > top else top
-    return top
+cdef extern from "penalties.h" nogil:
+    double max_abs "fp_max_abs"(const double* v, Py_ssize_t m)
+    double sum_abs "fp_sum_abs"(const double* v, Py_ssize_t m)
+    double sum_squares "fp_sum_squares"(const double* v, double scale, Py_ssize_t m)
+    double sum_above "fp_sum_above"(const double* v, double s, Py_ssize_t m, double* count)
+    double soft_threshold "fp_soft_threshold"(double* v, double t, Py_ssize_t m)
 
 
 cdef inline Py_ssize_t argmax_abs(const double* v, Py_ssize_t m) noexcept nogil:
@@ -14,14 +14,6 @@ cdef inline Py_ssize_t argmax_abs(const double* v, Py_ssize_t m) noexcept nogil:
         if fabs(v[c]) > fabs(v[best]):
             best = c
     return best
-
-
-cdef inline double sum_abs(const double* v, Py_ssize_t m) noexcept nogil:
-    cdef Py_ssize_t c
-    cdef double total = 0
-    for c in range(m):
-        total += fabs(v[c])
-    return total
 
 
 cdef inline double clip(double x, double bound) noexcept nogil:
@@ -33,20 +25,12 @@ cdef inline double sign(double x) noexcept nogil:
 
 
 cdef double norm2(const double* v, Py_ssize_t m) noexcept nogil:
-    cdef Py_ssize_t c
-    cdef double total = 0, top
-    for c in range(m):
-        total += v[c] * v[c]
+    cdef double top, total = sum_squares(v, 1, m)
     if 1e-280 < total < 1e300 or total != total:
         return sqrt(total)
     # The squares left the range of doubles (or v = 0): scale by the largest entry.
     top = max_abs(v, m)
-    if top == 0:
-        return 0
-    total = 0
-    for c in range(m):
-        total += (v[c] / top) * (v[c] / top)
-    return top * sqrt(total)
+    return top * sqrt(sum_squares(v, top, m)) if top > 0 else 0
 
 
 cdef double level(const double* v, double t, Py_ssize_t m) noexcept nogil:
@@ -55,23 +39,17 @@ cdef double level(const double* v, double t, Py_ssize_t m) noexcept nogil:
     The sum is convex, decreasing and piecewise linear in s, so Newton steps from the left of the
     root only go right and land on it: no sort, no workspace. Both starts are lower bounds of s.
     """
-    cdef double total = sum_abs(v, m), top, s, excess, step
-    cdef Py_ssize_t count, last = m + 1, c
+    cdef double total = sum_abs(v, m), top, s, step, count, last = -1
     if total <= t:
         return 0
     top = max_abs(v, m)
     s = (total - t) / m
     s = top - t if top - t > s else s
     while True:
-        excess = 0
-        count = 0
-        for c in range(m):
-            excess += fabs(v[c]) - s if fabs(v[c]) > s else 0
-            count += fabs(v[c]) > s
-        step = (excess - t) / count if count > 0 else 0
-        if not step > 0:
+        step = sum_above(v, s, m, &count) - t
+        if not (step > 0 and count > 0):
             break
-        s += step
+        s += step / count
         if count == last:  # the same linear piece twice: only rounding is left
             break
         last = count
