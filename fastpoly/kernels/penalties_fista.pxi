@@ -1,6 +1,6 @@
 # Part of penalties.pyx: the fused FISTA step.
 
-cdef extern from "penalties.h" nogil:
+cdef extern from "simd/penalties.h" nogil:
     void gradient_step "fp_step"(
         const double* y, const double* g, double s, double* v, Py_ssize_t m)
     void products "fp_products"(

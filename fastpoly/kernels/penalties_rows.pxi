@@ -1,6 +1,6 @@
 # Part of penalties.pyx: arithmetic of one row, and views of checked arguments.
 
-cdef extern from "penalties.h" nogil:
+cdef extern from "simd/penalties.h" nogil:
     double max_abs "fp_max_abs"(const double* v, Py_ssize_t m)
     double sum_abs "fp_sum_abs"(const double* v, Py_ssize_t m)
     double sum_squares "fp_sum_squares"(const double* v, double scale, Py_ssize_t m)
