@@ -608,7 +608,7 @@ def _generic(Loss loss, const double[:, ::1] Y, const double[:, ::1] O, const do
 
 
 def _exp_log1p(const double[::1] x):
-    """The vectorised exp(x) and log(1 + x), len(x) >= 1."""
+    """The vectorised exp(x), x <= 600, and log(1 + x), x >= 0; len(x) >= 1."""
     e, l = np.empty((2, x.shape[0]))
     cdef double[::1] e_view = e, l_view = l
     loops.exp(&x[0], &e_view[0], x.shape[0])

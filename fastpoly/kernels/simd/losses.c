@@ -2,6 +2,9 @@
  * contiguous arrays, as wide as the processor, whatever m is.
  */
 #include "losses.h"
+
+#include <math.h>
+
 #include "vexp.h"
 
 #if defined(_MSC_VER) && !defined(__clang__)

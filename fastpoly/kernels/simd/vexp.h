@@ -7,8 +7,6 @@
 #ifndef FP_VEXP_H
 #define FP_VEXP_H
 
-#include <math.h>
-
 #include "isa.h"
 
 /* ISO mode forbids contraction, so the fused form is asked for where the hardware has it. */
@@ -36,18 +34,20 @@ FP_INLINE double fp_double(uint64_t u) {
     return x;
 }
 
-/* 2^k for the integer k held in the low bits of `rounded` = fp_round + k, -1022 <= k <= 1023. */
-FP_INLINE double fp_pow2(double rounded) {
-    return fp_double((fp_bits(rounded) << 52) + ((uint64_t)1023 << 52));
+/* 2^(k + s) for rounded = fp_round + k with an integer k, -1022 <= k + s <= 1023. */
+FP_INLINE double fp_pow2(double rounded, int s) {
+    return fp_double((fp_bits(rounded) << 52) + ((uint64_t)(1023 + s) << 52));
 }
 
-/* exp(x) for every x: subnormal results, 0 and infinity at the ends, NaN for NaN.
+/* exp(x) for x <= 600, with subnormal results, 0 for -infinity and NaN for NaN. (Every loss takes
+ * out its maximum first, so it asks for x <= 0 only.)
  *
- * x = k ln 2 + r, |r| <= ln(2) / 2;  exp(x) = 2^(k / 2) 2^(k - k / 2) (1 + r + r^2 q(r)).
- * 2^k is multiplied in halves because k itself may leave the range of exponents.
+ * x = k ln 2 + r, |r| <= ln(2) / 2;  exp(x) = 2^-54 2^(k + 54) (1 + r + r^2 q(r)).
+ * 2^(k + 54) is a normal number down to the smallest result, which 2^-54 then rounds.
  */
 FP_INLINE double fp_exp(double x) {
-    const double k = FP_FMA(x, 1.44269504088896340736, fp_round) - fp_round;
+    const double rounded = FP_FMA(x, 1.44269504088896340736, fp_round);
+    const double k = rounded - fp_round;
     double r = FP_FMA(-k, fp_ln2_hi, x);
     r = FP_FMA(-k, fp_ln2_lo, r);
 
@@ -63,12 +63,9 @@ FP_INLINE double fp_exp(double x) {
     q = FP_FMA(q, r, 5.0000000000000100e-01);
     q = FP_FMA(q * r, r, r) + 1.0;
 
-    const double half = FP_FMA(k, 0.5, fp_round);
-    const double rest = (k - (half - fp_round)) + fp_round;
-    q = q * fp_pow2(half) * fp_pow2(rest);
+    q = q * fp_pow2(rounded, 54) * 0x1p-54;
     /* Selected last: clamping x first makes compilers follow the clamped values separately. */
-    q = x < -746.0 ? 0.0 : q;
-    return x > 710.0 ? INFINITY : q;
+    return x < -746.0 ? 0.0 : q;
 }
 
 /* log(1 + u) for finite u >= 0, accurate for tiny u; NaN for NaN.
@@ -84,7 +81,7 @@ FP_INLINE double fp_log1p(double u) {
     const uint64_t k_bits = (fp_bits(v) - sqrt_half) >> 52;
     const double k = fp_double(k_bits | fp_bits(fp_two52)) - fp_two52;
     const double mantissa = fp_double(fp_bits(v) - (k_bits << 52));
-    const double f = (mantissa - 1.0) + err * fp_pow2(fp_round - k);
+    const double f = (mantissa - 1.0) + err * fp_pow2(fp_round - k, 0);
 
     const double s = f / (2.0 + f), z = s * s, half_square = 0.5 * f * f;
     double p = 0.14793507804214565;
