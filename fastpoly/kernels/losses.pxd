@@ -1,18 +1,23 @@
 # A Loss turns one row of outputs o (m,) and its target y into a value and a gradient.
 # It never sees X. Subclass it from another package by cimporting this file; only `row` is needed.
+#
+# Targets are float64: y holds one class code 0 .. m - 1 (`target = "label"`), m signs -1 or +1
+# ("sign"), or m numbers ("real"). Callers have checked the codes: see `Loss.check_targets`.
 
 cdef class Loss:
     # Value l(y, o); writes the gradient d l / d o to g (m,) unless g is NULL.
     cdef double row(
         self, const double* y, const double* o, double* g, Py_ssize_t m
     ) noexcept nogil
-    # Diagonal of the Hessian (or an upper bound of it) at o, written to h (m,).
+    # Bound on the operator norm of the Hessian for m outputs; infinity (the default): not known.
+    cdef double bound(self, Py_ssize_t m) noexcept nogil
+    # Diagonal of the Hessian at o, or an upper bound of it (the default: `bound`), to h (m,).
     cdef void curvature_row(
         self, const double* y, const double* o, double* h, Py_ssize_t m
     ) noexcept nogil
     # sum_i w_i l(y_i, o_i) over a block of n rows (C order, Y has y_width columns); w_i times the
-    # gradients go to G (n, m) unless it is NULL; w may be NULL (all ones). Calls `row` unless a
-    # subclass has something faster.
+    # gradients go to G (n, m) unless it is NULL; w may be NULL (all ones). Rows of weight 0 count
+    # for nothing, whatever they hold. Calls `row` unless a subclass has something faster.
     cdef double rows(
         self, const double* Y, const double* O, const double* w, double* G,
         Py_ssize_t n, Py_ssize_t m, Py_ssize_t y_width
@@ -22,3 +27,5 @@ cdef class Loss:
         self, const double* Y, const double* O, const double* w, double* C,
         Py_ssize_t n, Py_ssize_t m, Py_ssize_t y_width
     ) noexcept nogil
+    # Y as a checked (n, 1 or m) float64 view; raises for wrong shapes and codes outside 0 .. m - 1.
+    cdef const double[:, ::1] targets(self, object Y, Py_ssize_t n, Py_ssize_t m)

@@ -1,0 +1,58 @@
+from typing import ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Target = Literal["label", "sign", "real"]
+
+class LossLike(Protocol):
+    """What solvers ask of a loss; `get_loss` lets any such object through."""
+
+    target: Target
+    def value(self, Y: NDArray, O: NDArray, w: NDArray | None = None) -> float: ...
+    def value_grad(
+        self,
+        Y: NDArray,
+        O: NDArray,
+        w: NDArray | None = None,
+        out: NDArray | None = None,
+        n_threads: int | None = 1,
+    ) -> tuple[float, NDArray[np.float64]]: ...
+    def smoothness(self, n_outputs: int) -> float: ...
+
+class Loss:
+    name: ClassVar[str]
+    target: ClassVar[Target]
+    def encode(self, y: ArrayLike, n_outputs: int | None = None) -> NDArray[np.float64]: ...
+    def check_targets(self, Y: ArrayLike, n_outputs: int) -> None: ...
+    def value(self, Y: ArrayLike, O: ArrayLike, w: ArrayLike | None = None) -> float: ...
+    def value_grad(
+        self,
+        Y: ArrayLike,
+        O: ArrayLike,
+        w: ArrayLike | None = None,
+        out: NDArray[np.float64] | None = None,
+        n_threads: int | None = 1,
+    ) -> tuple[float, NDArray[np.float64]]: ...
+    def curvature(
+        self,
+        Y: ArrayLike,
+        O: ArrayLike,
+        w: ArrayLike | None = None,
+        out: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.float64]: ...
+    def smoothness(self, n_outputs: int) -> float: ...
+
+class MulticlassLogistic(Loss): ...
+class SmoothedMulticlassHinge(Loss): ...
+class MulticlassSquaredHinge(Loss): ...
+class BinaryLogistic(Loss): ...
+class BinarySquaredHinge(Loss): ...
+class Squared(Loss): ...
+
+LOSSES: dict[str, type[Loss]]
+
+def get_loss(loss: str | LossLike) -> LossLike: ...
+def encode_targets(
+    target: Target, y: ArrayLike, n_outputs: int | None = None
+) -> NDArray[np.float64]: ...

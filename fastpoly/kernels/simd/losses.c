@@ -1,0 +1,285 @@
+/* Inner loops of the losses. They are arranged so that exp and log1p always run over long
+ * contiguous arrays, as wide as the processor, whatever m is.
+ */
+#include "losses.h"
+
+#include <math.h>
+
+#include "vexp.h"
+
+#if defined(_MSC_VER) && !defined(__clang__)
+#define SIMD_SUM(...)
+#define SIMD_MAX(x)
+#else
+#define SIMD_SUM(...) FP_PRAGMA(omp simd reduction(+ : __VA_ARGS__))
+#define SIMD_MAX(x) FP_PRAGMA(omp simd reduction(max : x))
+#endif
+
+FP_INLINE double weight_of(const double *w, ptrdiff_t i) { return w ? w[i] : 1.0; }
+
+/* Multi-class logistic (margin 0) and smoothed multi-class hinge (margin 1)
+ *
+ *     l(y, o) = log(1 + sum_{c != y} exp(margin + o_c - o_y)).
+ *
+ * With z = o - margin e_y, top = max(z), e = exp(z - top) and rest = sum_{c != y} e_c:
+ *     l = log1p(rest + (e_y - 1)) - (z_y - top)   (z_y = top: log1p(rest), exact for tiny losses)
+ *     dl/do_c = e_c / (rest + e_y), c != y;       dl/do_y = -rest / (rest + e_y)
+ */
+
+enum { ROWS = 32, SHORT = 64 }; /* rows of a block; up to SHORT outputs they go through blocks */
+
+/* max(top, o[first .. last - 1]) */
+FP_INLINE double max_of(double top, const double *o, ptrdiff_t first, ptrdiff_t last) {
+    SIMD_MAX(top)
+    for (ptrdiff_t c = first; c < last; c++) top = o[c] > top ? o[c] : top;
+    return top;
+}
+
+/* sum of exp(o[first .. last - 1] - top), each term to g unless it is NULL. */
+FP_INLINE double sum_of_exp(const double *FP_RESTRICT o, double top, double *FP_RESTRICT g,
+                            ptrdiff_t first, ptrdiff_t last) {
+    double sum = 0.0;
+    if (!g) {
+        SIMD_SUM(sum)
+        for (ptrdiff_t c = first; c < last; c++) sum += fp_exp(o[c] - top);
+        return sum;
+    }
+    FP_SIMD
+    for (ptrdiff_t c = first; c < last; c++) g[c] = fp_exp(o[c] - top);
+    SIMD_SUM(sum)
+    for (ptrdiff_t c = first; c < last; c++) sum += g[c];
+    return sum;
+}
+
+/* One row, vectorised over its outputs. */
+static double softmax_row(ptrdiff_t label, const double *o, double w, double *g, ptrdiff_t m,
+                          double margin) {
+    if (!(w > 0.0)) {
+        if (g) memset(g, 0, m * sizeof *g);
+        return 0.0;
+    }
+    const double top = max_of(max_of(o[label] - margin, o, 0, label), o, label + 1, m);
+    const double z_y = (o[label] - margin) - top, e_y = fp_exp(z_y);
+    const double rest = sum_of_exp(o, top, g, 0, label) + sum_of_exp(o, top, g, label + 1, m);
+    if (g) {
+        const double scale = w / (rest + e_y);
+        g[label] = 0.0 - rest;
+        FP_SIMD
+        for (ptrdiff_t c = 0; c < m; c++) g[c] *= scale;
+    }
+    return w * (fp_log1p(rest + (e_y - 1.0)) - z_y);
+}
+
+/* ROWS rows of at most SHORT outputs, transposed so that the loops run over the rows. */
+FP_INLINE double softmax_block(const double *FP_RESTRICT Y, const double *FP_RESTRICT O,
+                               const double *FP_RESTRICT w, double *FP_RESTRICT G, ptrdiff_t m,
+                               double margin) {
+    double E[SHORT * ROWS]; /* (m, ROWS): z, then e */
+    double W[ROWS], top[ROWS], z_y[ROWS], e_y[ROWS], rest[ROWS], scale[ROWS], value = 0.0;
+    for (ptrdiff_t c = 0; c < m; c++) {
+        FP_SIMD
+        for (ptrdiff_t i = 0; i < ROWS; i++) E[c * ROWS + i] = O[i * m + c];
+    }
+    for (ptrdiff_t i = 0; i < ROWS; i++) {
+        W[i] = weight_of(w, i);
+        z_y[i] = E[(ptrdiff_t)Y[i] * ROWS + i] -= margin;
+        top[i] = z_y[i];
+        rest[i] = 0.0;
+    }
+    for (ptrdiff_t c = 0; c < m; c++) {
+        FP_SIMD
+        for (ptrdiff_t i = 0; i < ROWS; i++)
+            top[i] = E[c * ROWS + i] > top[i] ? E[c * ROWS + i] : top[i];
+    }
+    for (ptrdiff_t c = 0; c < m; c++) {
+        FP_SIMD
+        for (ptrdiff_t i = 0; i < ROWS; i++) E[c * ROWS + i] = fp_exp(E[c * ROWS + i] - top[i]);
+    }
+    for (ptrdiff_t i = 0; i < ROWS; i++) {
+        e_y[i] = E[(ptrdiff_t)Y[i] * ROWS + i];
+        E[(ptrdiff_t)Y[i] * ROWS + i] = 0.0;
+    }
+    for (ptrdiff_t c = 0; c < m; c++) {
+        FP_SIMD
+        for (ptrdiff_t i = 0; i < ROWS; i++) rest[i] += E[c * ROWS + i];
+    }
+    SIMD_SUM(value)
+    for (ptrdiff_t i = 0; i < ROWS; i++) {
+        const double loss = fp_log1p(rest[i] + (e_y[i] - 1.0)) - (z_y[i] - top[i]);
+        value += W[i] > 0.0 ? W[i] * loss : 0.0;
+        scale[i] = W[i] / (rest[i] + e_y[i]);
+    }
+    if (!G) return value;
+    for (ptrdiff_t i = 0; i < ROWS; i++) E[(ptrdiff_t)Y[i] * ROWS + i] = 0.0 - rest[i];
+    for (ptrdiff_t c = 0; c < m; c++) {
+        FP_SIMD
+        for (ptrdiff_t i = 0; i < ROWS; i++)
+            G[i * m + c] = W[i] > 0.0 ? E[c * ROWS + i] * scale[i] : 0.0;
+    }
+    return value;
+}
+
+FP_INLINE double softmax(const double *Y, const double *O, const double *w, double *G,
+                         ptrdiff_t n, ptrdiff_t m, double margin) {
+    double value = 0.0;
+    ptrdiff_t i = 0;
+    for (; m <= SHORT && i + ROWS <= n; i += ROWS)
+        value += softmax_block(Y + i, O + i * m, w ? w + i : NULL, G ? G + i * m : NULL, m, margin);
+    for (; i < n; i++)
+        value += softmax_row((ptrdiff_t)Y[i], O + i * m, weight_of(w, i), G ? G + i * m : NULL, m,
+                             margin);
+    return value;
+}
+
+static double multiclass_logistic(const double *Y, const double *O, const double *w, double *G,
+                                  ptrdiff_t n, ptrdiff_t m) {
+    return softmax(Y, O, w, G, n, m, 0.0);
+}
+
+static double smoothed_multiclass_hinge(const double *Y, const double *O, const double *w,
+                                        double *G, ptrdiff_t n, ptrdiff_t m) {
+    return softmax(Y, O, w, G, n, m, 1.0);
+}
+
+/* Multi-class squared hinge: with a_c = max(1 + o_c - o_y, 0), c != y, and a_y = 0
+ *
+ *     l(y, o) = sum_c a_c^2,     dl/do_c = 2 a_c, c != y;     dl/do_y = -2 sum_c a_c
+ */
+
+/* The outputs first .. last - 1 of one row: adds to the sums of a_c^2 and a_c. */
+FP_INLINE void hinge_range(const double *FP_RESTRICT o, double o_y, double w, double *FP_RESTRICT g,
+                           ptrdiff_t first, ptrdiff_t last, double *squares, double *sum) {
+    double s2 = 0.0, s1 = 0.0;
+    SIMD_SUM(s2, s1)
+    for (ptrdiff_t c = first; c < last; c++) {
+        const double margin = 1.0 + (o[c] - o_y);
+        const double a = margin < 0.0 ? 0.0 : margin; /* NaN stays NaN */
+        s2 += a * a;
+        s1 += a;
+        if (g) g[c] = 2.0 * w * a;
+    }
+    *squares += s2;
+    *sum += s1;
+}
+
+static double multiclass_squared_hinge(const double *FP_RESTRICT Y, const double *FP_RESTRICT O,
+                                       const double *FP_RESTRICT w, double *FP_RESTRICT G,
+                                       ptrdiff_t n, ptrdiff_t m) {
+    double value = 0.0;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const double *o = O + i * m, wi = weight_of(w, i);
+        double *g = G ? G + i * m : NULL;
+        if (wi > 0.0) {
+            const ptrdiff_t label = (ptrdiff_t)Y[i];
+            double squares = 0.0, sum = 0.0;
+            hinge_range(o, o[label], wi, g, 0, label, &squares, &sum);
+            hinge_range(o, o[label], wi, g, label + 1, m, &squares, &sum);
+            value += wi * squares;
+            if (g) g[label] = 0.0 - 2.0 * wi * sum;
+        } else if (g) {
+            memset(g, 0, m * sizeof *g);
+        }
+    }
+    return value;
+}
+
+/* Losses that are sums over the outputs, for y in {-1, +1} (the first two) or real:
+ *
+ *     binary logistic          log(1 + exp(-y o))         -y / (1 + exp(y o))
+ *     binary squared hinge     max(1 - y o, 0)^2          -2 y max(1 - y o, 0)
+ *     squared                  (o - y)^2 / 2              o - y
+ */
+enum kind { BINARY_LOGISTIC, BINARY_SQUARED_HINGE, SQUARED };
+
+enum { BLOCK = 1024 }; /* entries of a piece, whose weights stay in the first-level cache */
+
+/* One entry; `kind` is a constant wherever this is expanded. e = exp(-|y o|), for the logistic. */
+FP_INLINE double entry(enum kind kind, double y, double o, double e, double *g) {
+    if (kind == BINARY_LOGISTIC) {
+        const double z = y * o;
+        *g = -y * (z < 0.0 ? 1.0 : e) / (1.0 + e);
+        return fp_log1p(e) + (z < 0.0 ? -z : 0.0);
+    }
+    if (kind == BINARY_SQUARED_HINGE) {
+        const double margin = 1.0 - y * o, a = margin < 0.0 ? 0.0 : margin; /* NaN stays NaN */
+        *g = -2.0 * y * a;
+        return a * a;
+    }
+    *g = o - y;
+    return 0.5 * *g * *g;
+}
+
+/* At most BLOCK entries of Y, O and G, seen as flat arrays, with a weight for every entry in W. */
+FP_INLINE double piece(enum kind kind, const double *FP_RESTRICT Y, const double *FP_RESTRICT O,
+                       const double *FP_RESTRICT W, double *FP_RESTRICT G, ptrdiff_t count,
+                       int want_gradient) {
+    double value = 0.0, E[BLOCK];
+    if (kind == BINARY_LOGISTIC) { /* a loop of its own: fused, it runs out of registers */
+        FP_SIMD
+        for (ptrdiff_t j = 0; j < count; j++) E[j] = fp_exp(-fabs(Y[j] * O[j]));
+    }
+    SIMD_SUM(value)
+    for (ptrdiff_t j = 0; j < count; j++) {
+        double g;
+        const double loss = entry(kind, Y[j], O[j], kind == BINARY_LOGISTIC ? E[j] : 0.0, &g);
+        value += W[j] > 0.0 ? W[j] * loss : 0.0;
+        if (want_gradient) G[j] = W[j] > 0.0 ? W[j] * g : 0.0;
+    }
+    return value;
+}
+
+FP_INLINE double sum_of_entries(enum kind kind, const double *Y, const double *O, const double *w,
+                                double *G, ptrdiff_t n, ptrdiff_t m) {
+    double value = 0.0, W[BLOCK];
+    for (ptrdiff_t j = 0; j < BLOCK && j < n * m; j++) W[j] = 1.0;
+    for (ptrdiff_t i = 0, rows; i < n; i += rows) {
+        const ptrdiff_t width = m < BLOCK ? m : BLOCK, fit = BLOCK / width;
+        rows = n - i < fit ? n - i : fit;
+        for (ptrdiff_t r = 0; w && r < rows; r++)
+            for (ptrdiff_t c = 0; c < width; c++) W[r * m + c] = w[i + r];
+        for (ptrdiff_t j = i * m, end = (i + rows) * m; j < end; j += BLOCK) {
+            const ptrdiff_t count = end - j < BLOCK ? end - j : BLOCK;
+            value += G ? piece(kind, Y + j, O + j, W, G + j, count, 1)
+                       : piece(kind, Y + j, O + j, W, NULL, count, 0);
+        }
+    }
+    return value;
+}
+
+static double binary_logistic(const double *Y, const double *O, const double *w, double *G,
+                              ptrdiff_t n, ptrdiff_t m) {
+    return sum_of_entries(BINARY_LOGISTIC, Y, O, w, G, n, m);
+}
+
+static double binary_squared_hinge(const double *Y, const double *O, const double *w, double *G,
+                                   ptrdiff_t n, ptrdiff_t m) {
+    return sum_of_entries(BINARY_SQUARED_HINGE, Y, O, w, G, n, m);
+}
+
+static double squared(const double *Y, const double *O, const double *w, double *G, ptrdiff_t n,
+                      ptrdiff_t m) {
+    return sum_of_entries(SQUARED, Y, O, w, G, n, m);
+}
+
+static void exp_all(const double *FP_RESTRICT x, double *FP_RESTRICT y, ptrdiff_t n) {
+    FP_SIMD
+    for (ptrdiff_t i = 0; i < n; i++) y[i] = fp_exp(x[i]);
+}
+
+static void log1p_all(const double *FP_RESTRICT x, double *FP_RESTRICT y, ptrdiff_t n) {
+    FP_SIMD
+    for (ptrdiff_t i = 0; i < n; i++) y[i] = fp_log1p(x[i]);
+}
+
+static int all_within(const double *x, ptrdiff_t n, double low, double high) {
+    double outside = 0.0;
+    SIMD_SUM(outside)
+    for (ptrdiff_t i = 0; i < n; i++) outside += x[i] >= low && x[i] < high ? 0.0 : 1.0;
+    return outside == 0.0;
+}
+
+const struct losses_loops FP_NAME(losses_loops) = {
+    multiclass_logistic, smoothed_multiclass_hinge, multiclass_squared_hinge,
+    binary_logistic,     binary_squared_hinge,      squared,
+    exp_all,             log1p_all,                 all_within,
+};

@@ -1,0 +1,531 @@
+"""Every loss of the registry: formulas, derivatives, convexity, smoothness, extremes, bad input."""
+
+# ruff: noqa: E741 (O is the matrix of outputs)
+
+import doctest
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from reference_losses import TWINS, whole_matrix
+
+from fastpoly.kernels import losses, runtime
+from fastpoly.kernels.losses import LOSSES, Loss, encode_targets, get_loss
+
+EVERY = pytest.mark.parametrize("name", sorted(LOSSES))
+WIDTHS = [1, 2, 5, 7, 64, 70]
+
+
+def problem(name, n, m, seed=0, spread=3.0):
+    """A loss, random targets in its own form, outputs (n, m) and weights (n,), some of them 0."""
+    rng = np.random.default_rng(seed)
+    loss = LOSSES[name]()
+    if loss.target == "label":
+        y = rng.integers(0, m, n)
+    elif loss.target == "sign":
+        y = rng.choice([-1, 1], (n, m))
+    else:
+        y = rng.normal(size=(n, m))
+    w = rng.random(n) * (rng.random(n) < 0.8)
+    return loss, loss.encode(y, m), spread * rng.normal(size=(n, m)), w
+
+
+shapes = st.tuples(st.integers(0, 70), st.integers(1, 9), st.integers(0, 2**32 - 1))
+
+
+# --- formulas ---
+
+
+@EVERY
+@pytest.mark.parametrize("m", WIDTHS)
+@pytest.mark.parametrize("n", [0, 1, 3, 101])
+def test_equals_the_formula(name, n, m):
+    loss, Y, O, w = problem(name, n, m)
+    for weights in (None, w):
+        value, G, C = whole_matrix(name, Y, O, weights)
+        got_value, got_G = loss.value_grad(Y, O, weights)
+        assert_allclose(got_value, value, rtol=1e-13)
+        assert_allclose(got_G, G, rtol=1e-12, atol=1e-15)
+        assert_allclose(loss.value(Y, O, weights), value, rtol=1e-13)
+        assert_allclose(loss.curvature(Y, O, weights), C, rtol=1e-10, atol=1e-15)
+        assert got_G.shape == (n, m)
+
+
+def test_every_loss_has_a_twin():
+    assert set(TWINS) == set(LOSSES)
+
+
+@EVERY
+def test_rows_longer_than_any_buffer(name):
+    loss, Y, O, _ = problem(name, 3, 1100)
+    w = np.array([0.5, 2.0, 0.0])
+    value, G, _ = whole_matrix(name, Y, O, w)
+    assert_allclose(loss.value_grad(Y, O, w)[0], value, rtol=1e-12)
+    assert_allclose(loss.value(Y, O, w), value, rtol=1e-12)
+    assert_allclose(loss.value_grad(Y, O, w)[1], G, rtol=1e-10, atol=1e-15)
+
+
+@EVERY
+@settings(max_examples=30, deadline=None)
+@given(shape=shapes)
+def test_vectorised_loops_equal_the_generic_ones(name, shape):
+    n, m, seed = shape
+    loss, Y, O, w = problem(name, n + 1, m, seed)
+    value, G, C = losses._generic(loss, Y, O, w)
+    assert_allclose(loss.value_grad(Y, O, w)[0], value, rtol=1e-13, atol=1e-300)
+    assert_allclose(loss.value_grad(Y, O, w)[1], G, rtol=1e-13, atol=1e-300)
+    assert_allclose(loss.curvature(Y, O, w), C, rtol=1e-12, atol=1e-16)
+
+
+# --- derivatives ---
+
+
+@EVERY
+@settings(max_examples=15, deadline=None)
+@given(m=st.integers(1, 6), seed=st.integers(0, 2**32 - 1))
+def test_gradient_by_central_differences(name, m, seed):
+    loss, Y, O, w = problem(name, 3, m, seed, spread=2.0)
+    G, h = loss.value_grad(Y, O, w)[1], 1e-5
+    for i, c in np.ndindex(O.shape):
+        step = np.zeros_like(O)
+        step[i, c] = h
+        slope = (loss.value(Y, O + step, w) - loss.value(Y, O - step, w)) / (2 * h)
+        assert_allclose(G[i, c], slope, rtol=1e-6, atol=2e-5 * h + 1e-8)
+
+
+@EVERY
+@settings(max_examples=15, deadline=None)
+@given(m=st.integers(1, 6), seed=st.integers(0, 2**32 - 1))
+def test_curvature_by_central_differences(name, m, seed):
+    loss, Y, O, w = problem(name, 40, m, seed, spread=2.0)
+    C, h = loss.curvature(Y, O, w), 1e-5
+    for c in range(m):
+        ends = O.copy(), O.copy()
+        ends[0][:, c] += h
+        ends[1][:, c] -= h
+        (up, down), (c_up, c_down) = (
+            [f(Y, end, w) for end in ends] for f in (_gradient(loss), loss.curvature)
+        )
+        smooth = np.abs(c_up - c_down)[:, c] < 1e-3  # no kink between the two ends
+        slope = (up - down)[:, c] / (2 * h)
+        assert smooth.mean() > 0.8
+        assert_allclose(C[smooth, c], slope[smooth], rtol=1e-5, atol=1e-7)
+
+
+def _gradient(loss):
+    return lambda Y, O, w=None: loss.value_grad(Y, O, w)[1]
+
+
+@EVERY
+@settings(max_examples=50, deadline=None)
+@given(
+    m=st.integers(1, 8),
+    seed=st.integers(0, 2**32 - 1),
+    step=st.sampled_from([1e-2, 0.3, 1.0, 10.0]),
+)
+def test_convex_and_smooth(name, m, seed, step):
+    loss, Y, A, _ = problem(name, 1, m, seed)
+    B = A + step * np.random.default_rng(seed + 1).normal(size=A.shape)
+    (at_a, G), at_b = loss.value_grad(Y, A), loss.value(Y, B)
+    linear, distance = at_a + np.sum(G * (B - A)), np.sum((B - A) ** 2)
+    slack = 1e-12 * (1 + abs(at_a) + abs(at_b))
+    assert loss.value(Y, (A + B) / 2) <= (at_a + at_b) / 2 + slack
+    assert at_b >= linear - slack
+    assert at_b <= linear + loss.smoothness(m) / 2 * distance + slack
+    assert at_a >= 0
+    assert np.all(loss.curvature(Y, A) <= loss.smoothness(m) + 1e-15)
+
+
+@EVERY
+@pytest.mark.parametrize("m", [2, 5])
+def test_smoothness_is_attained(name, m):
+    """The largest eigenvalue of the Hessian reaches the bound at one of a few telling points."""
+    loss, h = LOSSES[name](), 1e-4
+    Y = loss.encode([0] if loss.target == "label" else np.ones((1, m)), m)
+    largest = 0.0
+    for first in (0.0, 1.0):
+        for rest in (0.0, -50.0):
+            o = np.full((1, m), rest)
+            o[0, :2] = first, 0.0
+            hessian = [
+                (loss.value_grad(Y, o + h * e)[1] - loss.value_grad(Y, o - h * e)[1])[0] / (2 * h)
+                for e in np.eye(m)
+            ]
+            largest = max(largest, np.linalg.eigvalsh(hessian)[-1])
+    assert_allclose(largest, loss.smoothness(m), rtol=1e-5)
+
+
+def test_smoothness_as_documented():
+    expected = {
+        "multiclass_logistic": 0.5,
+        "smoothed_multiclass_hinge": 0.5,
+        "multiclass_squared_hinge": 14.0,
+        "binary_logistic": 0.25,
+        "binary_squared_hinge": 2.0,
+        "squared": 1.0,
+    }
+    assert {name: LOSSES[name]().smoothness(7) for name in expected} == expected
+
+
+# --- extremes ---
+
+# name: (y, o, value, gradient), all exact in float64
+EXTREMES = [
+    ("multiclass_logistic", 0, [-1e4, 1e4, -1e4], 2e4, [-1, 1, 0]),
+    ("multiclass_logistic", 1, [-1e4, 1e4, -1e4], 0.0, [0, 0, 0]),
+    ("multiclass_logistic", 1, [2.0**999, -(2.0**999)], 2.0**1000, [1, -1]),
+    ("multiclass_logistic", 0, [123.0], 0.0, [0]),
+    ("smoothed_multiclass_hinge", 0, [-1e4, 1e4, -1e4], 20001.0, [-1, 1, 0]),
+    ("smoothed_multiclass_hinge", 1, [-1e4, 1e4, -1e4], 0.0, [0, 0, 0]),
+    ("smoothed_multiclass_hinge", 0, [-7.0], 0.0, [0]),
+    ("multiclass_squared_hinge", 0, [-1e4, 1e4, -1e4], 20001.0**2 + 1, [-40004, 40002, 2]),
+    ("multiclass_squared_hinge", 1, [-1e4, 1e4, -1e4], 0.0, [0, 0, 0]),
+    ("multiclass_squared_hinge", 0, [5.0], 0.0, [0]),
+    ("binary_logistic", [1, -1, 1], [-1e4, 1e4, 1e4], 2e4, [-1, 1, 0]),
+    ("binary_logistic", [-1, 1], [-(2.0**999), -(2.0**999)], 2.0**999, [0, -1]),
+    ("binary_squared_hinge", [1, -1, 1], [-1e4, 1e4, 1e4], 2 * 10001.0**2, [-20002, 20002, 0]),
+    ("squared", [0, 1e4], [1e4, -1e4], 0.5e8 + 2e8, [1e4, -2e4]),
+]
+
+
+@pytest.mark.parametrize(("name", "y", "o", "value", "gradient"), EXTREMES)
+@pytest.mark.parametrize("n", [1, 32])
+def test_exact_at_extremes(name, y, o, value, gradient, n):
+    loss = LOSSES[name]()
+    Y = loss.encode([y] * n, len(o))
+    got, G = loss.value_grad(Y, [o] * n)
+    assert got == n * value
+    assert loss.value(Y, [o] * n) == n * value
+    assert_array_equal(G, [gradient] * n)
+
+
+def test_extremes_cover_the_registry():
+    assert {case[0] for case in EXTREMES} == set(LOSSES)
+
+
+@pytest.mark.parametrize("n", [1, 32])
+def test_tiny_losses_keep_their_digits(n):
+    value, G = get_loss("multiclass_logistic").value_grad([[0]] * n, [[0.0, -50.0]] * n)
+    assert_allclose(value, n * np.exp(-50), rtol=1e-14)
+    assert_allclose(G, [[-np.exp(-50), np.exp(-50)]] * n, rtol=1e-14)
+    value, G = get_loss("smoothed_multiclass_hinge").value_grad([[1]] * n, [[-50.0, 1.0]] * n)
+    assert_allclose(value, n * np.exp(-50), rtol=1e-14)
+    value, G = get_loss("binary_logistic").value_grad([[1.0]] * n, [[50.0]] * n)
+    assert_allclose(value, n * np.exp(-50), rtol=1e-14)
+    assert_allclose(G, [[-np.exp(-50)]] * n, rtol=1e-14)
+
+
+@EVERY
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("m", [1, 3, 70])
+def test_non_finite_outputs_stay_in_their_row(name, bad, m):
+    loss, Y, O, w = problem(name, 70, m)
+    w += 0.1
+    reference = loss.value_grad(Y, O, w)[1]
+    O[5] = bad
+    value, G = loss.value_grad(Y, O, w)
+    others = np.arange(70) != 5
+    assert_allclose(G[others], reference[others], rtol=1e-14)
+    if np.isnan(bad) and m > 1:
+        assert np.isnan(value)
+        assert np.isnan(loss.value(Y, O, w))
+    w[5] = 0.0
+    value, G = loss.value_grad(Y, O, w)
+    assert np.isfinite(value)
+    assert_array_equal(G[5], 0)
+    assert_array_equal(loss.curvature(Y, O, w)[5], 0)
+    assert loss.value(Y, O, w) == pytest.approx(value, rel=1e-14)
+
+
+def _units_in_last_place(got, exact):
+    spacing = np.spacing(np.abs(exact.astype(np.float64)))
+    return np.abs(got - exact) / spacing
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="needs an extended precision type")
+def test_exp_and_log1p_accuracy():
+    rng = np.random.default_rng(0)
+    x = np.concatenate(
+        [rng.uniform(-745, 600, 200_000), rng.normal(size=200_000), -np.logspace(-20, 2.8, 999)]
+    )
+    got = losses._exp_log1p(x)[0]
+    assert _units_in_last_place(got, np.exp(x.astype(np.longdouble))).max() < 2
+    x = np.concatenate(
+        [rng.uniform(0, 2, 200_000), np.exp(rng.uniform(-700, 700, 200_000)), np.arange(99.0)]
+    )
+    got = losses._exp_log1p(x)[1]
+    assert _units_in_last_place(got, np.log1p(x.astype(np.longdouble))).max() < 2
+
+
+def test_exp_and_log1p_at_the_ends():
+    x = np.array([-np.inf, np.nan, 0.0, -0.0, -1e4, -746, -745.14, -745.13, -1e308, -5e-324])
+    expected = [0, np.nan, 1, 1, 0, 0, 0, 5e-324, 0, 1]
+    assert_array_equal(losses._exp_log1p(x)[0], expected)
+    assert_array_equal(losses._exp_log1p(np.array([0.0, np.nan]))[1], [0, np.nan])
+
+
+# --- weights, sums, threads ---
+
+
+@EVERY
+@settings(max_examples=20, deadline=None)
+@given(shape=shapes)
+def test_integer_weights_are_repeated_rows(name, shape):
+    n, m, seed = shape
+    loss, Y, O, _ = problem(name, n, m, seed)
+    w = np.random.default_rng(seed).integers(0, 4, n)
+    rows = np.repeat(np.arange(n), w)
+    value, G = loss.value_grad(Y, O, w)
+    repeated, H = loss.value_grad(Y[rows], O[rows])
+    assert_allclose(value, repeated, rtol=1e-12, atol=1e-300)
+    sums = np.zeros_like(G)
+    np.add.at(sums, rows, H)
+    assert_allclose(G, sums, rtol=1e-12, atol=1e-300)
+    C = loss.curvature(Y, O)
+    assert_allclose(loss.curvature(Y, O, w), w[:, None] * C, rtol=1e-15)
+
+
+@EVERY
+def test_rows_of_weight_zero_count_for_nothing(name):
+    loss, Y, O, w = problem(name, 100, 5)
+    value, G = loss.value_grad(Y, O, w)
+    changed = O.copy()
+    changed[w == 0] = 1e308
+    other_value, other_G = loss.value_grad(Y, changed, w)
+    assert (w == 0).sum() > 5
+    assert value == other_value
+    assert_array_equal(G, other_G)
+    assert_array_equal(G[w == 0], 0)
+
+
+@EVERY
+@pytest.mark.parametrize(("n", "m"), [(20_001, 5), (3_000, 70)])
+def test_threads_give_the_same_bits(name, n, m):
+    loss, Y, O, w = problem(name, n, m)
+    value, G = loss.value_grad(Y, O, w, n_threads=1)
+    for n_threads in (2, 3, 2, None):
+        other, H = loss.value_grad(Y, O, w, n_threads=n_threads)
+        assert other == value
+        assert_array_equal(H, G)
+    assert_allclose(value, losses._generic(loss, Y, O, w)[0], rtol=1e-12)
+
+
+@EVERY
+def test_a_million_rows_sum_accurately(name):
+    n, block = 1_000_000, 1000
+    loss, Y, O, _ = problem(name, block, 2)
+    value = loss.value(np.tile(Y, (n // block, 1)), np.tile(O, (n // block, 1)))
+    exact = whole_matrix(name, Y, O)[0] * (n // block)
+    assert_allclose(value, exact, rtol=1e-13)
+
+
+def test_baseline_instruction_set():
+    """The whole of the numerical tests again, on the portable loops."""
+    if os.environ.get("FASTPOLY_SIMD") == "baseline":
+        assert runtime.simd_level() == "baseline"
+        return
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__]
+    wanted = "formula or buffer or generic or exact or digits or exp_ or baseline or stay_in"
+    env = os.environ | {"FASTPOLY_SIMD": "baseline"}
+    run = subprocess.run([*command, "-k", wanted], env=env, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+# --- the Python face ---
+
+
+@EVERY
+def test_storage_of_the_inputs_does_not_matter(name):
+    loss, Y, O, w = problem(name, 40, 6)
+    O = O.astype(np.float32).astype(float)
+    value, G = loss.value_grad(Y, O, w)
+    spaced = np.zeros((80, 12))
+    spaced[::2, ::2] = O
+    bytes_ = np.zeros(O.nbytes + 1, dtype=np.uint8)
+    misaligned = bytes_[1:].view(float).reshape(O.shape)
+    misaligned[:] = O
+    for same in (
+        np.asfortranarray(O),
+        spaced[::2, ::2],
+        O.astype(np.float32),
+        O.astype(">f8"),
+        O.tolist(),
+        misaligned,
+    ):
+        other, H = loss.value_grad(Y, same, w)
+        assert other == value
+        assert_array_equal(H, G)
+        assert_array_equal(loss.curvature(Y, same, w), loss.curvature(Y, O, w))
+    for a in (Y, O, w):
+        a.flags.writeable = False
+    assert loss.value_grad(Y, O, w)[0] == value
+    assert loss.value(Y.tolist(), O, w.tolist()) == loss.value(Y, O, w)
+
+
+@EVERY
+def test_out_is_used(name):
+    loss, Y, O, w = problem(name, 40, 6)
+    out = np.full_like(O, np.nan)
+    assert loss.value_grad(Y, O, w, out=out)[1] is out
+    assert_array_equal(out, loss.value_grad(Y, O, w)[1])
+    assert loss.curvature(Y, O, w, out=out) is out
+    assert_array_equal(out, loss.curvature(Y, O, w))
+
+
+def test_encode():
+    label, sign, real = (get_loss(k) for k in ("multiclass_logistic", "binary_logistic", "squared"))
+    assert_array_equal(label.encode([2, 0, 1], 3), [[2.0], [0.0], [1.0]])
+    assert_array_equal(label.encode(np.array([[1.0], [0.0]])), [[1.0], [0.0]])
+    assert_array_equal(sign.encode([1, -1]), [[1.0], [-1.0]])
+    assert_array_equal(sign.encode([[1, -1]], 2), [[1.0, -1.0]])
+    assert_array_equal(real.encode([1, 2]), [[1.0], [2.0]])
+    for loss in (label, sign, real):
+        Y = loss.encode([1, 1, 1])
+        assert Y.dtype == np.float64
+        assert Y.flags.c_contiguous
+        assert_array_equal(loss.encode(Y), Y)
+        assert loss.encode([]).shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "y", "n_outputs", "error", "says"),
+    [
+        ("label", [0, 3], 3, ValueError, "holds 3.*0 .. 2.*np.unique"),
+        ("label", [0, -1], 3, ValueError, "holds -1"),
+        ("label", [0, -1], None, ValueError, "holds -1"),
+        ("label", [0.5], 3, ValueError, "holds 0.5"),
+        ("label", [2**40], None, ValueError, "holds 1.09"),
+        ("label", ["a", "b"], 2, TypeError, "np.unique"),
+        ("label", [[0, 1]], 2, ValueError, "shape"),
+        ("label", [np.nan], 2, ValueError, "NaN"),
+        ("sign", [0, 1], None, ValueError, "holds 0.*-1 or \\+1.*np.where"),
+        ("sign", [[1, -1]], 3, ValueError, "shape"),
+        ("sign", np.ones((2, 0)), None, ValueError, "at least one column"),
+        ("real", [np.inf], None, ValueError, "infinity"),
+        ("real", [1j], None, TypeError, "complex"),
+        ("real", np.ones((2, 2, 2)), None, ValueError, "dimension"),
+        ("real", 3.0, None, ValueError, "dimension"),
+        ("real", [1.0], 0, ValueError, "n_outputs"),
+        ("real", [1.0], 1.5, TypeError, "n_outputs"),
+        ("real", [1.0], True, TypeError, "n_outputs"),
+        ("colour", [1.0], 1, ValueError, "label.*sign.*real"),
+    ],
+)
+def test_encode_refuses(target, y, n_outputs, error, says):
+    with pytest.raises(error, match=says):
+        encode_targets(target, y, n_outputs)
+
+
+@pytest.mark.parametrize("call", ["value", "value_grad", "curvature"])
+@pytest.mark.parametrize(
+    ("Y", "O", "w", "error", "says"),
+    [
+        ([[3]], np.ones((1, 3)), None, ValueError, "holds 3.*0 .. 2"),
+        ([[-1]], np.ones((1, 3)), None, ValueError, "holds -1"),
+        ([[-0.5]], np.ones((1, 3)), None, ValueError, "holds -0.5"),
+        ([[np.nan]], np.ones((1, 3)), None, ValueError, "NaN"),
+        ([[0, 1]], np.ones((1, 3)), None, ValueError, "Y must have shape"),
+        ([0], np.ones((1, 3)), None, ValueError, "Y must have 2"),
+        ([[0], [0]], np.ones((1, 3)), None, ValueError, "Y must have shape"),
+        ([[0]], np.ones(3), None, ValueError, "O must have 2"),
+        ([[0]], np.ones((1, 0)), None, ValueError, "at least one column"),
+        ([[0]], [["a"]], None, TypeError, "O must hold real numbers"),
+        ([[0]], np.ones((1, 3), dtype=complex), None, TypeError, "O must hold real numbers"),
+        ([[0]], np.ones((1, 3), dtype=object), None, TypeError, "O must hold real numbers"),
+        ([[0]], np.ones((1, 3)), [-1.0], ValueError, "non-negative"),
+        ([[0]], np.ones((1, 3)), [np.nan], ValueError, "w contains NaN"),
+        ([[0]], np.ones((1, 3)), [np.inf], ValueError, "w contains NaN or infinity"),
+        ([[0]], np.ones((1, 3)), [1.0, 1.0], ValueError, "w must have shape"),
+        ([[0]], np.ones((1, 3)), 1.0, ValueError, "w must have 1 dimension"),
+        ([[0]], np.ones((1, 3)), [[1.0]], ValueError, "w must have 1 dimension"),
+    ],
+)
+def test_bad_arrays(call, Y, O, w, error, says):
+    with pytest.raises(error, match=says):
+        getattr(get_loss("multiclass_logistic"), call)(Y, O, w)
+
+
+def test_bad_out_and_threads():
+    loss, Y, O, w = problem("squared", 4, 3)
+    read_only = np.empty((4, 3))
+    read_only.flags.writeable = False
+    for out in (
+        np.empty((3, 4)),
+        np.empty((4, 3), np.float32),
+        read_only,
+        np.empty((4, 6))[:, ::2],
+    ):
+        with pytest.raises(ValueError, match="out must be"):
+            loss.value_grad(Y, O, w, out=out)
+    for overlapping in (O, Y):
+        with pytest.raises(ValueError, match="must not overlap"):
+            loss.value_grad(Y, O, w, out=overlapping)
+    both = np.zeros((5, 3))
+    with pytest.raises(ValueError, match="must not overlap"):
+        loss.curvature(Y, both[1:], out=both[:-1])
+    with pytest.raises(ValueError, match="n_threads"):
+        loss.value_grad(Y, O, n_threads=0)
+    with pytest.raises(ValueError, match="Y must have shape"):
+        loss.check_targets(Y, 4)
+    with pytest.raises(ValueError, match="n_outputs"):
+        loss.smoothness(0)
+
+
+@EVERY
+def test_registry_names_and_identity(name):
+    loss = get_loss(name)
+    assert type(loss) is LOSSES[name]
+    assert loss.name == name
+    assert get_loss(loss) is loss
+    assert loss == LOSSES[name]()
+    assert hash(loss) == hash(LOSSES[name]())
+    assert pickle.loads(pickle.dumps(loss)) == loss
+    assert [other for other in LOSSES if get_loss(other) == loss] == [name]
+
+
+class Absolute:
+    """A loss of the user's own, in plain Python."""
+
+    target = "real"
+
+    def value(self, Y, O, w=None):
+        return float(np.sum(np.abs(O - Y)))
+
+    def value_grad(self, Y, O, w=None, out=None, n_threads=1):
+        return self.value(Y, O, w), np.sign(O - Y)
+
+    def smoothness(self, n_outputs):
+        return np.inf
+
+
+def test_get_loss():
+    own = Absolute()
+    assert get_loss(own) is own
+    with pytest.raises(ValueError, match=r"unknown loss 'hinge'.*binary_logistic.*squared"):
+        get_loss("hinge")
+    with pytest.raises(TypeError, match=r"write Squared\(\)"):
+        get_loss(LOSSES["squared"])
+    for nonsense in (None, 3, object()):
+        with pytest.raises(TypeError, match="value_grad"):
+            get_loss(nonsense)
+    own.target = "colour"
+    with pytest.raises(TypeError, match="target"):
+        get_loss(own)
+
+
+def test_a_loss_without_a_bound_says_so():
+    assert Loss().smoothness(3) == np.inf
+    assert_array_equal(Loss().curvature([[0.0]], [[0.0]]), [[np.inf]])
+    assert np.isnan(Loss().value([[0.0]], [[0.0]]))
+
+
+def test_docstring_examples():
+    result = doctest.testmod(losses)
+    assert result.attempted >= 8
+    assert result.failed == 0
