@@ -17,7 +17,7 @@ import numpy as np
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights
 from fastpoly.kernels.runtime cimport effective_n_threads, threads_for
 
-cdef extern from "losses.h":
+cdef extern from "simd/losses.h":
     ctypedef double (*fp_loss_rows)(
         const double*, const double*, const double*, double*, Py_ssize_t, Py_ssize_t
     ) noexcept nogil
