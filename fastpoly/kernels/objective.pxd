@@ -1,0 +1,21 @@
+from fastpoly.kernels.features cimport LinearTerms, RowBlocks
+from fastpoly.kernels.losses cimport Loss
+
+
+cdef class Objective:
+    cdef readonly RowBlocks features
+    cdef readonly object loss
+    cdef readonly LinearTerms linear      # None: no linear part
+    cdef readonly Py_ssize_t n, k, m
+    cdef Loss compiled                    # None: a loss written in Python
+    cdef const double[:, ::1] Y
+    cdef const double[::1] w              # None: all ones
+    cdef Py_ssize_t block
+    cdef Py_ssize_t buffer_size(self) noexcept nogil
+    cdef double share(
+        self, int t, const double* V, const double* b, const double* W, double* G, double* D,
+        double* buffer
+    ) noexcept nogil
+    cdef void share_hessian(
+        self, int t, const double* C, double* blocks, double* buffer
+    ) noexcept nogil

@@ -1,0 +1,277 @@
+"""The smooth part of a refit, in one pass over blocks of rows:
+
+    F(V, b, W) = sum_i w_i l(y_i, o_i),    o_i = V's_i + b + W'x_i
+
+S (n, k) activations, V (k, m), and where the model has explicit lower-order terms b (m,), W (d, m).
+With D (n, m) the weighted gradients of the loss with respect to o:
+
+    dF/dV = S.T @ D,   dF/db = D.sum(0),   dF/dW = X.T @ D
+
+A block of rows goes through the three steps (outputs, loss, gradient) while it is in cache; neither
+O nor D needs memory of size n unless the caller asks for them. Every thread has a fixed share of
+the rows and sums of its own, which are added in order.
+
+Newton's method wants the second derivative too. Per output, with C (n, m) the diagonal of the
+Hessian of the loss (the coupling of outputs is left out):
+
+    blocks_c = S1.T @ (C_:c * S1),   S1 = [S, 1 if there is an intercept]
+"""
+
+import numpy as np
+
+from cython.parallel cimport prange
+from libc.string cimport memcpy
+
+from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_tn
+from fastpoly.kernels.features cimport LinearTerms, RowBlocks
+from fastpoly.kernels.losses cimport Loss
+
+from fastpoly.kernels.checks import as_float_array, as_output, as_weights
+
+cdef enum:
+    SLACK = 16                       # doubles between two threads' slots: no shared cache line
+
+
+cdef class Objective:
+    """F of one refit: activations, loss, targets and weights.
+
+    Parameters
+    ----------
+    features : RowBlocks
+        Activations, stored or computed block by block.
+    loss : Loss or object with its methods
+    Y : ndarray, (n, 1 or m)
+        Targets as `loss.encode` returns them.
+    n_outputs : int
+    w : ndarray, (n,), optional
+        Sample weights.
+    linear : LinearTerms, optional
+        The linear part, where there is one; an intercept comes with it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.kernels.features import StoredFeatures
+    >>> from fastpoly.kernels.losses import get_loss
+    >>> from fastpoly.kernels.objective import Objective
+    >>> S, Y = np.array([[1.0], [2.0]]), np.array([[1.0], [3.0]])
+    >>> objective = Objective(StoredFeatures(S), get_loss("squared"), Y, 1)
+    >>> value, gradient = objective.value_grad(np.array([[1.0]]))
+    >>> value, gradient
+    (0.5, array([[-2.]]))
+    """
+
+    def __init__(self, RowBlocks features, loss, Y, Py_ssize_t n_outputs, w=None,
+                 LinearTerms linear=None):
+        if n_outputs < 1:
+            raise ValueError(f"n_outputs must be at least 1, got {n_outputs}")
+        if linear is not None and linear.X.n != features.n:
+            raise ValueError(f"linear has {linear.X.n} rows, the activations {features.n}")
+        self.features, self.loss, self.linear = features, loss, linear
+        self.n, self.k, self.m = features.n, features.k, n_outputs
+        self.w = as_weights(w, "w", self.n)
+        if isinstance(loss, Loss):
+            self.compiled = loss
+            self.Y = self.compiled.targets(Y, self.n, self.m)
+        else:
+            self.Y = as_float_array(Y, "Y", (self.n, None))
+        self.block = max(1, min(features.block, max(8, SERIAL_PRODUCT // max(1, self.k * self.m))))
+
+    @property
+    def n_rows(self):
+        """Rows of a parameter matrix: k, then 1 + d where there are lower-order terms."""
+        return self.k + (0 if self.linear is None else 1 + self.linear.X.d)
+
+    def value_grad(self, P, D=None):
+        """F and its gradient at the parameters P = [V; b; W] stacked.
+
+        Parameters
+        ----------
+        P : ndarray, (n_rows, m)
+        D : ndarray, (n, m), optional
+            Memory that receives the gradients with respect to the outputs.
+
+        Returns
+        -------
+        value : float
+        gradient : ndarray, (n_rows, m)
+        """
+        P = as_float_array(P, "P", (self.n_rows, self.m), finite=False)
+        if D is not None:
+            as_output(D, "D", (self.n, self.m))
+        if self.compiled is None:
+            return self._value_grad_python(P, D)
+        return self._pass(P, D)
+
+    def outputs(self, P):
+        """The outputs o_i, (n, m)."""
+        P = as_float_array(P, "P", (self.n_rows, self.m), finite=False)
+        O = self.features.outputs(P[:self.k])
+        if self.linear is not None:
+            O += P[self.k]
+            O += self.linear.outputs(P[self.k + 1:])
+        return O
+
+    def gradient(self, D):
+        """The gradient with respect to P of sum(O * D), (n_rows, m)."""
+        G = [self.features.pullback(D)]
+        if self.linear is not None:
+            G += [D.sum(axis=0)[None], self.linear.grad(D)]
+        return np.concatenate(G) if len(G) > 1 else G[0]
+
+    def _value_grad_python(self, P, D):
+        value, gradients = self.loss.value_grad(self.Y.base, self.outputs(P), self.w_array)
+        if D is not None:
+            D[:] = gradients
+        return float(value), self.gradient(gradients)
+
+    @property
+    def w_array(self):
+        """Sample weights (n,), or None."""
+        return None if self.w is None else self.w.base
+
+    @property
+    def targets(self):
+        """Encoded targets, (n, 1 or m)."""
+        return self.Y.base
+
+    cdef Py_ssize_t buffer_size(self) noexcept nogil:
+        cdef Py_ssize_t size = self.features.buffer_size() + 2 * self.block * self.m
+        if self.linear is not None:
+            size += self.linear.buffer_size()
+        return size
+
+    def _pass(self, P, D):
+        cdef Py_ssize_t d = 0 if self.linear is None else self.linear.X.d
+        cdef Py_ssize_t k = self.k, m = self.m, width = (m + 3) // 4 * 4
+        cdef Py_ssize_t size = k * m + (0 if self.linear is None else m + d * width)
+        cdef int t, n_threads = self.features.n_threads
+        cdef double[:, ::1] buffers = np.empty((n_threads, self.buffer_size() + SLACK))
+        cdef double[:, ::1] sums = np.zeros((n_threads, size + SLACK))
+        cdef double[:, ::1] values = np.zeros((n_threads, SLACK))
+        cdef double[::1] parameters = np.zeros(size + 1)
+        parameters.base[:k * m] = P[:k].ravel()
+        if self.linear is not None:
+            parameters.base[k * m:(k + 1) * m] = P[k]
+            parameters.base[(k + 1) * m:size].reshape(d, width)[:, :m] = P[k + 1:]
+        cdef const double* V = &parameters[0]
+        cdef const double* b = NULL
+        cdef const double* W = NULL
+        if self.linear is not None:
+            b, W = V + k * m, V + (k + 1) * m
+        cdef double[:, ::1] D_view = D
+        cdef double* D_all = NULL
+        if D is not None and D.size:
+            D_all = &D_view[0, 0]
+        with nogil:
+            if n_threads == 1:
+                values[0, 0] = self.share(0, V, b, W, &sums[0, 0], D_all, &buffers[0, 0])
+            else:
+                for t in prange(n_threads, num_threads=n_threads, schedule="static", chunksize=1):
+                    values[t, 0] = self.share(t, V, b, W, &sums[t, 0], D_all, &buffers[t, 0])
+        total = sums.base[:, :size].sum(axis=0) if n_threads > 1 else sums.base[0, :size]
+        G = np.empty((self.n_rows, m))
+        G[:k] = total[:k * m].reshape(k, m)
+        if self.linear is not None:
+            G[k] = total[k * m:(k + 1) * m]
+            G[k + 1:] = total[(k + 1) * m:].reshape(d, width)[:, :m]
+        return float(values.base[:, 0].sum()), G
+
+    cdef double share(
+        self, int t, const double* V, const double* b, const double* W, double* G, double* D,
+        double* buffer
+    ) noexcept nogil:
+        """Thread t's rows: the value, with gradients added to G and written to D if given."""
+        cdef int n_threads = self.features.n_threads
+        cdef Py_ssize_t first = self.n * t // n_threads, last = self.n * (t + 1) // n_threads
+        cdef Py_ssize_t stop, i, c, k = self.k, m = self.m, y_width = self.Y.shape[1]
+        cdef double* o = buffer + self.features.buffer_size()
+        cdef double* own = o + self.block * m
+        cdef double* linear_buffer = own + self.block * m
+        cdef double* gradients
+        cdef const double* S
+        cdef const double* w
+        cdef double value = 0
+        while first < last:
+            stop = min(first + self.block, last)
+            w = NULL
+            if self.w is not None:
+                w = &self.w[first]
+            S = self.features.rows(first, stop, buffer)
+            product(stop - first, m, k, S, k, V, m, 0, o, m)
+            if b != NULL:
+                for i in range(stop - first):
+                    for c in range(m):
+                        o[i * m + c] += b[c]
+                self.linear.add_outputs(first, stop, W, m, o, linear_buffer)
+            gradients = own if D == NULL else D + first * m
+            value += self.compiled.rows(
+                &self.Y[first, 0], o, w, gradients, stop - first, m, y_width
+            )
+            product_tn(k, m, stop - first, S, k, gradients, m, 1, G, m)
+            if b != NULL:
+                for i in range(stop - first):
+                    for c in range(m):
+                        G[k * m + c] += gradients[i * m + c]
+                self.linear.add_grad(first, stop, gradients, m, G + (k + 1) * m, linear_buffer)
+            first = stop
+        return value
+
+    def hessian_blocks(self, C):
+        """The Hessian of F in V (and b) output by output, from the loss' curvature.
+
+        Parameters
+        ----------
+        C : ndarray, (n, m)
+            Weighted second derivatives of the loss, as `loss.curvature` gives them.
+
+        Returns
+        -------
+        ndarray, (m, k1, k1)
+            k1 = k, plus 1 for the intercept where there is one (last).
+        """
+        cdef const double[:, ::1] curvature = as_float_array(C, "C", (self.n, self.m))
+        cdef Py_ssize_t k1 = self.k + (self.linear is not None)
+        cdef int t, n_threads = self.features.n_threads
+        cdef double[:, ::1] blocks = np.zeros((n_threads, self.m * k1 * k1 + SLACK))
+        cdef double[:, ::1] buffers = np.empty(
+            (n_threads, self.features.buffer_size() + 2 * self.features.block * k1 + SLACK)
+        )
+        if self.n and k1:
+            with nogil:
+                if n_threads == 1:
+                    self.share_hessian(0, &curvature[0, 0], &blocks[0, 0], &buffers[0, 0])
+                else:
+                    for t in prange(n_threads, num_threads=n_threads, schedule="static",
+                                    chunksize=1):
+                        self.share_hessian(t, &curvature[0, 0], &blocks[t, 0], &buffers[t, 0])
+        total = blocks.base[:, :self.m * k1 * k1].sum(axis=0)
+        return total.reshape(self.m, k1, k1)
+
+    cdef void share_hessian(
+        self, int t, const double* C, double* blocks, double* buffer
+    ) noexcept nogil:
+        cdef int n_threads = self.features.n_threads
+        cdef Py_ssize_t first = self.n * t // n_threads, last = self.n * (t + 1) // n_threads
+        cdef Py_ssize_t stop, i, r, c, k = self.k, m = self.m
+        cdef Py_ssize_t k1 = k + (self.linear is not None)
+        cdef Py_ssize_t step = max(1, min(self.features.block, max(8, SERIAL_PRODUCT // (k1 * k1))))
+        cdef double* rows = buffer + self.features.buffer_size()
+        cdef double* weighted = rows + self.features.block * k1
+        cdef const double* S
+        cdef double weight
+        while first < last:
+            stop = min(first + step, last)
+            S = self.features.rows(first, stop, buffer)
+            if k1 > k:
+                for i in range(stop - first):
+                    memcpy(rows + i * k1, S + i * k, k * sizeof(double))
+                    rows[i * k1 + k] = 1
+                S = rows
+            for c in range(m):
+                for i in range(stop - first):
+                    weight = C[(first + i) * m + c]
+                    for r in range(k1):
+                        weighted[i * k1 + r] = weight * S[i * k1 + r]
+                product_tn(k1, k1, stop - first, weighted, k1, S, k1, 1, blocks + c * k1 * k1, k1)
+            first = stop
