@@ -388,6 +388,19 @@ def test_get_penalty():
         Penalty()
 
 
+def test_a_subclass_without_rows_shows_nan():
+    class Bare(Penalty):
+        pass
+
+    V = np.ones((2, 3))
+    value, weights = Bare().criterion(V[0])
+    for result in (Bare().value(V), Bare().dual_norm(V), value, weights, Bare().polar(V[0])):
+        assert np.isnan(result).all()
+    assert np.isnan(Bare().prox(V, 1.0)).all()
+    with pytest.raises(NotImplementedError, match="Bare needs row_norm and row_shrunk"):
+        Bare().project(V, 1.0)
+
+
 @each_penalty
 def test_bad_input(penalty):
     V = np.ones((3, 2))
