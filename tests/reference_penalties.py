@@ -1,6 +1,7 @@
 """Slow NumPy twins of the penalties, written from the formulas, and unrelated projections."""
 
 import numpy as np
+from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 
 # ||v|| of one row.
@@ -110,3 +111,19 @@ def fista_update(name, Y, G, steps, V_old, thresholds=None, tau=None, weights=No
         np.sum((Y - V_new) * (V_new - V_old) / S),
         np.sum((V_new - V_old) ** 2 / S),
     )
+
+
+def assert_is_prox(penalty, V, thresholds, U):
+    """(v - u) / t is a subgradient of the norm at u: dual norm <= 1 and attained at u."""
+    for v, t, u in zip(V, thresholds, U, strict=True):
+        eps = 1e-12 * (np.abs(v).sum() + t)
+        assert penalty.dual_norm([v - u]) <= t + eps
+        assert_allclose((v - u) @ u, t * penalty.value([u]), atol=eps * (1 + np.abs(v).max()))
+
+
+class Plain:
+    """A user's penalty: plain Python with the whole-matrix verbs and nothing else."""
+
+    def __init__(self, penalty):
+        self.value, self.dual_norm = penalty.value, penalty.dual_norm
+        self.prox, self.project, self.criterion = penalty.prox, penalty.project, penalty.criterion

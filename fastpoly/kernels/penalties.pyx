@@ -69,12 +69,10 @@ cdef class Penalty:
         return NAN
 
     cdef void row_polar(self, const double* g, double* v, Py_ssize_t m) noexcept nogil:
-        cdef Py_ssize_t c
-        for c in range(m):
-            v[c] = NAN
+        fill_nan(v, m)
 
     cdef double row_prox(self, double* v, double t, Py_ssize_t m) noexcept nogil:
-        return NAN
+        return fill_nan(v, m)
 
     cdef double row_shrunk(
         self, const double* v, double t, Py_ssize_t m, double* slope
@@ -83,7 +81,7 @@ cdef class Penalty:
         return NAN
 
     cdef double row_criterion(self, const double* q, double* w, Py_ssize_t m) noexcept nogil:
-        return NAN
+        return fill_nan(w, m)
 
     cdef double sum_rows(
         self, const double* V, const double* b, Py_ssize_t k, Py_ssize_t m
@@ -97,12 +95,12 @@ cdef class Penalty:
     cdef double project_rows(
         self, double* V, double tau, const double* b, const double* s, Py_ssize_t k, Py_ssize_t m
     ) noexcept nogil:
-        cdef Py_ssize_t r, c
         # By Lagrange, u_r = prox_{theta s_r b_r}(v_r) where theta >= 0 is the root of
         #     phi(theta) = sum_r b_r ||prox_{theta s_r b_r}(v_r)|| - tau.
         # phi is convex and decreasing, so Newton steps from theta = 0 stay left of the root, and
         # as phi is piecewise linear they reach it. phi * |phi'| falls at least fourfold per step
         # (phi+/phi + phi'+/phi' <= 1), which makes the cap generous.
+        cdef Py_ssize_t r, c
         cdef double theta = 0, best = 0, total = self.sum_rows(V, b, k, m)
         cdef double slope, row_slope, shrunk, step, scale
         if total <= tau:
@@ -183,8 +181,9 @@ cdef class Penalty:
     def project(self, V, tau, weights=None, metric=None, out=None):
         """Euclidean projection on the ball {U : Omega(U) <= tau}, tau > 0.
 
-        Exact up to rounding (of the order of 1e-16 max|V|), and never outside the ball by more
-        than 1e-12 tau; a V in the ball is returned unchanged.
+        Exact up to rounding (a few 1e-16 max|V|; some digits more are lost when weights or metric
+        span many decades), and never outside the ball by more than 1e-12 tau. A V in the ball is
+        returned unchanged.
 
         Parameters
         ----------

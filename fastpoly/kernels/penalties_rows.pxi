@@ -24,6 +24,13 @@ cdef inline double sign(double x) noexcept nogil:
     return <double>(x > 0) - <double>(x < 0)
 
 
+cdef double fill_nan(double* v, Py_ssize_t m) noexcept nogil:
+    cdef Py_ssize_t c
+    for c in range(m):
+        v[c] = NAN
+    return NAN
+
+
 cdef double norm2(const double* v, Py_ssize_t m) noexcept nogil:
     cdef double top, total = sum_squares(v, 1, m)
     if 1e-280 < total < 1e300 or total != total:
