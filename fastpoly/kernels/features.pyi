@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -11,6 +13,7 @@ class RowBlocks:
     n_threads: int
     block: int
     def activations(self, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]: ...
+    def blocks(self) -> Iterator[tuple[NDArray[np.float64], slice]]: ...
     def outputs(self, V: ArrayLike) -> NDArray[np.float64]: ...
     def pullback(self, D: ArrayLike) -> NDArray[np.float64]: ...
 

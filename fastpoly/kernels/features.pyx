@@ -82,6 +82,17 @@ cdef class RowBlocks:
             self._outputs(S, None)
         return S
 
+    def blocks(self):
+        """Iterate over (S of a block of rows, slice of those rows); S is overwritten."""
+        cdef Py_ssize_t first, last = 0
+        cdef double[:, ::1] S = np.empty((self.block, max(1, self.k)))
+        cdef double[::1] buffer = np.empty(self.buffer_size() + SLACK)
+        while last < self.n:
+            first, last = last, min(last + self.block, self.n)
+            if self.k:
+                self.fill(first, last, &S[0, 0], &buffer[0])
+            yield S.base[:last - first, :self.k], slice(first, last)
+
     def outputs(self, V):
         """S @ V without an n x k matrix.
 

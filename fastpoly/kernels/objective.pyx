@@ -14,13 +14,12 @@ the rows and sums of its own, which are added in order.
 Newton's method wants the second derivative too. Per output, with C (n, m) the diagonal of the
 Hessian of the loss (the coupling of outputs is left out):
 
-    blocks_c = S1.T @ (C_:c * S1),   S1 = [S, 1 if there is an intercept]
+    blocks_c = S.T @ (C_:c * S)
 """
 
 import numpy as np
 
 from cython.parallel cimport prange
-from libc.string cimport memcpy
 
 from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_tn
 from fastpoly.kernels.features cimport LinearTerms, RowBlocks
@@ -218,7 +217,7 @@ cdef class Objective:
         return value
 
     def hessian_blocks(self, C):
-        """The Hessian of F in V (and b) output by output, from the loss' curvature.
+        """The Hessian of F in V, output by output, from the loss' curvature.
 
         Parameters
         ----------
@@ -227,17 +226,16 @@ cdef class Objective:
 
         Returns
         -------
-        ndarray, (m, k1, k1)
-            k1 = k, plus 1 for the intercept where there is one (last).
+        ndarray, (m, k, k)
         """
         cdef const double[:, ::1] curvature = as_float_array(C, "C", (self.n, self.m))
-        cdef Py_ssize_t k1 = self.k + (self.linear is not None)
+        cdef Py_ssize_t size = self.m * self.k * self.k
         cdef int t, n_threads = self.features.n_threads
-        cdef double[:, ::1] blocks = np.zeros((n_threads, self.m * k1 * k1 + SLACK))
+        cdef double[:, ::1] blocks = np.zeros((n_threads, size + SLACK))
         cdef double[:, ::1] buffers = np.empty(
-            (n_threads, self.features.buffer_size() + 2 * self.features.block * k1 + SLACK)
+            (n_threads, self.features.buffer_size() + self.features.block * self.k + SLACK)
         )
-        if self.n and k1:
+        if self.n and self.k:
             with nogil:
                 if n_threads == 1:
                     self.share_hessian(0, &curvature[0, 0], &blocks[0, 0], &buffers[0, 0])
@@ -245,8 +243,7 @@ cdef class Objective:
                     for t in prange(n_threads, num_threads=n_threads, schedule="static",
                                     chunksize=1):
                         self.share_hessian(t, &curvature[0, 0], &blocks[t, 0], &buffers[t, 0])
-        total = blocks.base[:, :self.m * k1 * k1].sum(axis=0)
-        return total.reshape(self.m, k1, k1)
+        return blocks.base[:, :size].sum(axis=0).reshape(self.m, self.k, self.k)
 
     cdef void share_hessian(
         self, int t, const double* C, double* blocks, double* buffer
@@ -254,24 +251,16 @@ cdef class Objective:
         cdef int n_threads = self.features.n_threads
         cdef Py_ssize_t first = self.n * t // n_threads, last = self.n * (t + 1) // n_threads
         cdef Py_ssize_t stop, i, r, c, k = self.k, m = self.m
-        cdef Py_ssize_t k1 = k + (self.linear is not None)
-        cdef Py_ssize_t step = max(1, min(self.features.block, max(8, SERIAL_PRODUCT // (k1 * k1))))
-        cdef double* rows = buffer + self.features.buffer_size()
-        cdef double* weighted = rows + self.features.block * k1
+        cdef double* weighted = buffer + self.features.buffer_size()
         cdef const double* S
         cdef double weight
         while first < last:
-            stop = min(first + step, last)
+            stop = min(first + self.features.block, last)
             S = self.features.rows(first, stop, buffer)
-            if k1 > k:
-                for i in range(stop - first):
-                    memcpy(rows + i * k1, S + i * k, k * sizeof(double))
-                    rows[i * k1 + k] = 1
-                S = rows
             for c in range(m):
                 for i in range(stop - first):
                     weight = C[(first + i) * m + c]
-                    for r in range(k1):
-                        weighted[i * k1 + r] = weight * S[i * k1 + r]
-                product_tn(k1, k1, stop - first, weighted, k1, S, k1, 1, blocks + c * k1 * k1, k1)
+                    for r in range(k):
+                        weighted[i * k + r] = weight * S[i * k + r]
+                product_tn(k, k, stop - first, weighted, k, S, k, 1, blocks + c * k * k, k)
             first = stop

@@ -1,0 +1,16 @@
+import numpy as np
+from numpy.typing import NDArray
+
+from fastpoly.kernels.penalties import Penalty
+
+Floats = NDArray[np.float64]
+
+def descend(
+    penalty: Penalty,
+    B: Floats,
+    P: Floats,
+    G: Floats,
+    thresholds: Floats,
+    tol: float,
+    max_sweeps: int,
+) -> int: ...
