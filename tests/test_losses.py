@@ -434,6 +434,8 @@ def test_encode_refuses(target, y, n_outputs, error, says):
         ([0], np.ones((1, 3)), None, ValueError, "Y must have 2"),
         ([[0], [0]], np.ones((1, 3)), None, ValueError, "Y must have shape"),
         ([[0]], np.ones(3), None, ValueError, "O must have 2"),
+        ([[0]], None, None, TypeError, "O must hold real numbers"),
+        (None, np.ones((1, 3)), None, TypeError, "Y must hold real numbers"),
         ([[0]], np.ones((1, 0)), None, ValueError, "at least one column"),
         ([[0]], [["a"]], None, TypeError, "O must hold real numbers"),
         ([[0]], np.ones((1, 3), dtype=complex), None, TypeError, "O must hold real numbers"),
