@@ -258,7 +258,7 @@ cdef const double[:, ::1] matrix(object a, str name, Py_ssize_t n, Py_ssize_t m)
     cdef const double[:, ::1] view
     shape = (None if n < 0 else n, None if m < 0 else m)
     try:
-        view = a
+        view = () if a is None else a  # None would pass as an empty view
     except (TypeError, ValueError):
         view = as_float_array(a, name, shape, finite=False)
     if (n >= 0 and view.shape[0] != n) or (m >= 0 and view.shape[1] != m):
@@ -406,9 +406,12 @@ cdef class _BuiltIn(Loss):
     cdef fp_loss_rows loop(self) noexcept nogil:
         return NULL
 
-    # In place: the gradient h (m,) of one row becomes the diagonal of its Hessian.
+    # In place: the gradient h (m,) of one row becomes the diagonal of its Hessian. That of the
+    # logistic losses is p (1 - p), and their gradient is p, -p or p - 1.
     cdef void hessian(self, const double* y, double* h, Py_ssize_t m) noexcept nogil:
-        pass
+        cdef Py_ssize_t c
+        for c in range(m):
+            h[c] = fabs(h[c]) * (1.0 - fabs(h[c]))
 
     cdef double row(
         self, const double* y, const double* o, double* g, Py_ssize_t m
@@ -439,13 +442,6 @@ cdef class _BuiltIn(Loss):
                 scale(C + i * m, w[i], m)
 
 
-cdef inline void logistic_hessian(double* h, Py_ssize_t m) noexcept nogil:
-    """p (1 - p) from the gradient, which is p or p - 1."""
-    cdef Py_ssize_t c
-    for c in range(m):
-        h[c] = fabs(h[c]) * (1.0 - fabs(h[c]))
-
-
 cdef class MulticlassLogistic(_BuiltIn):
     """l(y, o) = log(1 + sum_{c != y} exp(o_c - o_y)), y a class code."""
 
@@ -457,9 +453,6 @@ cdef class MulticlassLogistic(_BuiltIn):
 
     cdef double bound(self, Py_ssize_t m) noexcept nogil:
         return 0.5
-
-    cdef void hessian(self, const double* y, double* h, Py_ssize_t m) noexcept nogil:
-        logistic_hessian(h, m)
 
 
 cdef class SmoothedMulticlassHinge(_BuiltIn):
@@ -473,9 +466,6 @@ cdef class SmoothedMulticlassHinge(_BuiltIn):
 
     cdef double bound(self, Py_ssize_t m) noexcept nogil:
         return 0.5
-
-    cdef void hessian(self, const double* y, double* h, Py_ssize_t m) noexcept nogil:
-        logistic_hessian(h, m)
 
 
 cdef class MulticlassSquaredHinge(_BuiltIn):
@@ -509,9 +499,6 @@ cdef class BinaryLogistic(_BuiltIn):
 
     cdef double bound(self, Py_ssize_t m) noexcept nogil:
         return 0.25
-
-    cdef void hessian(self, const double* y, double* h, Py_ssize_t m) noexcept nogil:
-        logistic_hessian(h, m)
 
 
 cdef class BinarySquaredHinge(_BuiltIn):
@@ -595,19 +582,24 @@ def get_loss(loss):
 
 # --- for the tests ---
 
-def _generic(Loss loss, const double[:, ::1] Y, const double[:, ::1] O, const double[::1] w):
+def _generic(Loss loss not None, Y, O, w):
     """Value, gradient and curvature by the loops of `Loss` itself, n >= 1."""
-    G, C = np.empty((2, O.shape[0], O.shape[1]))
+    cdef const double[:, ::1] outputs = matrix(O, "O", -1, -1)
+    cdef Py_ssize_t n = outputs.shape[0], m = outputs.shape[1]
+    cdef const double[:, ::1] y = loss.targets(Y, n, m)
+    cdef const double[::1] weights = as_weights(w, "w", n)
+    G, C = np.empty((2, n, m))
     cdef double[:, ::1] g = G, h = C
-    cdef Py_ssize_t n = O.shape[0], m = O.shape[1]
     cdef double value = Loss.rows(
-        loss, &Y[0, 0], &O[0, 0], &w[0], &g[0, 0], n, m, Y.shape[1]
+        loss, &y[0, 0], &outputs[0, 0], &weights[0], &g[0, 0], n, m, y.shape[1]
     )
-    Loss.curvature_rows(loss, &Y[0, 0], &O[0, 0], &w[0], &h[0, 0], n, m, Y.shape[1])
+    Loss.curvature_rows(
+        loss, &y[0, 0], &outputs[0, 0], &weights[0], &h[0, 0], n, m, y.shape[1]
+    )
     return value, G, C
 
 
-def _exp_log1p(const double[::1] x):
+def _exp_log1p(const double[::1] x not None):
     """The vectorised exp(x), x <= 600, and log(1 + x), x >= 0; len(x) >= 1."""
     e, l = np.empty((2, x.shape[0]))
     cdef double[::1] e_view = e, l_view = l
