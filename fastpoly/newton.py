@@ -42,7 +42,7 @@ def direction(problem: OutputProblem, P: Floats, G: Floats, B: Floats, tol: floa
             G.copy(),
             problem.alpha * problem.weights,
             tol,
-            500,
+            2000,
         )
         return target
     model = QuadraticProblem(problem, P, G, B)
@@ -69,7 +69,7 @@ def newton(problem: OutputProblem, P: Floats, *, tol: float, max_iter: int) -> S
         diagonal = B.diagonal(axis1=1, axis2=2)
         damping = problem.ridge.T + 1e-10 * diagonal.max()
         B[:, np.arange(len(P)), np.arange(len(P))] += damping
-        target = direction(problem, P, G, B, 1e-3)
+        target = direction(problem, P, G, B, 1e-7)
         move = target - P
         O_move = objective.outputs(move)
         # The model's first-order decrease, penalty included: negative unless P is optimal.

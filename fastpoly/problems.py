@@ -1,10 +1,12 @@
 """The refitting problems as `fista` and `newton` see them: verbs on one parameter matrix."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.objective import Objective
-from fastpoly.kernels.penalties import FistaStep, PenaltyLike, fista_update
+from fastpoly.kernels.penalties import FistaStep, fista_update
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +37,7 @@ class OutputProblem:
     def __init__(
         self,
         objective: Objective,
-        penalty: PenaltyLike,
+        penalty: Any,
         alpha: float | None,
         tau: float | None,
         ridge: Floats,

@@ -1,0 +1,208 @@
+"""Refitting: the output layer alone (convex), or output layer and basis vectors together."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastpoly.fista import Solution, fista
+from fastpoly.kernels.checks import as_float_array, as_positive, as_weights
+from fastpoly.kernels.features import LinearTerms, RowBlocks, StoredFeatures
+from fastpoly.kernels.losses import encode_targets, get_loss
+from fastpoly.kernels.objective import Objective
+from fastpoly.kernels.penalties import get_penalty
+from fastpoly.newton import newton
+from fastpoly.problems import OutputProblem, squared_column_norms
+
+Floats = NDArray[np.float64]
+
+SOLVERS = ("auto", "fista", "newton")
+
+
+class Refit(NamedTuple):
+    """A refitted output layer with its certificate, recomputed at the returned point.
+
+    Attributes
+    ----------
+    V : ndarray, (k, m)
+    intercept : ndarray, (m,)
+        Zero where the model has no explicit lower-order terms.
+    linear : ndarray, (d, m) or None
+    objective : float
+        Loss plus penalty (the loss alone in the constrained form), ridge included.
+    loss : float
+    gap : float
+        Upper bound on objective - minimum.
+    n_iter : int
+    converged : bool
+    """
+
+    V: Floats
+    intercept: Floats
+    linear: Floats | None
+    objective: float
+    loss: float
+    gap: float
+    n_iter: int
+    converged: bool
+
+
+def check_strength(alpha: float | None, tau: float | None) -> tuple[float | None, float | None]:
+    """Exactly one of alpha (>= 0, penalised form) and tau (> 0, constrained form)."""
+    if (alpha is None) == (tau is None):
+        raise ValueError("give exactly one of alpha (penalised form) and tau (constrained form)")
+    if tau is None:
+        return as_positive(alpha, "alpha", or_zero=True), None
+    return None, as_positive(tau, "tau")
+
+
+def refit_output(
+    A: ArrayLike | RowBlocks,
+    y: ArrayLike,
+    *,
+    loss: Any = "multiclass_logistic",
+    penalty: Any = "l1/l2",
+    alpha: float | None = None,
+    tau: float | None = None,
+    tol: float = 1e-4,
+    solver: str = "auto",
+    max_iter: int = 1000,
+    sample_weight: ArrayLike | None = None,
+    n_outputs: int | None = None,
+    start: ArrayLike | None = None,
+    linear: LinearTerms | None = None,
+    alpha_linear: float = 1.0,
+    n_threads: int | None = 1,
+) -> Refit:
+    """Fit the output layer V on fixed activations: a convex problem.
+
+    minimise  sum_i w_i l(y_i, V'a_i) + alpha Omega(V)    or  s.t. Omega(V) <= tau
+
+    Parameters
+    ----------
+    A : array-like, (n, k), or RowBlocks
+        Activations, or any dense matrix.
+    y : array-like
+        Targets, as the loss takes them: class codes (n,), signs or numbers (n, m).
+    loss, penalty : str or object
+    alpha, tau : float
+        Strength of the penalty, or radius of the ball; alpha = 1 when neither is given. Losses are
+        sums over the rows, not means, and alpha is on that scale.
+    tol : float
+        Stop when the certified gap is at most tol times the objective.
+    solver : {"auto", "fista", "newton"}
+    max_iter : int
+        Iterations at most (a Newton iteration is a costly one).
+    sample_weight : array-like, (n,), optional
+    n_outputs : int, optional
+        Number of classes, where y does not show it.
+    start : array-like, (k, m), optional
+        Output layer to start from.
+    linear : LinearTerms, optional
+        Fit an intercept and linear weights beside the network, the latter with a ridge penalty
+        alpha_linear / 2 |W|^2.
+    n_threads : int or None
+
+    Returns
+    -------
+    Refit
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.refit import refit_output
+    >>> rng = np.random.default_rng(0)
+    >>> A = rng.random((100, 5))
+    >>> y = (A[:, 0] > A[:, 1]).astype(int)
+    >>> fit = refit_output(A, y, alpha=0.1, tol=1e-6)
+    >>> fit.V.shape, bool(fit.gap <= 1e-6 * fit.objective)
+    ((5, 2), True)
+    """
+    if solver not in SOLVERS:
+        raise ValueError(f"solver must be one of {SOLVERS}, got {solver!r}")
+    alpha, tau = check_strength(1.0 if alpha is None and tau is None else alpha, tau)
+    tol = as_positive(tol, "tol")
+    features = A if isinstance(A, RowBlocks) else StoredFeatures(A, n_threads)
+    loss, penalty = get_loss(loss), get_penalty(penalty)
+    encode = getattr(loss, "encode", None)
+    Y = encode(y, n_outputs) if encode else encode_targets(loss.target, y, n_outputs)
+    if n_outputs is None:
+        n_outputs = int(Y.max()) + 1 if loss.target == "label" else Y.shape[1]
+    w = as_weights(sample_weight, "sample_weight", features.n)
+    fitter = OutputRefit(loss, penalty, Y, n_outputs, w, alpha, tau, alpha_linear, solver)
+    V = np.zeros((features.k, n_outputs)) if start is None else start
+    V = as_float_array(V, "start", (features.k, n_outputs))
+    return fitter(features, V, linear=linear, tol=tol, max_iter=max_iter)
+
+
+class OutputRefit:
+    """The output-layer refit with everything but the activations fixed."""
+
+    def __init__(
+        self,
+        loss: Any,
+        penalty: Any,
+        Y: Floats,
+        n_outputs: int,
+        w: Floats | None,
+        alpha: float | None,
+        tau: float | None,
+        alpha_linear: float = 1.0,
+        solver: str = "auto",
+    ) -> None:
+        self.loss, self.penalty, self.Y, self.m, self.w = loss, penalty, Y, n_outputs, w
+        self.alpha, self.tau, self.solver = alpha, tau, solver
+        self.alpha_linear = as_positive(alpha_linear, "alpha_linear", or_zero=True)
+
+    def problem(self, features: RowBlocks, linear: LinearTerms | None = None) -> OutputProblem:
+        """The refit on these activations as a problem for the solvers."""
+        objective = Objective(features, self.loss, self.Y, self.m, self.w, linear)
+        k, n_rows = objective.k, objective.n_rows
+        metric = np.zeros(n_rows)
+        metric[:k] = squared_column_norms(objective)
+        ridge = np.zeros(n_rows)
+        if linear is not None:
+            w = np.ones(features.n) if self.w is None else self.w
+            metric[k] = w.sum()
+            metric[k + 1 :] = linear.squared_column_norms(w) + self.alpha_linear
+            ridge[k + 1 :] = self.alpha_linear
+        return OutputProblem(objective, self.penalty, self.alpha, self.tau, ridge, k, metric)
+
+    def __call__(
+        self,
+        features: RowBlocks,
+        V: Floats,
+        intercept: Floats | None = None,
+        W: Floats | None = None,
+        *,
+        linear: LinearTerms | None = None,
+        tol: float,
+        max_iter: int,
+    ) -> Refit:
+        problem = self.problem(features, linear)
+        k, m = features.k, self.m
+        P = np.zeros((problem.objective.n_rows, m))
+        P[:k] = V if self.tau is None or not k else self.penalty.project(V, self.tau)
+        if linear is not None and W is not None:
+            P[k], P[k + 1 :] = intercept, W
+        solution = self.solve(problem, P, tol, max_iter)
+        P = solution.P
+        return Refit(
+            P[:k].copy(),
+            np.zeros(m) if linear is None else P[k].copy(),
+            None if linear is None else P[k + 1 :].copy(),
+            solution.objective,
+            solution.value - problem.ridge_value(P),
+            solution.gap,
+            solution.n_iter,
+            solution.converged,
+        )
+
+    def solve(self, problem: OutputProblem, P: Floats, tol: float, max_iter: int) -> Solution:
+        if self.solver == "fista":
+            return fista(problem, P, tol=tol, max_iter=max_iter)
+        if problem.objective.linear is not None:
+            if self.solver == "newton":
+                raise ValueError('solver="newton" cannot fit linear terms; use solver="fista"')
+            return fista(problem, P, tol=tol, max_iter=max_iter)
+        return newton(problem, P, tol=tol, max_iter=max_iter)

@@ -27,7 +27,7 @@ def as_float_array(
         wanted = ", ".join("any" if want is None else str(want) for want in shape)
         raise ValueError(f"{name} must have shape ({wanted}), got {a.shape}")
     with np.errstate(over="ignore"):
-        a = np.ascontiguousarray(a, dtype=np.float64)
+        a = np.require(a, np.float64, "CA")
     if finite and not np.isfinite(a).all():
         raise ValueError(f"{name} contains NaN or infinity; remove or impute these entries")
     return a
@@ -39,7 +39,7 @@ def as_output(out: NDArray | None, name: str, shape: tuple[int, ...]) -> NDArray
         return np.empty(shape)
     if not isinstance(out, np.ndarray) or out.dtype != np.float64 or out.shape != shape:
         raise ValueError(f"{name} must be a float64 array of shape {shape}")
-    if not (out.flags.c_contiguous and out.flags.writeable):
+    if not (out.flags.carray and out.flags.aligned):
         raise ValueError(f"{name} must be C-contiguous and writeable")
     return out
 

@@ -22,7 +22,7 @@ from cython.parallel cimport prange
 from libc.string cimport memcpy
 
 from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_nt, product_tn
-from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
+from fastpoly.kernels.matrix cimport CsrMatrix, DenseMatrix, Matrix
 from fastpoly.kernels.rows cimport csr_rows, rows_of
 from fastpoly.kernels.runtime cimport effective_n_threads, threads_for
 
@@ -478,6 +478,15 @@ cdef class LinearTerms:
                        G, width)
             D += (stop - first) * m
             first = stop
+
+    def squared_column_norms(self, w):
+        """sum_i w_i x_ij^2, (d,)."""
+        w = as_float_array(w, "w", (self.X.n,))
+        if self.X.sparse:
+            data, indices, _ = (<CsrMatrix> self.X).arrays
+            rows = np.repeat(w, np.diff((<CsrMatrix> self.X).arrays[2]))
+            return np.bincount(indices, rows * data.astype(np.float64)**2, self.X.d)
+        return np.einsum("i,ij,ij->j", w, (<DenseMatrix> self.X).array, (<DenseMatrix> self.X).array, dtype=np.float64)
 
     def outputs(self, W):
         """X @ W.
