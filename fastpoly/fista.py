@@ -21,6 +21,15 @@ Floats = NDArray[np.float64]
 CHECK_EVERY = 10
 
 
+class Certificate(NamedTuple):
+    """F and its gradient at a point, the objective F + R, and an upper bound on its error."""
+
+    value: float
+    G: Floats
+    objective: float
+    gap: float
+
+
 class Problem(Protocol):
     """What `fista` needs to know."""
 
@@ -32,8 +41,8 @@ class Problem(Protocol):
     def step(self, Y: Floats, G: Floats, L: float, P_old: Floats, P_new: Floats) -> FistaStep:
         """Write the proximal step from Y to P_new; return the sums of `fista_update`."""
 
-    def certificate(self, P: Floats, value: float, G: Floats) -> tuple[float, float]:
-        """The objective F + R at P and an upper bound on its distance from the minimum."""
+    def certify(self, P: Floats) -> "Certificate":
+        """F, its gradient, the objective and a bound on its distance from the minimum."""
 
 
 class Solution(NamedTuple):
@@ -97,8 +106,7 @@ def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, L: float | 
     Solution
         The best point at which the certificate was computed.
     """
-    value, G = problem.value_grad(P)
-    objective, gap = problem.certificate(P, value, G)
+    value, G, objective, gap = problem.certify(P)
     best = Solution(P, objective, gap, value, G, 0, gap <= tol * abs(objective))
     if best.converged or max_iter == 0:
         return best
@@ -112,8 +120,7 @@ def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, L: float | 
             G = best.G
             continue
         if n_iter % CHECK_EVERY == 0 or n_iter == max_iter or sums.quadratic == 0:
-            value, G_P = problem.value_grad(P)
-            objective, gap = problem.certificate(P, value, G_P)
+            value, G_P, objective, gap = problem.certify(P)
             if objective <= best.objective or gap < best.gap:
                 done = gap <= tol * abs(objective)
                 best = Solution(P, objective, gap, value, G_P, n_iter, done)

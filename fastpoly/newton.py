@@ -20,15 +20,30 @@ from fastpoly.problems import OutputProblem, QuadraticProblem
 Floats = NDArray[np.float64]
 
 ARMIJO = 1e-4
+# Forming B is the dear part: it is kept until the curvature has changed by this share.
+CHANGE = 0.1
+
+
+COUPLING = 1.0
 
 
 def curvature(problem: OutputProblem, O: Floats) -> Floats:
     """Weighted second derivatives of the loss at the outputs, (n, m)."""
     objective = problem.objective
     if hasattr(objective.loss, "curvature"):
-        return objective.loss.curvature(objective.targets, O, objective.w_array)
-    C = np.full(O.shape, float(objective.loss.smoothness(objective.m)))
-    return C if objective.w_array is None else C * objective.w_array[:, None]
+        C = objective.loss.curvature(objective.targets, O, objective.w_array)
+    else:
+        C = np.full(O.shape, float(objective.loss.smoothness(objective.m)))
+        C = C if objective.w_array is None else C * objective.w_array[:, None]
+    return C * COUPLING if getattr(objective.loss, "shift_invariant", False) else C
+
+
+def hessian(problem: OutputProblem, C: Floats) -> Floats:
+    """B (m, k, k), slightly damped: directions without curvature must stay bounded."""
+    B = problem.objective.hessian_blocks(C)
+    rows = np.arange(B.shape[1])
+    B[:, rows, rows] += problem.ridge.T + 1e-10 * B.max(initial=0.0)
+    return B
 
 
 def direction(problem: OutputProblem, P: Floats, G: Floats, B: Floats, tol: float) -> Floats:
@@ -54,22 +69,26 @@ def newton(problem: OutputProblem, P: Floats, *, tol: float, max_iter: int) -> S
     objective = problem.objective
     loss, Y, w = objective.loss, objective.targets, objective.w_array
     O = objective.outputs(P)
-    best = None
+    centred = (
+        problem.n_penalised == len(P)
+        and getattr(loss, "shift_invariant", False)
+        and hasattr(problem.penalty, "center")
+    )
+    best = B = None
     stalled = 0
     for n_iter in range(max_iter + 1):
         value, D = loss.value_grad(Y, O, w)
         G = objective.gradient(D) + problem.ridge * P
         value += problem.ridge_value(P)
-        total, gap = problem.certificate(P, value, G)
+        _, _, total, gap = problem.certificate(P, value, G, D)
         done = gap <= tol * abs(total)
         best = Solution(P, total, gap, value, G, n_iter, done)
         if done or n_iter == max_iter or stalled == 3:
             break
-        B = objective.hessian_blocks(curvature(problem, O))
-        diagonal = B.diagonal(axis1=1, axis2=2)
-        damping = problem.ridge.T + 1e-10 * diagonal.max()
-        B[:, np.arange(len(P)), np.arange(len(P))] += damping
-        target = direction(problem, P, G, B, 1e-7)
+        C_now = curvature(problem, O)
+        if B is None or np.abs(C_now - C).sum() > CHANGE * C.sum():
+            C, B = C_now, hessian(problem, C_now)
+        target = direction(problem, P, G, B, 1e-3)
         move = target - P
         O_move = objective.outputs(move)
         # The model's first-order decrease, penalty included: negative unless P is optimal.
@@ -88,4 +107,10 @@ def newton(problem: OutputProblem, P: Floats, *, tol: float, max_iter: int) -> S
         # A full step ends on the minimiser itself, whose zero rows are exactly zero.
         P = target if t == 1.0 else P + t * move
         O += t * O_move
+        if centred:
+            # The model has curvature where the loss has none: along o + t 1. The best shift of
+            # every row is known, and the outputs it adds are the same for all c.
+            shift = problem.penalty.center(P)[:, None]
+            P = P - shift
+            O -= objective.outputs(np.broadcast_to(shift, P.shape))
     return best

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastpoly.fista import Certificate
 from fastpoly.kernels.objective import Objective
 from fastpoly.kernels.penalties import FistaStep, fista_update
 
@@ -77,39 +78,48 @@ class OutputProblem:
             return 0.0
         return self.alpha * self.penalty.value(P[: self.n_penalised])
 
-    def certificate(self, P: Floats, value: float, G: Floats) -> tuple[float, float]:
+    def certify(self, P: Floats) -> Certificate:
+        """F, its gradient, the objective and the duality gap at P."""
+        D = np.empty((self.objective.n, self.objective.m))
+        value, G = self.value_grad(P, D)
+        return self.certificate(P, value, G, D)
+
+    def certificate(self, P: Floats, value: float, G: Floats, D: Floats) -> Certificate:
         """The objective at P and an upper bound on its distance from the minimum.
 
-        By convexity F(P) - F(P*) <= <G, P - P*>. Penalised: with the loss at least 0,
-        alpha Omega(V*) <= objective, so the unknown part <-G, V*> - alpha Omega(V*) is at most
-        (Omega*(G) / alpha - 1) objective. Constrained: at most tau Omega*(G). Rows with a ridge a
-        add |g|^2 / (2 a). Rows that nothing bounds count as if the optimum were no farther than
-        1 + |P| in the metric.
+        For any scale c in 0..1 the loss is at least <c D, O> - l*(c D), which bounds the minimum
+        from below once the terms in the unknown optimum P* are: c is chosen such that
+        c <G, V*> + alpha Omega(V*) >= 0 (penalised), or c = 1 and <G, V*> >= -tau Omega*(G).
+        Rows with a ridge a leave -c^2 |g|^2 / (2 a). Rows that nothing bounds count as if the
+        optimum were no farther than 1 + |P| in the metric. A loss without a conjugate uses that
+        l* is convex and l*(0) <= 0 where l >= 0: l*(c D) <= c l*(D) = c (<D, O> - loss).
         """
-        k = self.n_penalised
-        penalty = self.penalty_value(P)
-        objective = value + penalty
-        inner = float((G[:k] * P[:k]).sum())
-        dual = self.penalty.dual_norm(G[:k]) if k else 0.0
-        if self.tau is not None:
-            gap = inner + self.tau * dual
-        elif self.alpha > 0:
-            gap = inner + penalty + max(0.0, dual / self.alpha - 1) * objective
-        else:
-            gap = self._unbounded(P[:k], G[:k], self.metric[:k])
-        ridge = self.ridge[k:, 0]
-        firm = ridge > 0
-        slack, loose = G[k:][firm], G[k:][~firm]
-        gap += float((slack * slack / (2 * ridge[firm, None])).sum())
-        gap += self._unbounded(P[k:][~firm], loose, self.metric[k:][~firm])
-        return objective, max(gap, 0.0)
+        k, ridge = self.n_penalised, self.ridge
+        ridge_value, penalty = self.ridge_value(P), self.penalty_value(P)
+        loss, raw = value - ridge_value, G - ridge * P
+        dual = self.penalty.dual_norm(raw[:k]) if k else 0.0
+        c = 1.0 if self.tau is not None or dual <= self.alpha else self.alpha / dual
+        if self.alpha == 0:
+            c = 1.0
+        conjugate = self._conjugate(D, c)
+        if not np.isfinite(conjugate):
+            conjugate = c * (float((raw * P).sum()) - loss)
+        gap = value + penalty + conjugate + (0.0 if self.tau is None else self.tau * dual)
+        free = ridge[:, 0] == 0
+        free[:k] = self.alpha == 0
+        firm = ridge[:, 0] > 0
+        gap += c**2 * float((raw[firm] ** 2 / (2 * ridge[firm])).sum())
+        if free.any():
+            M, g, p = self.metric[free, None], raw[free], P[free]
+            reach = 1 + np.sqrt(float((M * p * p).sum()))
+            gap += c * (reach * np.sqrt(float((g * g / M).sum())) - float((g * p).sum()))
+        return Certificate(value, G, value + penalty, max(gap, 0.0))
 
-    @staticmethod
-    def _unbounded(P: Floats, G: Floats, metric: Floats) -> float:
-        if not G.size:
-            return 0.0
-        size = 1 + np.sqrt(float((P * P * metric[:, None]).sum()))
-        return size * np.sqrt(float((G * G / metric[:, None]).sum()))
+    def _conjugate(self, D: Floats, c: float) -> float:
+        objective = self.objective
+        if not hasattr(objective.loss, "conjugate"):
+            return np.nan
+        return objective.loss.conjugate(objective.targets, D, c, objective.w_array)
 
 
 class QuadraticProblem:
@@ -134,8 +144,9 @@ class QuadraticProblem:
             problem.penalty, Y, G, steps, P_old, P_new, tau=problem.tau, weights=problem.weights
         )
 
-    def certificate(self, P: Floats, value: float, G: Floats) -> tuple[float, float]:
+    def certify(self, P: Floats) -> Certificate:
         k = self.problem.n_penalised
+        value, G = self.value_grad(P)
         dual = self.problem.penalty.dual_norm(G[:k]) if k else 0.0
         gap = float((G * P).sum()) + self.problem.tau * dual
-        return value, max(gap, 0.0)
+        return Certificate(value, G, value, max(gap, 0.0))

@@ -15,6 +15,10 @@ cdef class Loss:
     cdef void curvature_row(
         self, const double* y, const double* o, double* h, Py_ssize_t m
     ) noexcept nogil
+    # The conjugate l*(y, scale u) = max_o scale u'o - l(y, o); NaN (the default): not known.
+    cdef double conjugate_row(
+        self, const double* y, const double* u, double scale, Py_ssize_t m
+    ) noexcept nogil
     # sum_i w_i l(y_i, o_i) over a block of n rows (C order, Y has y_width columns); w_i times the
     # gradients go to G (n, m) unless it is NULL; w may be NULL (all ones). Rows of weight 0 count
     # for nothing, whatever they hold. Calls `row` unless a subclass has something faster.

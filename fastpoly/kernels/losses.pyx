@@ -8,7 +8,7 @@ To add a loss, write one class with `name`, `target` and `row`, and list it in `
 """
 
 from cython.parallel cimport prange
-from libc.math cimport INFINITY, NAN, fabs
+from libc.math cimport INFINITY, NAN, fabs, log
 from libc.stdint cimport uintptr_t
 from libc.string cimport memset
 
@@ -62,6 +62,7 @@ cdef class Loss:
 
     name = "loss"
     target = "real"
+    shift_invariant = False  # whether l(y, o + t 1) = l(y, o)
 
     # --- in C: rows ---
 
@@ -83,6 +84,11 @@ cdef class Loss:
         cdef Py_ssize_t c
         for c in range(m):
             h[c] = self.bound(m)
+
+    cdef double conjugate_row(
+        self, const double* y, const double* u, double scale, Py_ssize_t m
+    ) noexcept nogil:
+        return NAN
 
     cdef double rows(
         self, const double* Y, const double* O, const double* w, double* G,
@@ -219,6 +225,40 @@ cdef class Loss:
         C = as_output(out, "out", (outputs.shape[0], outputs.shape[1]))
         evaluate(self, Y, outputs, w, C, 1, True)
         return C
+
+    def conjugate(self, Y, U, double scale=1.0, w=None):
+        """The convex conjugate sum_i w_i l*(y_i, scale u_i / w_i), for duality gaps.
+
+        l*(y, u) = max_o u'o - l(y, o). Infinity where the maximum is unbounded, NaN where the loss
+        does not know its conjugate.
+
+        Parameters
+        ----------
+        Y : ndarray, (n, 1 or m)
+            Targets as `encode` returns them.
+        U : array-like, (n, m)
+            Weighted gradients, as `value_grad` returns them.
+        scale : float
+            In 0..1.
+        w : array-like, (n,), optional
+
+        Examples
+        --------
+        >>> from fastpoly.kernels.losses import Squared
+        >>> Squared().conjugate([[1.0]], [[2.0]])
+        4.0
+        """
+        cdef const double[:, ::1] u = matrix(U, "U", -1, -1)
+        cdef Py_ssize_t i, n = u.shape[0], m = u.shape[1]
+        cdef const double[:, ::1] y = self.targets(Y, n, m)
+        cdef const double[::1] weights = as_weights(w, "w", n)
+        cdef double total = 0.0, weight = 1.0
+        for i in range(n if m else 0):
+            if weights is not None:
+                weight = weights[i]
+            if weight > 0.0:
+                total += weight * self.conjugate_row(&y[i, 0], &u[i, 0], scale / weight, m)
+        return total
 
     def smoothness(self, n_outputs):
         """Lipschitz constant of the gradient in the l2 norm, for n_outputs outputs.
@@ -442,11 +482,38 @@ cdef class _BuiltIn(Loss):
                 scale(C + i * m, w[i], m)
 
 
+cdef inline double x_log_x(double x) noexcept nogil:
+    return x * log(x) if x > 0.0 else 0.0
+
+
+cdef double negative_entropy(
+    Py_ssize_t label, const double* u, double scale, double margin, Py_ssize_t m
+) noexcept nogil:
+    """Conjugate of the soft maximum: sum_c q_c log q_c - margin (1 - q_y), q = u + e_y >= 0."""
+    cdef Py_ssize_t c
+    cdef double total = 0.0, q
+    for c in range(m):
+        q = scale * u[c] + (c == label)
+        if q < -1e-12:
+            return INFINITY
+        total += x_log_x(q)
+        if c != label:
+            total -= margin * q
+    return total
+
+
 cdef class MulticlassLogistic(_BuiltIn):
     """l(y, o) = log(1 + sum_{c != y} exp(o_c - o_y)), y a class code."""
 
     name = "multiclass_logistic"
     target = "label"
+
+    shift_invariant = True
+
+    cdef double conjugate_row(
+        self, const double* y, const double* u, double scale, Py_ssize_t m
+    ) noexcept nogil:
+        return negative_entropy(<Py_ssize_t> y[0], u, scale, 0.0, m)
 
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.multiclass_logistic
@@ -461,6 +528,13 @@ cdef class SmoothedMulticlassHinge(_BuiltIn):
     name = "smoothed_multiclass_hinge"
     target = "label"
 
+    shift_invariant = True
+
+    cdef double conjugate_row(
+        self, const double* y, const double* u, double scale, Py_ssize_t m
+    ) noexcept nogil:
+        return negative_entropy(<Py_ssize_t> y[0], u, scale, 1.0, m)
+
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.smoothed_multiclass_hinge
 
@@ -473,6 +547,22 @@ cdef class MulticlassSquaredHinge(_BuiltIn):
 
     name = "multiclass_squared_hinge"
     target = "label"
+
+    shift_invariant = True
+
+    cdef double conjugate_row(
+        self, const double* y, const double* u, double scale, Py_ssize_t m
+    ) noexcept nogil:
+        # sum_{c != y} u_c^2 / 4 - u_c, for u_c >= 0
+        cdef Py_ssize_t c
+        cdef double total = 0.0, t
+        for c in range(m):
+            if c != <Py_ssize_t> y[0]:
+                t = scale * u[c]
+                if t < -1e-12:
+                    return INFINITY
+                total += t * (0.25 * t - 1.0)
+        return total
 
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.multiclass_squared_hinge
@@ -494,6 +584,19 @@ cdef class BinaryLogistic(_BuiltIn):
     name = "binary_logistic"
     target = "sign"
 
+    cdef double conjugate_row(
+        self, const double* y, const double* u, double scale, Py_ssize_t m
+    ) noexcept nogil:
+        # sum_c s log s + (1 - s) log(1 - s), s = -y_c u_c in 0..1
+        cdef Py_ssize_t c
+        cdef double total = 0.0, s
+        for c in range(m):
+            s = -y[c] * scale * u[c]
+            if not -1e-12 <= s <= 1.0 + 1e-12:
+                return INFINITY
+            total += x_log_x(s) + x_log_x(1.0 - s)
+        return total
+
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.binary_logistic
 
@@ -506,6 +609,19 @@ cdef class BinarySquaredHinge(_BuiltIn):
 
     name = "binary_squared_hinge"
     target = "sign"
+
+    cdef double conjugate_row(
+        self, const double* y, const double* u, double scale, Py_ssize_t m
+    ) noexcept nogil:
+        # sum_c s^2 / 4 - s, s = -y_c u_c >= 0
+        cdef Py_ssize_t c
+        cdef double total = 0.0, s
+        for c in range(m):
+            s = -y[c] * scale * u[c]
+            if s < -1e-12:
+                return INFINITY
+            total += s * (0.25 * s - 1.0)
+        return total
 
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.binary_squared_hinge
@@ -524,6 +640,15 @@ cdef class Squared(_BuiltIn):
 
     name = "squared"
     target = "real"
+
+    cdef double conjugate_row(
+        self, const double* y, const double* u, double scale, Py_ssize_t m
+    ) noexcept nogil:
+        cdef Py_ssize_t c
+        cdef double total = 0.0
+        for c in range(m):
+            total += scale * u[c] * (0.5 * scale * u[c] + y[c])
+        return total
 
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.squared

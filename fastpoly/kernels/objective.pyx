@@ -251,11 +251,12 @@ cdef class Objective:
         cdef int n_threads = self.features.n_threads
         cdef Py_ssize_t first = self.n * t // n_threads, last = self.n * (t + 1) // n_threads
         cdef Py_ssize_t stop, i, r, c, k = self.k, m = self.m
+        cdef Py_ssize_t step = max(1, min(self.features.block, max(8, SERIAL_PRODUCT // (k * k))))
         cdef double* weighted = buffer + self.features.buffer_size()
         cdef const double* S
         cdef double weight
         while first < last:
-            stop = min(first + self.features.block, last)
+            stop = min(first + step, last)
             S = self.features.rows(first, stop, buffer)
             for c in range(m):
                 for i in range(stop - first):

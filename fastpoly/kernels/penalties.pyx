@@ -261,6 +261,11 @@ cdef class L1(Penalty):
 
     name = "l1"
 
+    def center(self, V):
+        """Row medians u_r, which minimise ||v_r - u_r 1||, (k,)."""
+        V = as_float_array(V, "V", (None, None))
+        return np.median(V, axis=1)
+
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil:
         return sum_abs(v, m)
 
@@ -291,6 +296,11 @@ cdef class L1L2(Penalty):
     """Sum of the Euclidean norms of the rows: whole rows become zero."""
 
     name = "l1/l2"
+
+    def center(self, V):
+        """Row means u_r, which minimise ||v_r - u_r 1||, (k,)."""
+        V = as_float_array(V, "V", (None, None))
+        return V.mean(axis=1)
 
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil:
         return norm2(v, m)
@@ -335,6 +345,11 @@ cdef class L1Linf(Penalty):
     """Sum of the largest absolute entries of the rows: whole rows become zero."""
 
     name = "l1/linf"
+
+    def center(self, V):
+        """Row midranges u_r, which minimise ||v_r - u_r 1||, (k,)."""
+        V = as_float_array(V, "V", (None, None))
+        return (V.max(axis=1) + V.min(axis=1)) / 2
 
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil:
         return max_abs(v, m)
