@@ -6,7 +6,8 @@ The problem is not convex in h, but it is in q. So the step
 
 never loses: ||q(new)||_* >= w'q(new) = new' M new >= h' M h = ||q(h)||_*. The top eigenvector of M
 is the best such step, the better vector of span{h, M h} a cheap one. (The paper's h <- M h / |M h|
-needs a line search, and more steps on every problem measured.)
+needs a line search; from one start on users x items it took up to 28 steps where eigen-steps took
+3, on dense data of few features about as many.)
 
 Two things keep the climb from ending on a poor local maximum. It starts from many points at once.
 And for the first few steps w comes from a smoothed dual norm: with signs for w an eigenvector of
@@ -16,8 +17,8 @@ largest |q_c|, so that the scale of the gradients does not matter.
 
 Few features: all of this happens on the m matrices. Many: on their projections to a subspace that
 holds the starts and grows by the direction that promises most, one pass over X each. A pass for all
-outputs tells the whole projected problem; passes for one combination of outputs, as many as this
-would take, cost more (users x items) or lead to poorer maxima.
+outputs tells the whole projected problem. A pass for one combination does not; it is cheaper with
+many outputs, but not with the four of users x items.
 """
 
 from __future__ import annotations
