@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 _LAZY = {
     "Design": "design",
+    "select_basis": "selection",
 }
 
 __version__ = version("fastpoly")

@@ -1,0 +1,581 @@
+"""Selection against grids, sign enumeration written out, a generic solver, and identities."""
+
+import doctest
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+import fastpoly
+import fastpoly.climb as climbing
+import fastpoly.selection as selection
+from fastpoly import Design, select_basis
+from fastpoly.kernels.explicit import ExplicitGamma
+from fastpoly.kernels.gamma import CsrGamma, DenseGamma
+from fastpoly.kernels.matrix import as_matrix
+from fastpoly.kernels.penalties import L1L2, PENALTIES, get_penalty
+
+DUAL = {
+    "l1": lambda q: np.abs(q).max(-1),
+    "l1/l2": lambda q: np.sqrt((q**2).sum(-1)),
+    "l1/linf": lambda q: np.abs(q).sum(-1),
+}
+GROUP = ["l1/l2", "l1/linf"]
+FREE_METHODS = [method for method in selection.METHODS if method not in ("best_data", "exact")]
+
+
+def test_every_penalty_has_a_truth_here():
+    assert set(DUAL) == set(PENALTIES)
+
+
+def symmetric(seed, m, d, scale=1.0):
+    G = np.random.default_rng(seed).standard_normal((m, d, d))
+    return scale * (G + G.transpose(0, 2, 1)) / 2
+
+
+def multiclass(seed, n=200, d=10, m=5, bases=0):
+    """X and the logistic gradient of a random multi-class problem, `bases` steps into a fit."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    scores = (X @ rng.standard_normal((d, 6))) ** 2 @ rng.standard_normal((6, m))
+    y = ((scores - scores.mean(0)) / scores.std(0)).argmax(1)  # classes of about equal size
+    A = (X @ rng.standard_normal((d, bases))) ** 2
+    outputs = A @ rng.standard_normal((bases, m)) * 0.1
+    P = np.exp(outputs - outputs.max(1, keepdims=True))
+    return X, P / P.sum(1, keepdims=True) - np.eye(m)[y]
+
+
+def forms(G, H):
+    return np.einsum("cij,ki,kj->kc", G, H, H)
+
+
+def sphere(d, n=40_000):
+    """A fine grid of the half sphere for d = 2, 3."""
+    if d == 2:
+        t = np.linspace(0, np.pi, n)
+        return np.stack([np.cos(t), np.sin(t)], 1)
+    k = np.arange(n) + 0.5
+    z, t = 1 - k / n, np.pi * (1 + 5**0.5) * k
+    r = np.sqrt(1 - z * z)
+    return np.stack([r * np.cos(t), r * np.sin(t), z], 1)
+
+
+# ---- the optimum ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("d", [2, 3])
+@pytest.mark.parametrize("m", [1, 2, 5])
+def test_grid(penalty, d, m):
+    reached = []
+    for seed in range(6):
+        G = symmetric(seed, m, d)
+        truth = DUAL[penalty](forms(G, sphere(d))).max()
+        result = select_basis(ExplicitGamma(G), penalty, tol=1e-6)
+        # A bound is never below the value that comes with it: judge it beside a poorer one.
+        assert select_basis(ExplicitGamma(G), penalty, "l1").bound >= truth * (1 - 1e-12)
+        reached.append(result.value / truth)
+    assert min(reached) > 0.9
+    assert np.median(reached) > 1 - 1e-3
+    assert max(reached) < 1 + 2e-3
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 6])
+def test_exact_is_the_best_sign_vector(m):
+    for seed in range(3):
+        G = symmetric(seed, m, 4)
+        truth = max(
+            np.linalg.eigvalsh(np.tensordot(signs, G, 1))[-1]
+            for signs in itertools.product([1.0, -1.0], repeat=m)
+        )
+        result = select_basis(ExplicitGamma(G), "l1/linf", "exact")
+        assert result.value == pytest.approx(truth, rel=1e-12)
+        assert result.bound == pytest.approx(truth, rel=1e-12)
+
+
+def test_exact_in_blocks(monkeypatch):
+    G = symmetric(0, 7, 3)
+    whole = select_basis(ExplicitGamma(G), "l1/linf", "exact")
+    monkeypatch.setattr(selection, "BLOCK_DOUBLES", 9 * 5)
+    blocks = select_basis(ExplicitGamma(G), "l1/linf", "exact")
+    np.testing.assert_allclose(blocks.h, whole.h, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["l1", "refine", "exact"])
+def test_l1_is_the_largest_eigenvalue(method):
+    G = symmetric(3, 6, 8)
+    truth = np.abs(np.linalg.eigvalsh(G)).max()
+    result = select_basis(ExplicitGamma(G), "l1", method)
+    assert result.value == pytest.approx(truth, rel=1e-12)
+    assert result.bound == pytest.approx(truth, rel=1e-12)
+    X, D = multiclass(0, d=30)
+    G = np.einsum("ni,nj,nc->cij", X, X, D)
+    result = select_basis(DenseGamma(as_matrix(X), D), "l1", method, tol=1e-3, random_state=0)
+    truth = np.abs(np.linalg.eigvalsh(G)).max()
+    assert truth * (1 - 1e-3) <= result.value <= truth * (1 + 1e-10) <= result.bound * (1 + 2e-10)
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_against_a_generic_solver(implicit):
+    reached = []
+    for seed in range(4):
+        X, D = multiclass(seed, d=6, m=4)
+        G = np.einsum("ni,nj,nc->cij", X, X, D)
+
+        def loss(h, G=G):
+            h = h / np.linalg.norm(h)
+            return -np.log(DUAL["l1/l2"](forms(G, h[None])[0]))
+
+        starts = np.random.default_rng(seed).standard_normal((12, 6))
+        truth = max(np.exp(-minimize(loss, h).fun) for h in starts)
+        gamma = DenseGamma(as_matrix(X), D) if implicit else ExplicitGamma(G)
+        result = select_basis(gamma, "l1/l2", tol=1e-5, random_state=0)
+        assert result.bound >= truth * (1 - 1e-5)
+        reached.append(result.value / truth)
+    assert np.median(reached) > 0.9999
+    assert min(reached) > 0.97
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_refine_is_nearly_exact(implicit):
+    refined, plain = [], []
+    for seed, (m, bases) in enumerate(itertools.product([3, 5, 7], [0, 2, 5, 10])):
+        X, D = multiclass(seed, d=20, m=m, bases=bases)
+        explicit = Design(X).gamma(D)
+        gamma = DenseGamma(as_matrix(X), D) if implicit else explicit
+        exact = select_basis(explicit, "l1/linf", "exact")
+        result = select_basis(gamma, "l1/linf", random_state=0)
+        start = select_basis(gamma, "l1/linf", "l1", random_state=0)
+        assert result.value <= exact.value * (1 + 1e-10) <= start.bound * (1 + 1e-6)
+        refined.append(result.value / exact.value)
+        plain.append(start.value / exact.value)
+    assert np.median(refined) >= 0.999
+    assert min(refined) > 0.95
+    assert np.median(refined) > np.median(plain) + 0.01  # the climb, not luck
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    m=st.integers(1, 6),
+    d=st.integers(1, 7),
+    penalty=st.sampled_from(GROUP),
+    implicit=st.booleans(),
+    log_scale=st.integers(-9, 9),
+)
+def test_refine_is_never_below_l1_nor_above_its_bound(seed, m, d, penalty, implicit, log_scale):
+    X, D = multiclass(seed, n=12, d=d, m=m)
+    D = D * 10.0**log_scale
+    gamma = DenseGamma(as_matrix(X), D) if implicit else Design(X).gamma(D)
+    plain = select_basis(gamma, penalty, "l1", random_state=0)
+    result = select_basis(gamma, penalty, "refine", random_state=0)
+    assert result.value >= plain.value * (1 - 1e-10)
+    assert result.bound >= result.value
+    assert np.linalg.norm(result.h) == pytest.approx(1, abs=1e-12)
+    H = np.random.default_rng(seed).standard_normal((50, d))
+    H /= np.linalg.norm(H, axis=1, keepdims=True)
+    random = max(DUAL[penalty](gamma.forms(h)) for h in H)
+    assert random <= result.bound * (1 + 1e-9)
+
+
+# ---- the steps -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("anova", [False, True])
+def test_gradient_of_the_criterion_is_a_combination(penalty, anova):
+    X, D = multiclass(1, n=40, d=6, m=4)
+    criterion = get_penalty(penalty).criterion
+    for gamma in (
+        DenseGamma(as_matrix(X), D, anova),
+        CsrGamma(as_matrix(sp.csr_array(X)), D, anova),
+    ):
+        h = np.random.default_rng(2).standard_normal(6) / 3
+        gradient = 2 * gamma.combine(criterion(gamma.forms(h))[1], h)
+        numeric = [
+            (criterion(gamma.forms(h + e))[0] - criterion(gamma.forms(h - e))[0]) / 2e-6
+            for e in 1e-6 * np.eye(6)
+        ]
+        np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-5 * np.abs(gradient).max())
+
+
+class Plain:
+    """A penalty of the user's own: a Penalty seen through its whole-matrix methods."""
+
+    def __init__(self, penalty):
+        for verb in ("value", "dual_norm", "prox", "project", "criterion"):
+            setattr(self, verb, getattr(penalty, verb))
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_rows_at_once_are_the_penalty(penalty):
+    q = np.random.default_rng(0).standard_normal((5, 4)) * [[1e-3], [1], [10], [1e5], [0]]
+    known = get_penalty(penalty)
+    np.testing.assert_allclose(climbing.dual_norms(known, q), DUAL[penalty](q))
+    np.testing.assert_allclose(climbing.dual_norms(Plain(known), q), DUAL[penalty](q))
+    for threshold in (1.0, 0.3, climbing.SHARP):
+        W = climbing._weights(known, q, threshold)
+        np.testing.assert_allclose(W, climbing._weights(Plain(known), q, threshold))
+        np.testing.assert_allclose((W * q).sum(1), DUAL[penalty](q))
+    # Sharp weights are a subgradient: w'p <= dual norm of p for every p.
+    for p in np.random.default_rng(1).standard_normal((200, 4)):
+        assert (W @ p <= DUAL[penalty](p) * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("penalty", GROUP)
+def test_plain_object_as_penalty(penalty):
+    X, D = multiclass(5, d=8)
+    for gamma in (Design(X).gamma(D), DenseGamma(as_matrix(X), D)):
+        known = select_basis(gamma, penalty, random_state=0)
+        plain = select_basis(gamma, Plain(get_penalty(penalty)), random_state=0)
+        np.testing.assert_allclose(plain.h, known.h, atol=1e-8)
+        assert plain.bound >= known.value  # without the bounds that know the norm
+
+
+@pytest.mark.parametrize("penalty", GROUP)
+@pytest.mark.parametrize("method", ["refine", "random+refine"])
+@pytest.mark.parametrize("implicit", [False, True])
+def test_more_steps_are_never_worse(penalty, method, implicit):
+    gained = []
+    first = "l1" if method == "refine" else "random"
+    for seed in range(4):
+        X, D = multiclass(seed, d=25, m=6, bases=3)
+        gamma = DenseGamma(as_matrix(X), D) if implicit else Design(X).gamma(D)
+        plain = select_basis(gamma, penalty, first, random_state=3).value
+        values = [plain] + [
+            select_basis(gamma, penalty, method, tol=1e-9, max_iter=k, random_state=3).value
+            for k in (0, 1, 2, 3, 5, 6, 8, 12)
+        ]
+        gains = np.diff(values) / plain
+        assert gains.min() > -1e-10
+        gained.append(gains[1:].sum())
+    assert max(gained) > 1e-4
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_eigen_steps_climb(penalty):
+    G, known = symmetric(2, 5, 7), get_penalty(penalty)
+    Y = np.linalg.qr(np.random.default_rng(0).standard_normal((7, 3)))[0].T
+    values = np.sort(DUAL[penalty](forms(G, Y)))[::-1]
+    for steps in (1, 2, 5):
+        points, q, reached = climbing._eigen_steps(G, Y, known, 1e-9, steps)
+        np.testing.assert_allclose(q, forms(G, points), atol=1e-10)
+        np.testing.assert_allclose(reached, DUAL[penalty](q))
+        assert (reached >= values - 1e-10).all()
+        values = reached
+    # A fixed point: h is an eigenvector of its own M.
+    h = climbing._eigen_steps(G, Y, known, 1e-15, 200)[0][0]
+    M = np.tensordot(climbing._weights(known, forms(G, h[None]), climbing.SHARP)[0], G, 1)
+    np.testing.assert_allclose(M @ h, (h @ M @ h) * h, atol=1e-5)
+
+
+def test_ritz_steps_stay_on_the_sphere():
+    G = symmetric(4, 6, 9)
+    Y = np.linalg.eigh(G)[1][:, :, -1]
+    for steps in (0, 1, 5):
+        Z = climbing._ritz_steps(G, Y, get_penalty("l1/linf"), steps)
+        np.testing.assert_allclose(np.linalg.norm(Z, axis=1), 1, atol=1e-12)
+        values = DUAL["l1/linf"](forms(G, Z))
+        assert values[-1] >= DUAL["l1/linf"](forms(G, Y)).max() - 1e-10
+
+
+def test_ritz_steps_climb():
+    """l1/l2 has nothing to smooth: there every step is monotone, from every start."""
+    G, known = symmetric(4, 6, 9), get_penalty("l1/l2")
+    Y = np.linalg.qr(np.random.default_rng(0).standard_normal((9, 5)))[0].T
+    values = start = DUAL["l1/l2"](forms(G, Y))
+    for steps in range(1, 6):
+        reached = DUAL["l1/l2"](forms(G, climbing._ritz_steps(G, Y, known, steps)[:-1]))
+        assert (reached >= values * (1 - 1e-12)).all()
+        values = reached
+    assert (values > 1.05 * start).all()
+
+
+def test_smoothing_leaves_poor_fixed_points():
+    """Where an eigenvector of Gamma_c has signs (+, -, ..., -), M = 2 Gamma_c: signs stay there."""
+    known, sharp, smooth = get_penalty("l1/linf"), [], []
+    for seed in range(20):
+        X, D = multiclass(seed, d=12, m=4, bases=5)
+        G = np.einsum("ni,nj,nc->cij", X, X, D)
+        values, vectors = np.linalg.eigh(G)
+        c, j = np.unravel_index(np.abs(values).argmax(), values.shape)
+        start = vectors[c, :, j][None]
+        exact = select_basis(ExplicitGamma(G), "l1/linf", "exact").value
+        sharp.append(climbing._eigen_steps(G, start, known, 1e-6, 50)[2][0] / exact)
+        smooth.append(climbing.climb(G, start, known, 1e-6, 50)[2][0] / exact)
+    assert np.mean(smooth) > np.mean(sharp) + 0.01
+    assert max(smooth) <= 1 + 1e-10
+
+
+def test_subspace_is_the_projected_problem():
+    X, D = multiclass(0, n=30, d=7, m=3)
+    gamma = DenseGamma(as_matrix(X), D)
+    G = gamma.dense()
+    space = climbing.Subspace(gamma, 3)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(7)
+    assert space.add(x)
+    assert not space.add(-2 * x)
+    assert space.add(rng.standard_normal(7))
+    assert space.add(rng.standard_normal(7))
+    assert not space.add(rng.standard_normal(7))  # full
+    Q = space.Q
+    np.testing.assert_allclose(Q @ Q.T, np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(space.A, np.einsum("pi,cij,qj->cpq", Q, G, Q), atol=1e-10)
+    y, w = np.array([0.6, 0.0, 0.8]), np.array([1.0, -2.0, 0.5])
+    M, h = np.tensordot(w, G, 1), y @ Q
+    np.testing.assert_allclose(space.residual(y, w), M @ h - (h @ M @ h) * h, atol=1e-10)
+
+
+# ---- data that made trouble ----------------------------------------------------------------------
+
+
+def ratings(seed, n=400, users=25, items=30, m=4):
+    rng = np.random.default_rng(seed)
+    u, i = rng.integers(0, users, n), rng.integers(0, items, n)
+    score = (rng.standard_normal((users, 2))[u] * rng.standard_normal((items, 2))[i]).sum(1)
+    level = np.digitize(score, np.quantile(score, np.arange(1, m + 1) / (m + 1)))
+    indices = np.stack([u, users + i], 1).ravel()
+    X = sp.csr_array((np.ones(2 * n), indices, np.arange(0, 2 * n + 1, 2)), (n, users + items))
+    return X, np.where(level[:, None] <= np.arange(m), -0.5, 0.5)
+
+
+@pytest.mark.parametrize("fit_lower", [None, "augment"])
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_users_and_items(fit_lower, penalty):
+    """Bipartite Gamma_c have eigenvalues in pairs +-sigma."""
+    X, D = ratings(0)
+    gamma = Design(X, "anova", fit_lower=fit_lower).gamma(D)
+    assert isinstance(gamma, CsrGamma)
+    G = gamma.dense()
+    if fit_lower is None:
+        spectrum = np.linalg.eigvalsh(G[0])
+        np.testing.assert_allclose(spectrum, -spectrum[::-1], atol=1e-10)
+    result = select_basis(gamma, penalty, random_state=0)
+    if penalty == "l1/l2":
+        starts = np.random.default_rng(0).standard_normal((60, gamma.d))
+        starts /= np.linalg.norm(starts, axis=1, keepdims=True)
+        truth = climbing._eigen_steps(G, starts, get_penalty(penalty), 1e-9, 60)[2][0]
+    else:
+        truth = select_basis(gamma, penalty, "exact").value
+    assert 0.99 * truth <= result.value <= truth * (1 + 1e-6)
+    assert result.bound >= truth * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("method", selection.METHODS)
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_scale_does_not_matter(method, penalty):
+    """A fixed Huber threshold would turn l1/linf into l1/l2 for small gradients."""
+    if method == "exact" and penalty == "l1/l2":
+        pytest.skip("no exact method")
+    X, D = multiclass(3, n=60, d=9, m=6)
+    design = Design(X)
+    one = select_basis(design.gamma(D), penalty, method, data=design, random_state=0)
+    for scale in (1e-7, 1e7):
+        gamma = design.gamma(scale * D)
+        other = select_basis(gamma, penalty, method, data=design, random_state=0)
+        np.testing.assert_allclose(other.h, one.h, atol=1e-6)
+        assert other.value == pytest.approx(scale * one.value)
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_tied_and_rank_one(penalty):
+    x = np.array([0.6, 0.0, -0.8])
+    result = select_basis(ExplicitGamma([np.outer(x, x), -2 * np.outer(x, x)]), penalty)
+    assert abs(result.h @ x) == pytest.approx(1)
+    assert result.value == pytest.approx(DUAL[penalty](np.array([1.0, -2.0])))
+    assert result.bound == pytest.approx(result.value)
+    tied = select_basis(
+        ExplicitGamma([np.diag([1.0, -1.0]), np.diag([1.0, -1.0 - 1e-12])]), penalty
+    )
+    assert tied.value == pytest.approx(DUAL[penalty](np.ones(2)))
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("method", [*FREE_METHODS, "best_data"])
+def test_zero(method, penalty, implicit):
+    X, D = np.zeros((4, 3)), np.ones((4, 2))
+    gamma = DenseGamma(as_matrix(X), D) if implicit else Design(X).gamma(D)
+    result = select_basis(gamma, penalty, method, data=X, random_state=0)
+    assert result.value == 0
+    assert np.linalg.norm(result.h) == pytest.approx(1)
+    assert (result.q == 0).all()
+    assert result.bound == (0 if method in ("refine", "l1") else np.inf)
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+@pytest.mark.parametrize("method", ["refine", "l1", "random+refine", "exact"])
+def test_one_feature(method, implicit):
+    X, D = np.array([[1.0], [2.0]]), np.array([[1.0, -1.0], [1.0, 0.0]])
+    gamma = DenseGamma(as_matrix(X), D) if implicit else Design(X).gamma(D)
+    result = select_basis(gamma, "l1/linf", method, random_state=0)
+    np.testing.assert_allclose(result.h, [1.0])
+    assert result.value == pytest.approx(6)
+
+
+# ---- identities ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_one_output_makes_all_penalties_one(implicit):
+    X, D = multiclass(0, d=12)
+    D = D[:, :1]
+    gamma = DenseGamma(as_matrix(X), D) if implicit else Design(X).gamma(D)
+    results = [select_basis(gamma, penalty, random_state=0) for penalty in PENALTIES]
+    for other in results[1:]:
+        np.testing.assert_array_equal(other.h, results[0].h)
+        assert other.value == pytest.approx(results[0].value)
+        assert other.bound == pytest.approx(results[0].bound)
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("implicit", [False, True])
+def test_permutations(penalty, implicit):
+    X, D = multiclass(11, d=9, m=5)
+    features = np.random.default_rng(0).permutation(9)
+    outputs = np.random.default_rng(1).permutation(5)
+
+    def select(X, D):
+        gamma = DenseGamma(as_matrix(X), D) if implicit else Design(X).gamma(D)
+        return select_basis(gamma, penalty, tol=1e-8, max_iter=100, random_state=0)
+
+    one, two = select(X, D), select(X[:, features], D[:, outputs])
+    assert two.value == pytest.approx(one.value, rel=1e-6)
+    np.testing.assert_allclose(two.h, one.h[features], atol=2e-3)
+    np.testing.assert_allclose(two.q, one.q[outputs], atol=1e-2 * one.value)
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_forms_of_gamma_agree(penalty):
+    X, D = multiclass(2, d=60, m=4)
+    X[np.abs(X) < 0.5] = 0
+    values = [
+        select_basis(gamma, penalty, tol=1e-4, random_state=0).value
+        for gamma in (
+            ExplicitGamma(np.einsum("ni,nj,nc->cij", X, X, D)),
+            DenseGamma(as_matrix(X), D),
+            CsrGamma(as_matrix(sp.csr_array(X)), D),
+        )
+    ]
+    np.testing.assert_allclose(values, values[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("method", FREE_METHODS)
+def test_result_is_what_it_says(method, penalty, implicit):
+    X, D = multiclass(4, d=14)
+    X.flags.writeable = D.flags.writeable = False
+    gamma = DenseGamma(as_matrix(X), D) if implicit else Design(X).gamma(D)
+    result = select_basis(gamma, penalty, method, random_state=7)
+    G = np.einsum("ni,nj,nc->cij", X, X, D)
+    assert result[0] is result.h
+    np.testing.assert_allclose(result.q, forms(G, result.h[None])[0], rtol=1e-9, atol=1e-9)
+    assert result.value == pytest.approx(DUAL[penalty](result.q))
+    assert result.h[np.abs(result.h).argmax()] > 0
+    assert np.isfinite(result.bound) == (method in ("refine", "l1"))
+    assert result.bound >= result.value
+    again = select_basis(gamma, penalty, method, random_state=7)
+    np.testing.assert_array_equal(again.h, result.h)
+    assert result.n_matvecs == 0 or implicit
+    if method in ("refine", "l1"):
+        assert result.vectors.shape == (gamma.m, gamma.d)
+        warm = select_basis(gamma, penalty, method, start=result.vectors, random_state=7)
+        assert warm.value == pytest.approx(result.value, rel=1e-2)
+
+
+def test_warm_start_saves_passes():
+    X, D = ratings(1, n=3000, users=150, items=200)
+    gamma = Design(X, "anova").gamma(D)
+    cold = [select_basis(gamma, "l1", random_state=seed) for seed in range(5)]
+    warm = [select_basis(gamma, "l1", start=cold[0].vectors, random_state=s) for s in range(5)]
+    assert sum(r.n_matvecs for r in warm) < sum(r.n_matvecs for r in cold)
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("fit_lower", [None, "augment"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_best_data_is_the_best_row(penalty, fit_lower, sparse):
+    X, D = multiclass(6, n=150, d=5, m=4)
+    X[X < 0.3] = 0
+    X[[3, 70]] = 0
+    design = Design(sp.csr_array(X) if sparse else X, fit_lower=fit_lower)
+    rows = np.hstack([np.ones((150, 1)), X]) if fit_lower else X
+    G = np.einsum("ni,nj,nc->cij", rows, rows, D)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    H = rows / np.where(norms > 0, norms, 1)
+    truth = DUAL[penalty](forms(G, H))
+    implicit = (CsrGamma if sparse else DenseGamma)(design.matrix, D)
+    for result in (
+        select_basis(implicit, penalty, "best_data"),
+        select_basis(design.gamma(D), penalty, "best_data", data=design),
+        select_basis(implicit, penalty, "best_data", data=rows),
+    ):
+        assert result.value == pytest.approx(truth.max())
+        np.testing.assert_allclose(result.h, H[truth.argmax()], atol=1e-12)
+
+
+def test_refine_beats_the_other_heuristics():
+    X, D = multiclass(8, d=20, m=7)
+    design = Design(X)
+    value = {
+        method: select_basis(design.gamma(D), "l1/linf", method, data=design, random_state=0).value
+        for method in selection.METHODS
+    }
+    assert max(value, key=value.get) in ("exact", "refine")
+    assert value["refine"] > value["best_data"]
+    assert value["random+refine"] > value["random"]
+
+
+# ---- bad input -----------------------------------------------------------------------------------
+
+
+def test_bad_input():
+    gamma = ExplicitGamma(symmetric(0, 3, 4))
+    with pytest.raises(ValueError, match=r"unknown method 'best'; known: refine, l1,"):
+        select_basis(gamma, "l1/l2", "best")
+    with pytest.raises(ValueError, match=r"unknown penalty 'l2'; known: l1, l1/l2, l1/linf"):
+        select_basis(gamma, "l2")
+    with pytest.raises(TypeError, match=r"Design\.gamma"):
+        select_basis(symmetric(0, 3, 4), "l1")
+    for tol in (0, -1.0, np.nan):
+        with pytest.raises(ValueError, match="tol"):
+            select_basis(gamma, tol=tol)
+    for max_iter in (-1, 2.5, True):
+        with pytest.raises(ValueError, match="max_iter"):
+            select_basis(gamma, max_iter=max_iter)
+    with pytest.raises(ValueError, match=r"start must have shape \(3, 4\)"):
+        select_basis(gamma, start=np.ones((4, 3)))
+    with pytest.raises(TypeError, match="random_state"):
+        select_basis(gamma, random_state="seed")
+
+
+@pytest.mark.parametrize("penalty", ["l1/l2", Plain(L1L2())])
+def test_exact_refuses_other_penalties(penalty):
+    with pytest.raises(ValueError, match="'exact' is for the penalties l1 and l1/linf"):
+        select_basis(ExplicitGamma(symmetric(0, 3, 4)), penalty, "exact")
+
+
+def test_exact_refuses_many_outputs():
+    gamma = ExplicitGamma(symmetric(0, 21, 2))
+    with pytest.raises(ValueError, match="at most 20 outputs, got 21; use 'refine'"):
+        select_basis(gamma, "l1/linf", "exact")
+    assert select_basis(gamma, "l1", "exact").value > 0
+
+
+def test_best_data_needs_rows():
+    gamma = ExplicitGamma(symmetric(0, 3, 4))
+    with pytest.raises(ValueError, match="pass data=design"):
+        select_basis(gamma, "l1", "best_data")
+    with pytest.raises(ValueError, match="data must have 4 features, got 3"):
+        select_basis(gamma, "l1", "best_data", data=np.ones((5, 3)))
+
+
+def test_examples_and_lazy_name():
+    assert fastpoly.select_basis is selection.select_basis
+    assert doctest.testmod(selection).failed == 0
