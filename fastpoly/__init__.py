@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 _LAZY = {
     "Design": "design",
+    "PolyModel": "model",
 }
 
 __version__ = version("fastpoly")
