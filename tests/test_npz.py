@@ -8,6 +8,7 @@ import stat
 import tracemalloc
 import warnings
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
@@ -153,6 +154,7 @@ def test_files_that_cannot_be_opened(tmp_path):
         npy(shape="(1000000000, 1000000000)"),
         npy(shape="(999999999999999999, 999999999999999999, 999999999999999999)"),
         npy(shape="(0, 999999999999999999, 999999999999999999)", payload=b""),
+        npy(shape="(0,)"),
         npy(shape="(-2,)"),
         npy(shape="(2, -1)", payload=b""),
         npy(shape="2"),
@@ -254,6 +256,26 @@ def _overlap(members):
 )
 def test_forged_directories(tmp_path, forge):
     assert_refused(write_members(tmp_path / "a.npz", [("a.npy", npy())], forge=forge))
+
+
+def test_a_member_inside_another_is_not_read_twice(tmp_path):
+    """Nested members would make the contents grow with the square of the file."""
+    inner = npy(shape="(1000,)", payload=bytes(8000))
+    record = write_members(tmp_path / "b.npz", [("b.npy", inner)]).read_bytes()
+    record = record[: record.index(inner) + len(inner)]  # local header and data
+    record += bytes(-len(record) % 8)
+    outer = npy(shape=f"({len(record) // 8},)", payload=record)
+
+    def nest(members):
+        twin = zipfile.ZipInfo("b.npy")
+        twin.file_size = twin.compress_size = len(inner)
+        twin.CRC, twin.header_offset = zlib.crc32(inner), offset
+        members.append(twin)
+
+    offset = write_members(tmp_path / "a.npz", [("a.npy", outer)]).read_bytes().index(record)
+    assert list(read_arrays(tmp_path / "a.npz")) == ["a"]
+    path = write_members(tmp_path / "a.npz", [("a.npy", outer)], forge=nest)
+    assert_refused(path, "larger than the file")
 
 
 @pytest.mark.parametrize("contents", [b"", b"\0" * 500, b"PK", b"PK\x05\x06" + b"\xff" * 18])
