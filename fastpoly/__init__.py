@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 _LAZY = {
     "Design": "design",
+    "PolyModel": "model",
     "select_basis": "selection",
 }
 

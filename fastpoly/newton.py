@@ -12,7 +12,7 @@ this takes far less time than accelerated gradient.
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.fista import Solution, fista
+from fastpoly.fista import Certificate, Solution, fista
 from fastpoly.kernels.penalties import Penalty
 from fastpoly.kernels.quadratic import descend
 from fastpoly.problems import OutputProblem, QuadraticProblem
@@ -22,20 +22,17 @@ Floats = NDArray[np.float64]
 ARMIJO = 1e-4
 # Forming B is the dear part: it is kept until the curvature has changed by this share.
 CHANGE = 0.1
-
-
-COUPLING = 1.0
+# Accuracy of the model's minimum: the share of the first sweep's movement that is left.
+INNER = 1e-3
 
 
 def curvature(problem: OutputProblem, O: Floats) -> Floats:
     """Weighted second derivatives of the loss at the outputs, (n, m)."""
     objective = problem.objective
     if hasattr(objective.loss, "curvature"):
-        C = objective.loss.curvature(objective.targets, O, objective.w_array)
-    else:
-        C = np.full(O.shape, float(objective.loss.smoothness(objective.m)))
-        C = C if objective.w_array is None else C * objective.w_array[:, None]
-    return C * COUPLING if getattr(objective.loss, "shift_invariant", False) else C
+        return objective.loss.curvature(objective.targets, O, objective.w_array)
+    C = np.full(O.shape, float(objective.loss.smoothness(objective.m)))
+    return C if objective.w_array is None else C * objective.w_array[:, None]
 
 
 def hessian(problem: OutputProblem, C: Floats) -> Floats:
@@ -65,52 +62,105 @@ def direction(problem: OutputProblem, P: Floats, G: Floats, B: Floats, tol: floa
 
 
 def newton(problem: OutputProblem, P: Floats, *, tol: float, max_iter: int) -> Solution:
-    """Minimise from P until the certified gap is at most tol times the objective."""
-    objective = problem.objective
-    loss, Y, w = objective.loss, objective.targets, objective.w_array
-    O = objective.outputs(P)
-    centred = (
-        problem.n_penalised == len(P)
-        and getattr(loss, "shift_invariant", False)
-        and hasattr(problem.penalty, "center")
-    )
-    best = B = None
-    stalled = 0
+    """Minimise from P until the certified gap is at most tol times the objective.
+
+    Parameters
+    ----------
+    problem : OutputProblem
+    P : ndarray, (k, m)
+    tol : float
+    max_iter : int
+
+    Returns
+    -------
+    Solution
+    """
+    run = _Newton(problem, P)
     for n_iter in range(max_iter + 1):
-        value, D = loss.value_grad(Y, O, w)
-        G = objective.gradient(D) + problem.ridge * P
-        value += problem.ridge_value(P)
-        _, _, total, gap = problem.certificate(P, value, G, D)
-        done = gap <= tol * abs(total)
-        best = Solution(P, total, gap, value, G, n_iter, done)
-        if done or n_iter == max_iter or stalled == 3:
+        value, G, objective, gap = run.certify()
+        done = gap <= tol * abs(objective)
+        if done or n_iter == max_iter or not run.step(G, objective):
             break
-        C_now = curvature(problem, O)
-        if B is None or np.abs(C_now - C).sum() > CHANGE * C.sum():
-            C, B = C_now, hessian(problem, C_now)
-        target = direction(problem, P, G, B, 1e-3)
-        move = target - P
-        O_move = objective.outputs(move)
-        # The model's first-order decrease, penalty included: negative unless P is optimal.
-        slope = float((G * move).sum()) + problem.penalty_value(target) - problem.penalty_value(P)
+    return Solution(run.P, objective, gap, value, G, n_iter, done)
+
+
+class _Newton:
+    """The iterate P with its outputs O, the previous one, and the model's blocks B."""
+
+    def __init__(self, problem: OutputProblem, P: Floats) -> None:
+        self.problem, self.objective = problem, problem.objective
+        self.P, self.O = P, self.objective.outputs(P)
+        self.P_old, self.O_old, self.momentum = self.P, self.O, 1.0
+        self.C = self.B = None
+        loss, penalty = self.objective.loss, problem.penalty
+        self.centred = (
+            problem.n_penalised == len(P)
+            and getattr(loss, "shift_invariant", False)
+            and hasattr(penalty, "center")
+        )
+
+    def value_grad(self, P: Floats, O: Floats) -> tuple[float, Floats, Floats]:
+        """F, its gradient and the gradients D of the rows at P with outputs O."""
+        objective, problem = self.objective, self.problem
+        value, D = objective.loss.value_grad(objective.targets, O, objective.w_array)
+        return value + problem.ridge_value(P), objective.gradient(D) + problem.ridge * P, D
+
+    def total(self, P: Floats, O: Floats) -> float:
+        objective, problem = self.objective, self.problem
+        loss = objective.loss.value(objective.targets, O, objective.w_array)
+        return loss + problem.ridge_value(P) + problem.penalty_value(P)
+
+    def certify(self) -> Certificate:
+        return self.problem.certificate(self.P, *self.value_grad(self.P, self.O))
+
+    def step(self, G: Floats, objective: float) -> bool:
+        """Move on from P, whose gradient and objective are given; False if nothing is gained."""
+        C = curvature(self.problem, self.O)
+        if self.B is None or np.abs(C - self.C).sum() > CHANGE * self.C.sum():
+            self.C, self.B = C, hessian(self.problem, C)
+            self.momentum = 1.0
+        following = (1 + np.sqrt(1 + 4 * self.momentum**2)) / 2
+        beta = (self.momentum - 1) / following
+        if beta > 0:
+            # Momentum: the model leaves the coupling of outputs out, so that even with the right
+            # curvature the steps fall short by a constant factor.
+            Y = self.P + beta * (self.P - self.P_old)
+            O = self.O + beta * (self.O - self.O_old)
+            target = direction(self.problem, Y, self.value_grad(Y, O)[1], self.B, INNER)
+            O_target = O + self.objective.outputs(target - Y)
+            if self.total(target, O_target) < objective:
+                self._accept(target, O_target, following)
+                return True
+            following = 1.0
+        target = direction(self.problem, self.P, G, self.B, INNER)
+        return self._search(target, G, objective, following)
+
+    def _search(self, target: Floats, G: Floats, objective: float, momentum: float) -> bool:
+        """Armijo's rule between P and the minimiser of the model there."""
+        problem, move = self.problem, target - self.P
+        O_move = self.objective.outputs(move)
+        slope = float((G * move).sum())
+        slope += problem.penalty_value(target) - problem.penalty_value(self.P)
         if not slope < 0:
-            break
+            return False
         t = 1.0
         while t > 1e-8:
-            trial = P + t * move
-            reached = loss.value(Y, O + t * O_move, w) + problem.ridge_value(trial)
-            reached += problem.penalty_value(trial)
-            if reached <= total + ARMIJO * t * slope:
-                break
+            # A full step ends on the minimiser itself, whose zero rows are exactly zero.
+            P = target if t == 1.0 else self.P + t * move
+            O = self.O + t * O_move
+            reached = self.total(P, O)
+            if reached <= objective + ARMIJO * t * slope:
+                self._accept(P, O, momentum)
+                return objective - reached > 1e-15 * abs(objective)
             t *= 0.5
-        stalled = stalled + 1 if total - reached <= 1e-14 * abs(total) else 0
-        # A full step ends on the minimiser itself, whose zero rows are exactly zero.
-        P = target if t == 1.0 else P + t * move
-        O += t * O_move
-        if centred:
+        return False
+
+    def _accept(self, P: Floats, O: Floats, momentum: float) -> None:
+        if self.centred:
             # The model has curvature where the loss has none: along o + t 1. The best shift of
-            # every row is known, and the outputs it adds are the same for all c.
-            shift = problem.penalty.center(P)[:, None]
-            P = P - shift
-            O -= objective.outputs(np.broadcast_to(shift, P.shape))
-    return best
+            # every row is known, and the loss does not notice it.
+            shift = self.problem.penalty.center(P)
+            P = P - shift[:, None]
+            O -= self.objective.outputs(np.tile(shift[:, None], P.shape[1]))
+        self.P_old, self.O_old = self.P, self.O
+        self.P, self.O, self.momentum = P, O, momentum

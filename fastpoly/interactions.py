@@ -1,0 +1,99 @@
+"""The largest products of pairs of features, without a matrix of all of them."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK_ENTRIES = 2**20  # products computed together: 8 MB
+
+
+def largest_pairs(
+    F: NDArray[np.float64], weights: NDArray[np.float64], count: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
+    """The pairs i < j with the largest |P_ij|, P = F' diag(weights) F.
+
+    F (k, d), weights (k,). NumPy twin, which holds P:
+
+        i, j = np.triu_indices(d, 1);  p = (F.T @ (weights[:, None] * F))[i, j]
+        best = np.lexsort((j, i, -abs(p)))[:count];  i[best], j[best], p[best]
+
+    With g_i = sqrt|weights| * F_:i, |P_ij| <= |g_i| |g_j|. Features are taken in decreasing order
+    of |g_i|, a block of rows of P at a time, and the bound cuts off columns, then all that is
+    left, as soon as `count` larger products are known. BLAS finds the candidates; the products
+    that are compared and returned are sums over k in a fixed order, so that they, and the order
+    of equal ones, depend neither on the blocks nor on BLAS. (Sums that cancel to 0 up to rounding
+    count as 0 where BLAS finds 0.)
+
+    Returns
+    -------
+    i, j : ndarray of int
+        At most `count` pairs, by decreasing |P_ij|, then by increasing i, then j. Pairs whose
+        product is 0 are left out.
+    products : ndarray of float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.interactions import largest_pairs
+    >>> largest_pairs(np.array([[1.0, 0.0, -3.0, 1.0]]), np.array([2.0]), 2)
+    (array([0, 2]), array([2, 3]), array([-6., -6.]))
+    """
+    norms = _column_norms(np.sqrt(np.abs(weights))[:, None] * F)
+    order = np.argsort(-norms, kind="stable")
+    order = order[norms[order] > 0]
+    norms, F = norms[order], F[:, order]
+    with np.errstate(over="ignore"):
+        if len(norms) and not np.isfinite(norms[0] * norms[0]):
+            raise ValueError("the products overflow float64; rescale the factors")
+    # |computed - exact| <= rounding |g_i| |g_j|, generously, for products and norms alike.
+    rounding = 4 * (len(weights) + 8) * np.finfo(float).eps
+
+    i = j = np.empty(0, dtype=np.intp)
+    products = np.empty(0)
+    first, stop = 0, len(norms)
+    while first < stop - 1:
+        last = min(stop, first + max(1, BLOCK_ENTRIES // (stop - first)))
+        block = (F[:, first:last] * weights[:, None]).T @ F[:, first:stop]
+        block[np.tril_indices(last - first)] = 0
+        np.abs(block, out=block)
+        slack = rounding * norms[first] * norms[first]
+        least = np.abs(products[-1]) if len(products) == count else 0.0
+        at = np.flatnonzero(block > max(least - slack, 0))
+        # Only now that few are left: the count-th largest of the block is a threshold, too.
+        if len(at) > count:
+            known = np.partition(block.ravel()[at], -count)[-count]
+            at = at[block.ravel()[at] >= known - 2 * slack]
+        rows, columns = first + at // block.shape[1], first + at % block.shape[1]
+        found = _products(F, weights, rows, columns)
+        rows, columns = order[rows], order[columns]
+        i = np.append(i, np.minimum(rows, columns))
+        j = np.append(j, np.maximum(rows, columns))
+        products = np.append(products, found)
+        best = np.lexsort((j, i, -np.abs(products)))
+        best = best[products[best] != 0][:count]
+        i, j, products = i[best], j[best], products[best]
+
+        first = last
+        if first < stop and len(products) == count:
+            bounds = norms[first:stop] * norms[first] * (1 + rounding)
+            stop = first + int(np.count_nonzero(bounds >= np.abs(products[-1])))
+    return i, j, products
+
+
+def _column_norms(G: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Euclidean norms of columns; scaled, so that no square underflows."""
+    largest = np.abs(G).max(axis=0, initial=0)
+    scale = np.where(largest > 0, largest, 1)
+    return largest * np.sqrt(((G / scale) ** 2).sum(axis=0))
+
+
+def _products(
+    F: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    i: NDArray[np.intp],
+    j: NDArray[np.intp],
+) -> NDArray[np.float64]:
+    """P_ij of given pairs; the same bits for (i, j) and (j, i)."""
+    total = np.zeros(len(i))
+    for f, weight in zip(F, weights, strict=True):
+        total += weight * (f[i] * f[j])
+    return total

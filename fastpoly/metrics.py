@@ -1,0 +1,180 @@
+"""Scores of predictions: root mean squared error, and normalised discounted cumulative gain."""
+
+import operator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastpoly.kernels.checks import as_float_array
+
+GAINS = ("exp", "linear")
+TIES = ("average", "first")
+WITHOUT_GAIN = ("skip", "zero", "one")
+
+
+def rmse(y: ArrayLike, prediction: ArrayLike) -> float:
+    """Root mean squared error, over all entries.
+
+    Parameters
+    ----------
+    y : array-like, (n,) or (n, m)
+    prediction : array-like, of the shape of `y`
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from fastpoly.metrics import rmse
+    >>> rmse([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 2.0])
+    1.0
+    """
+    y = as_float_array(y, "y", np.shape(y))
+    prediction = as_float_array(prediction, "prediction", y.shape)
+    if y.size == 0:
+        raise ValueError("y is empty: there is no error to average")
+    return float(np.sqrt(np.mean((y - prediction) ** 2)))
+
+
+def ndcg(
+    y: ArrayLike,
+    score: ArrayLike,
+    groups: ArrayLike,
+    k: int | None = None,
+    *,
+    gain: str = "exp",
+    ties: str = "average",
+    skip_single: bool = False,
+    without_gain: str = "skip",
+    per_group: bool = False,
+) -> float | tuple[NDArray, NDArray[np.float64]]:
+    """Mean over groups of the normalised discounted cumulative gain of their first k items.
+
+    A group is, for example, a user with the items that they rated. Its items are ranked by
+    decreasing score, and
+
+        DCG@k = sum over ranks r = 1 .. k of  gain(y of the item at rank r) / log2(r + 1),
+
+    nDCG@k = DCG@k / ideal DCG@k, where the ideal ranking is by decreasing y. Every group that
+    counts has the same weight. Published figures differ in the conventions that follow; state
+    yours beside the figure.
+
+    Parameters
+    ----------
+    y : array-like, (n,)
+        Relevances, >= 0.
+    score : array-like, (n,)
+        Predicted scores: only their order within each group matters.
+    groups : array-like, (n,)
+        The group of each row: numbers or strings, in any order.
+    k : int or None
+        How many ranks count; None for all. A group with fewer items than k uses those it has.
+    gain : {"exp", "linear"}
+        2^y - 1, which stresses the top of the scale, or y itself.
+    ties : {"average", "first"}
+        Items of one group with equal scores: the expectation of the DCG over their random orders
+        (no order of the rows can help or harm), or the order in which the rows were given.
+    skip_single : bool
+        A group of one item cannot be ranked wrongly and scores 1. Whether to leave such groups
+        out of the mean.
+    without_gain : {"skip", "zero", "one"}
+        A group whose ideal DCG is 0 has nothing to find (all y are 0): leave it out of the mean,
+        or count it as 0 or 1. This also applies to groups of one item with y = 0.
+    per_group : bool
+        Return the groups and their values in place of the mean.
+
+    Returns
+    -------
+    float, or with `per_group` a pair of arrays
+        The mean; or the distinct groups, sorted, and the nDCG of each, NaN where it is left out.
+
+    Raises
+    ------
+    ValueError
+        Also if no group is left to take the mean of.
+
+    Examples
+    --------
+    >>> from fastpoly.metrics import ndcg
+    >>> y, users = [3.0, 0.0, 1.0, 5.0], ["ann", "ann", "ann", "bob"]
+    >>> ndcg(y, [0.9, 0.1, 0.5, 2.0], users)
+    1.0
+    >>> ndcg(y, [0.5, 0.1, 0.9, 2.0], users, k=1, gain="linear", per_group=True)
+    (array(['ann', 'bob'], dtype='<U3'), array([0.33333333, 1.        ]))
+    """
+    for value, known, name in (
+        (gain, GAINS, "gain"), (ties, TIES, "ties"), (without_gain, WITHOUT_GAIN, "without_gain"),
+    ):  # fmt: skip
+        if value not in known:
+            raise ValueError(f"{name} must be one of {known}, got {value!r}")
+    if k is not None and (isinstance(k, bool) or operator.index(k) < 1):
+        raise ValueError(f"k must be at least 1, or None for all ranks, got {k!r}")
+    gains = _gains(as_float_array(y, "y", (None,)), gain)
+    n = len(gains)
+    score = as_float_array(score, "score", (n,))
+    names, group = _groups(groups, n)
+
+    sizes = np.bincount(group, minlength=len(names))
+    starts = np.cumsum(sizes) - sizes
+    # The rows of a ranking are sorted by group first, so all rankings share these discounts.
+    rank = np.arange(n) - np.repeat(starts, sizes)
+    discounts = 1 / np.log2(rank + 2)
+    if k is not None:
+        discounts[rank >= k] = 0
+    by_gain = np.lexsort((-gains, group))
+    by_score = np.lexsort((-score, group))
+    ideal = np.add.reduceat(gains[by_gain] * discounts, starts)
+    ranked = gains[by_score]
+    if ties == "average":
+        ranked = _average_ties(ranked, score[by_score], starts)
+    dcg = np.add.reduceat(ranked * discounts, starts)
+
+    found = ideal > 0
+    empty = {"skip": np.nan, "zero": 0.0, "one": 1.0}[without_gain]
+    values = np.full(len(names), empty)
+    values[found] = np.minimum(dcg[found] / ideal[found], 1)  # above 1 by rounding only
+    if skip_single:
+        values[sizes == 1] = np.nan
+    if per_group:
+        return names, values
+    counts = ~np.isnan(values)
+    if not counts.any():
+        raise ValueError("no group counts: all have no gain (see without_gain) or a single item")
+    return float(values[counts].mean())
+
+
+def _gains(y: NDArray[np.float64], gain: str) -> NDArray[np.float64]:
+    if len(y) == 0:
+        raise ValueError("y is empty: there is no group to score")
+    if y.min() < 0:
+        raise ValueError(f"y must be >= 0, got a minimum of {y.min()}; shift the relevances")
+    with np.errstate(over="ignore"):
+        gains = y if gain == "linear" else np.exp2(y) - 1
+        if not np.isfinite(gains.sum()):
+            raise ValueError(f"the {gain} gain overflows at y = {y.max()}; rescale the relevances")
+    return gains
+
+
+def _groups(groups: ArrayLike, n: int) -> tuple[NDArray, NDArray[np.intp]]:
+    """The distinct groups, sorted, and the position of each row's group among them."""
+    groups = np.asarray(groups)
+    if groups.shape != (n,):
+        raise ValueError(f"groups must have shape ({n},), one per row of y, got {groups.shape}")
+    if groups.dtype.kind == "f" and np.isnan(groups).any():
+        raise ValueError("groups contains NaN; give every row a group")
+    return np.unique(groups, return_inverse=True)
+
+
+def _average_ties(
+    gains: NDArray[np.float64], score: NDArray[np.float64], starts: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """Gains in rank order, each replaced by the mean over the items that it is tied with.
+
+    Under a random order of tied items, that mean is the expected gain at each of their ranks.
+    """
+    first = np.append(True, score[1:] != score[:-1])
+    first[starts] = True
+    blocks = np.flatnonzero(first)
+    lengths = np.diff(np.append(blocks, len(gains)))
+    return np.repeat(np.add.reduceat(gains, blocks) / lengths, lengths)

@@ -1,0 +1,361 @@
+"""PolyModel: a trained network as numbers, without how it was trained."""
+
+import operator
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastpoly.design import Design
+from fastpoly.interactions import largest_pairs
+from fastpoly.kernels.checks import as_float_array
+from fastpoly.kernels.features import ACTIVATIONS, LinearTerms
+from fastpoly.kernels.matrix import as_matrix
+from fastpoly.npz import read_arrays, write_arrays
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PolyModel:
+    """A polynomial of degree 2 with m outputs: o(x) = V's(H x) + linear x + intercept.
+
+    s is the squared activation (h'x)^2 or the ANOVA kernel sum_{i<j} h_i x_i h_j x_j of each
+    basis vector; with `augment`, x is [1, x] inside s. Instances do not change: the arrays are
+    copies and read-only. `==` compares contents.
+
+    Parameters
+    ----------
+    H : array-like, (k, d), or (k, d + 1) with `augment`
+        Basis vectors; with `augment` the weight of the constant comes first. k may be 0.
+    V : array-like, (k, m)
+        Output layer.
+    intercept : array-like, (m,)
+    linear : array-like, (m, d), or None
+        Weights of the features beside the network.
+    activation : {"squared", "anova"}
+    augment : bool
+    feature_names : iterable of d str, or None
+    output_names : iterable of m distinct str, or None
+        An output can then be asked for by its name.
+
+    Notes
+    -----
+    `save` writes a .npz file of these arrays, which `numpy.load` reads:
+
+    ================ ======= =============================================
+    format_version   int64   scalar, 1
+    H, V, intercept  float64 as above
+    linear           float64 only where the model has linear weights
+    activation       str     scalar
+    augment          bool    scalar
+    feature_names    str     (d,), only where there are names
+    output_names     str     (m,), only where there are names
+    ================ ======= =============================================
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from fastpoly import PolyModel
+    >>> model = PolyModel(H=[[1.0, 2.0, 3.0]], V=[[0.5, -1.0]], intercept=[0.0, 10.0], augment=True)
+    >>> model
+    PolyModel(squared, n_features=2, n_components=1, n_outputs=2)
+    >>> X = np.array([[1.0, 1.0], [0.0, -1.0]])
+    >>> model.decision(X)
+    array([[ 18., -26.],
+           [  2.,   6.]])
+
+    A saved model, scored by NumPy alone. (For "anova", the activations are
+    ``(Z ** 2 - (X1 ** 2) @ (H ** 2).T) / 2``; add ``X @ linear.T`` where there is `linear`.)
+
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
+    >>> model.save(path)
+    >>> saved = np.load(path)
+    >>> Z = np.column_stack([np.ones(len(X)), X]) @ saved["H"].T
+    >>> Z**2 @ saved["V"] + saved["intercept"]
+    array([[ 18., -26.],
+           [  2.,   6.]])
+    >>> PolyModel.load(path) == model
+    True
+    """
+
+    H: NDArray[np.float64]
+    V: NDArray[np.float64]
+    intercept: NDArray[np.float64]
+    linear: NDArray[np.float64] | None = None
+    activation: str = "squared"
+    augment: bool = False
+    feature_names: tuple[str, ...] | None = None
+    output_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {ACTIVATIONS}, got {self.activation!r}")
+        if not isinstance(self.augment, (bool, np.bool_)):
+            raise TypeError(f"augment must be True or False, got {self.augment!r}")
+        H = _frozen(self.H, "H", (None, None))
+        V = _frozen(self.V, "V", (len(H), None))
+        d, m = H.shape[1] - bool(self.augment), V.shape[1]
+        if not 1 <= d < 2**31:
+            constant = " after that of the constant" if self.augment else ""
+            raise ValueError(f"H must have columns for the features{constant}, got {H.shape}")
+        if m < 1:
+            raise ValueError(f"V must have a column for each output, got shape {V.shape}")
+        # The one place that assigns to the fields of this frozen class.
+        vars(self).update(
+            H=H,
+            V=V,
+            intercept=_frozen(self.intercept, "intercept", (m,)),
+            linear=None if self.linear is None else _frozen(self.linear, "linear", (m, d)),
+            activation=str(self.activation),
+            augment=bool(self.augment),
+            feature_names=_names(self.feature_names, "feature_names", d),
+            output_names=_names(self.output_names, "output_names", m),
+        )
+        if self.output_names and len(set(self.output_names)) < m:
+            raise ValueError(f"output_names must be distinct, got {self.output_names}")
+
+    @property
+    def n_components(self) -> int:
+        """k, the number of basis vectors."""
+        return self.V.shape[0]
+
+    @property
+    def n_outputs(self) -> int:
+        """m."""
+        return self.V.shape[1]
+
+    @property
+    def n_features(self) -> int:
+        """d, without the constant."""
+        return self.H.shape[1] - self.augment
+
+    def __repr__(self) -> str:
+        return (
+            f"PolyModel({self.activation}, n_features={self.n_features}, "
+            f"n_components={self.n_components}, n_outputs={self.n_outputs})"
+        )
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PolyModel):
+            return NotImplemented
+        # array_equal compares the names and None, too.
+        return all(map(np.array_equal, self._values(), other._values()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._values()
+
+    def decision(self, X: Any, n_threads: int | None = None) -> NDArray[np.float64]:
+        """Outputs of the polynomial, without an n x k matrix.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or scipy sparse matrix or array, (n, d)
+            What `Design` accepts; float32 is not copied.
+        n_threads : int or None
+
+        Returns
+        -------
+        ndarray, (n, m)
+        """
+        fit_lower = "augment" if self.augment else None
+        design = Design(X, self.activation, fit_lower=fit_lower, n_threads=n_threads)
+        n_features = design.n_features - self.augment
+        if n_features != self.n_features:
+            raise ValueError(
+                f"X has {n_features} features, but PolyModel is expecting {self.n_features} "
+                "features as input"
+            )
+        outputs = design.outputs(self.H, self.V)
+        if self.linear is not None:
+            # Linear weights are for X as it is, without a constant feature.
+            matrix = as_matrix(X) if self.augment else design.matrix
+            outputs += LinearTerms(matrix).outputs(self.linear.T)
+        outputs += self.intercept
+        return outputs
+
+    def interaction_matrix(self, c: int | str) -> NDArray[np.float64]:
+        """The quadratic part of output c as a symmetric matrix C: it equals x'Cx.
+
+        C_ii is the coefficient of x_i^2 (0 for "anova"), and C_ij = C_ji half the coefficient of
+        x_i x_j. The constant feature of `augment` has no row here: see `linear_terms`.
+
+        Parameters
+        ----------
+        c : int or str
+            Position of the output, or its name.
+
+        Returns
+        -------
+        ndarray, (d, d)
+        """
+        F, v, pair = self._factors(c)
+        C = F.T @ (v[:, None] * F)
+        C = (C + C.T) * (pair / 4)
+        if self.activation == "anova":
+            np.fill_diagonal(C, 0)
+        return C
+
+    def top_interactions(
+        self, c: int | str, k: int = 10
+    ) -> list[tuple[int, int, float]] | list[tuple[str, str, float]]:
+        """The k pairs of features with the largest |coefficient of x_i x_j| in output c.
+
+        Exact, without a d x d matrix; see `fastpoly.interactions.largest_pairs`.
+
+        Parameters
+        ----------
+        c : int or str
+            Position of the output, or its name.
+        k : int
+
+        Returns
+        -------
+        list of tuples (i, j, coefficient)
+            By decreasing |coefficient|, equal ones by position; i < j are positions, or names
+            where the model has them. The coefficient is 2 C_ij in terms of `interaction_matrix`.
+            Fewer than k where fewer are not 0. Squares x_i^2 are not pairs.
+
+        Examples
+        --------
+        >>> from fastpoly import PolyModel
+        >>> model = PolyModel([[1.0, 2.0, 3.0]], [[1.0]], [0.0], feature_names=["a", "b", "c"])
+        >>> model.top_interactions(0, k=2)
+        [('b', 'c', 12.0), ('a', 'c', 6.0)]
+        """
+        if isinstance(k, bool) or operator.index(k) < 1:
+            raise ValueError(f"k must be at least 1, got {k!r}")
+        F, v, pair = self._factors(c)
+        rows, columns, products = largest_pairs(F, v, operator.index(k))
+        names = self.feature_names
+        return [
+            (i, j, p) if names is None else (names[i], names[j], p)
+            for i, j, p in zip(
+                rows.tolist(), columns.tolist(), (pair * products).tolist(), strict=True
+            )
+        ]
+
+    def linear_terms(self, c: int | str) -> NDArray[np.float64]:
+        """Coefficients of x_1 .. x_d in output c, from `linear` and the constant feature.
+
+        Parameters
+        ----------
+        c : int or str
+            Position of the output, or its name.
+
+        Returns
+        -------
+        ndarray, (d,)
+        """
+        F, v, pair = self._factors(c)
+        terms = np.zeros(self.n_features)
+        if self.augment:
+            terms += pair * (v * self.H[:, 0]) @ F
+        if self.linear is not None:
+            terms += self.linear[self._output(c)]
+        return terms
+
+    def intercept_terms(self) -> NDArray[np.float64]:
+        """The outputs at x = 0, (m,), from `intercept` and the constant feature."""
+        if self.augment and self.activation == "squared":
+            return self.intercept + self.H[:, 0] ** 2 @ self.V
+        return self.intercept.copy()
+
+    def _output(self, c: int | str) -> int:
+        if isinstance(c, str):
+            if c not in (self.output_names or ()):
+                raise ValueError(f"there is no output {c!r}; their names are {self.output_names}")
+            return self.output_names.index(c)
+        position = operator.index(c)
+        if not 0 <= position < self.n_outputs:
+            raise ValueError(f"there is no output {c}; they are 0 to {self.n_outputs - 1}")
+        return position
+
+    def _factors(self, c: int | str) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
+        """F (k, d), v (k,), pair: the coefficient of x_i x_j is pair times (F' diag(v) F)_ij."""
+        v = self.V[:, self._output(c)]
+        return self.H[:, self.augment :], v, 1 if self.activation == "anova" else 2
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a .npz file, without pickle; an existing file is replaced in one step.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Used as it is, without adding a suffix. The class's notes name the arrays.
+        """
+        values = zip(fields(self), self._values(), strict=True)
+        arrays = {field.name: np.asarray(value) for field, value in values if value is not None}
+        write_arrays(path, {"format_version": np.asarray(FORMAT_VERSION, dtype=np.int64), **arrays})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a model that `save` wrote. Safe on files from strangers: nothing is unpickled.
+
+        Parameters
+        ----------
+        path : str or path-like
+
+        Returns
+        -------
+        PolyModel
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged, of another version, or not a consistent model.
+        OSError
+            If the file cannot be opened (FileNotFoundError and its kin).
+        """
+        arrays = read_arrays(path)
+        try:
+            return cls(**_arguments(arrays))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{os.fspath(path)} does not hold a PolyModel: {error}") from error
+
+
+# Kind of dtype of each array in a file; the constructor checks the shapes.
+_REQUIRED = {"H": "f", "V": "f", "intercept": "f", "activation": "U", "augment": "b"}
+_KINDS = _REQUIRED | {"linear": "f", "feature_names": "U", "output_names": "U"}
+
+
+def _arguments(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    """The arguments of PolyModel from the arrays of a file."""
+    version = arrays.pop("format_version", None)
+    if version is None or version.dtype.kind != "i" or version.ndim:
+        raise ValueError("it has no integer format_version")
+    if version != FORMAT_VERSION:
+        raise ValueError(f"it has format version {version}, this fastpoly reads {FORMAT_VERSION}")
+    missing, unknown = _REQUIRED.keys() - arrays.keys(), arrays.keys() - _KINDS.keys()
+    if missing or unknown:
+        raise ValueError(f"missing arrays: {sorted(missing)}; unknown: {sorted(unknown)}")
+    for name, array in arrays.items():
+        if array.dtype.kind != _KINDS[name]:
+            raise ValueError(f"{name} must not have dtype {array.dtype}")
+    return {name: a if a.dtype.kind == "f" else a.tolist() for name, a in arrays.items()}
+
+
+def _frozen(a: ArrayLike, name: str, shape: tuple[int | None, ...]) -> NDArray[np.float64]:
+    a = as_float_array(a, name, shape).copy()
+    a.setflags(write=False)
+    return a
+
+
+def _names(names: Iterable[str] | None, name: str, count: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    names = None if isinstance(names, str) else tuple(names)
+    if names is None or not all(isinstance(each, str) for each in names):
+        raise TypeError(f"{name} must be a sequence of str, or None")
+    if len(names) != count:
+        raise ValueError(f"{name} must have {count} entries, got {len(names)}")
+    if any("\0" in each for each in names):
+        raise ValueError(f"{name} must not contain the character NUL")
+    return tuple(map(str, names))
