@@ -85,12 +85,11 @@ def newton(problem: OutputProblem, P: Floats, *, tol: float, max_iter: int) -> S
 
 
 class _Newton:
-    """The iterate P with its outputs O, the previous one, and the model's blocks B."""
+    """The iterate P with its outputs O, and the blocks B of the model with their curvature C."""
 
     def __init__(self, problem: OutputProblem, P: Floats) -> None:
         self.problem, self.objective = problem, problem.objective
         self.P, self.O = P, self.objective.outputs(P)
-        self.P_old, self.O_old, self.momentum = self.P, self.O, 1.0
         self.C = self.B = None
         loss, penalty = self.objective.loss, problem.penalty
         self.centred = (
@@ -118,24 +117,10 @@ class _Newton:
         C = curvature(self.problem, self.O)
         if self.B is None or np.abs(C - self.C).sum() > CHANGE * self.C.sum():
             self.C, self.B = C, hessian(self.problem, C)
-            self.momentum = 1.0
-        following = (1 + np.sqrt(1 + 4 * self.momentum**2)) / 2
-        beta = (self.momentum - 1) / following
-        if beta > 0:
-            # Momentum: the model leaves the coupling of outputs out, so that even with the right
-            # curvature the steps fall short by a constant factor.
-            Y = self.P + beta * (self.P - self.P_old)
-            O = self.O + beta * (self.O - self.O_old)
-            target = direction(self.problem, Y, self.value_grad(Y, O)[1], self.B, INNER)
-            O_target = O + self.objective.outputs(target - Y)
-            if self.total(target, O_target) < objective:
-                self._accept(target, O_target, following)
-                return True
-            following = 1.0
         target = direction(self.problem, self.P, G, self.B, INNER)
-        return self._search(target, G, objective, following)
+        return self._search(target, G, objective)
 
-    def _search(self, target: Floats, G: Floats, objective: float, momentum: float) -> bool:
+    def _search(self, target: Floats, G: Floats, objective: float) -> bool:
         """Armijo's rule between P and the minimiser of the model there."""
         problem, move = self.problem, target - self.P
         O_move = self.objective.outputs(move)
@@ -150,17 +135,16 @@ class _Newton:
             O = self.O + t * O_move
             reached = self.total(P, O)
             if reached <= objective + ARMIJO * t * slope:
-                self._accept(P, O, momentum)
+                self._accept(P, O)
                 return objective - reached > 1e-15 * abs(objective)
             t *= 0.5
         return False
 
-    def _accept(self, P: Floats, O: Floats, momentum: float) -> None:
+    def _accept(self, P: Floats, O: Floats) -> None:
         if self.centred:
             # The model has curvature where the loss has none: along o + t 1. The best shift of
             # every row is known, and the loss does not notice it.
             shift = self.problem.penalty.center(P)
             P = P - shift[:, None]
             O -= self.objective.outputs(np.tile(shift[:, None], P.shape[1]))
-        self.P_old, self.O_old = self.P, self.O
-        self.P, self.O, self.momentum = P, O, momentum
+        self.P, self.O = P, O
