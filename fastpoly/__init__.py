@@ -1,27 +1,22 @@
 """Multi-output polynomial networks and factorization machines.
 
-The names below are loaded when they are first used, so that importing fastpoly imports neither
-scikit-learn nor matplotlib.
+The core is imported at once; the scikit-learn layer when one of its names is first used, so that
+importing fastpoly imports neither scikit-learn nor matplotlib.
 """
 
-import importlib
 from importlib.metadata import version
 
-_LAZY = {
-    "Design": "design",
-    "PolyModel": "model",
-    "select_basis": "selection",
-}
+from fastpoly.conditional_gradient import State, conditional_gradient
+from fastpoly.design import Design
+from fastpoly.model import PolyModel
+from fastpoly.selection import select_basis
 
 __version__ = version("fastpoly")
-__all__ = ["__version__", *_LAZY]
-
-
-def __getattr__(name: str) -> object:
-    if name in _LAZY:
-        return getattr(importlib.import_module(f"fastpoly.{_LAZY[name]}"), name)
-    raise AttributeError(f"module 'fastpoly' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__all__ = [
+    "Design",
+    "PolyModel",
+    "State",
+    "__version__",
+    "conditional_gradient",
+    "select_basis",
+]

@@ -89,7 +89,7 @@ def first_curvature(problem: Problem, P: Floats, G: Floats) -> float:
     return curvature if np.isfinite(curvature) and curvature > 0 else 1.0
 
 
-def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, L: float | None = None):
+def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, at_least: int = 0) -> Solution:
     """Minimise from P until the certified gap is at most tol times the objective.
 
     Parameters
@@ -97,9 +97,8 @@ def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, L: float | 
     problem : Problem
     P : ndarray, (k, m)
     tol : float
-    max_iter : int
-    L : float, optional
-        First guess of the curvature in the problem's metric; estimated when None.
+    max_iter, at_least : int
+        Iterations to make.
 
     Returns
     -------
@@ -108,9 +107,9 @@ def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, L: float | 
     """
     value, G, objective, gap = problem.certify(P)
     best = Solution(P, objective, gap, value, G, 0, gap <= tol * abs(objective))
-    if best.converged or max_iter == 0:
+    if (best.converged and not at_least) or max_iter == 0 or not P.size:
         return best
-    L = first_curvature(problem, P, G) if L is None else L
+    L = first_curvature(problem, P, G)
     Y, P_old, momentum = P, P, 1.0
     for n_iter in range(1, max_iter + 1):
         P = np.empty_like(Y)

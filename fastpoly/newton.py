@@ -61,7 +61,9 @@ def direction(problem: OutputProblem, P: Floats, G: Floats, B: Floats, tol: floa
     return fista(model, P, tol=tol, max_iter=500).P
 
 
-def newton(problem: OutputProblem, P: Floats, *, tol: float, max_iter: int) -> Solution:
+def newton(
+    problem: OutputProblem, P: Floats, *, tol: float, max_iter: int, at_least: int = 0
+) -> Solution:
     """Minimise from P until the certified gap is at most tol times the objective.
 
     Parameters
@@ -69,7 +71,8 @@ def newton(problem: OutputProblem, P: Floats, *, tol: float, max_iter: int) -> S
     problem : OutputProblem
     P : ndarray, (k, m)
     tol : float
-    max_iter : int
+    max_iter, at_least : int
+        Iterations to make.
 
     Returns
     -------
@@ -79,7 +82,7 @@ def newton(problem: OutputProblem, P: Floats, *, tol: float, max_iter: int) -> S
     for n_iter in range(max_iter + 1):
         value, G, objective, gap = run.certify()
         done = gap <= tol * abs(objective)
-        if done or n_iter == max_iter or not run.step(G, objective):
+        if (done and n_iter >= at_least) or n_iter == max_iter or not run.step(G, objective):
             break
     return Solution(run.P, objective, gap, value, G, n_iter, done)
 

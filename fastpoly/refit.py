@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.fista import Solution, fista
-from fastpoly.kernels.checks import as_float_array, as_positive, as_weights
+from fastpoly.kernels.checks import as_count, as_float_array, as_positive, as_weights
 from fastpoly.kernels.features import LinearTerms, RowBlocks, StoredFeatures
 from fastpoly.kernels.losses import encode_targets, get_loss
 from fastpoly.kernels.objective import Objective
@@ -17,6 +17,13 @@ from fastpoly.problems import OutputProblem, squared_column_norms
 Floats = NDArray[np.float64]
 
 SOLVERS = ("auto", "fista", "newton")
+
+# name: (for class codes, for signs)
+SHORT_NAMES = {
+    "logistic": ("multiclass_logistic", "binary_logistic"),
+    "smoothed_hinge": ("smoothed_multiclass_hinge", None),
+    "squared_hinge": ("multiclass_squared_hinge", "binary_squared_hinge"),
+}
 
 
 class Refit(NamedTuple):
@@ -48,19 +55,56 @@ class Refit(NamedTuple):
 
 
 def check_strength(alpha: float | None, tau: float | None) -> tuple[float | None, float | None]:
-    """Exactly one of alpha (>= 0, penalised form) and tau (> 0, constrained form)."""
-    if (alpha is None) == (tau is None):
-        raise ValueError("give exactly one of alpha (penalised form) and tau (constrained form)")
-    if tau is None:
-        return as_positive(alpha, "alpha", or_zero=True), None
-    return None, as_positive(tau, "tau")
+    """alpha (>= 0, penalised form) or tau (> 0, constrained form); alpha = 1 for neither."""
+    if alpha is not None and tau is not None:
+        raise ValueError("give alpha (penalised form) or tau (constrained form), not both")
+    if tau is not None:
+        return None, as_positive(tau, "tau")
+    return as_positive(1.0 if alpha is None else alpha, "alpha", or_zero=True), None
+
+
+def check_choice(value: object, name: str, known: tuple) -> None:
+    """Raise unless value is one of the known ones."""
+    if not isinstance(value, (str, type(None))) or value not in known:
+        raise ValueError(f"unknown {name} {value!r}; known: {', '.join(map(repr, known))}")
+
+
+def resolve_loss(loss: Any, y: ArrayLike) -> Any:
+    """The loss for a name, where the short names depend on the targets.
+
+    "logistic", "smoothed_hinge" and "squared_hinge" are the multi-class losses for class codes and
+    the binary ones for a matrix of signs, or a vector of signs -1 and +1.
+    """
+    if not isinstance(loss, str) or loss not in SHORT_NAMES:
+        return get_loss(loss)
+    y = np.asarray(y)
+    signs = y.ndim == 2 and y.shape[1] != 1
+    if not signs and y.size and y.dtype.kind in "iufb":
+        signs = bool(y.min() == -1)
+    name = SHORT_NAMES[loss][signs]
+    if name is None:
+        raise ValueError(f"loss {loss!r} has no binary form; use 'logistic' or 'squared_hinge'")
+    return get_loss(name)
+
+
+def encode(loss: Any, y: ArrayLike, n_outputs: int | None, n_samples: int) -> tuple[Floats, int]:
+    """Targets in the form the loss takes, checked, and the number of outputs."""
+    encoder = getattr(loss, "encode", None)
+    Y = encoder(y, n_outputs) if encoder else encode_targets(loss.target, y, n_outputs)
+    if len(Y) != n_samples:
+        raise ValueError(f"y has {len(Y)} samples, X has {n_samples}")
+    if not n_samples:
+        raise ValueError("there are no samples: X and y are empty")
+    if n_outputs is None:
+        n_outputs = int(Y.max()) + 1 if loss.target == "label" else Y.shape[1]
+    return Y, n_outputs
 
 
 def refit_output(
     A: ArrayLike | RowBlocks,
     y: ArrayLike,
     *,
-    loss: Any = "multiclass_logistic",
+    loss: Any = "logistic",
     penalty: Any = "l1/l2",
     alpha: float | None = None,
     tau: float | None = None,
@@ -118,21 +162,18 @@ def refit_output(
     >>> fit.V.shape, bool(fit.gap <= 1e-6 * fit.objective)
     ((5, 2), True)
     """
-    if solver not in SOLVERS:
-        raise ValueError(f"solver must be one of {SOLVERS}, got {solver!r}")
-    alpha, tau = check_strength(1.0 if alpha is None and tau is None else alpha, tau)
+    alpha, tau = check_strength(alpha, tau)
     tol = as_positive(tol, "tol")
     features = A if isinstance(A, RowBlocks) else StoredFeatures(A, n_threads)
-    loss, penalty = get_loss(loss), get_penalty(penalty)
-    encode = getattr(loss, "encode", None)
-    Y = encode(y, n_outputs) if encode else encode_targets(loss.target, y, n_outputs)
-    if n_outputs is None:
-        n_outputs = int(Y.max()) + 1 if loss.target == "label" else Y.shape[1]
-    w = as_weights(sample_weight, "sample_weight", features.n)
+    loss, penalty = resolve_loss(loss, y), get_penalty(penalty)
+    Y, n_outputs = encode(loss, y, n_outputs, features.n)
+    w = as_weights(sample_weight, "sample_weight", features.n, some=True)
     fitter = OutputRefit(loss, penalty, Y, n_outputs, w, alpha, tau, alpha_linear, solver)
     V = np.zeros((features.k, n_outputs)) if start is None else start
     V = as_float_array(V, "start", (features.k, n_outputs))
-    return fitter(features, V, linear=linear, tol=tol, max_iter=max_iter)
+    return fitter(
+        features, V, linear=linear, tol=tol, max_iter=as_count(max_iter, "max_iter"), at_least=0
+    )
 
 
 class OutputRefit:
@@ -151,6 +192,7 @@ class OutputRefit:
         solver: str = "auto",
     ) -> None:
         self.loss, self.penalty, self.Y, self.m, self.w = loss, penalty, Y, n_outputs, w
+        check_choice(solver, "solver", SOLVERS)
         self.alpha, self.tau, self.solver = alpha, tau, solver
         self.alpha_linear = as_positive(alpha_linear, "alpha_linear", or_zero=True)
 
@@ -178,14 +220,16 @@ class OutputRefit:
         linear: LinearTerms | None = None,
         tol: float,
         max_iter: int,
+        at_least: int = 1,
     ) -> Refit:
+        """Refit from (V, intercept, W), with at least that many iterations."""
         problem = self.problem(features, linear)
         k, m = features.k, self.m
         P = np.zeros((problem.objective.n_rows, m))
         P[:k] = V if self.tau is None or not k else self.penalty.project(V, self.tau)
         if linear is not None and W is not None:
             P[k], P[k + 1 :] = intercept, W
-        solution = self.solve(problem, P, tol, max_iter)
+        solution = self.solve(problem, P, tol, max_iter, at_least)
         P = solution.P
         return Refit(
             P[:k].copy(),
@@ -198,11 +242,13 @@ class OutputRefit:
             solution.converged,
         )
 
-    def solve(self, problem: OutputProblem, P: Floats, tol: float, max_iter: int) -> Solution:
+    def solve(
+        self, problem: OutputProblem, P: Floats, tol: float, max_iter: int, at_least: int
+    ) -> Solution:
         if self.solver == "fista":
-            return fista(problem, P, tol=tol, max_iter=max_iter)
+            return fista(problem, P, tol=tol, max_iter=max_iter, at_least=at_least)
         if problem.objective.linear is not None:
             if self.solver == "newton":
                 raise ValueError('solver="newton" cannot fit linear terms; use solver="fista"')
-            return fista(problem, P, tol=tol, max_iter=max_iter)
-        return newton(problem, P, tol=tol, max_iter=max_iter)
+            return fista(problem, P, tol=tol, max_iter=max_iter, at_least=at_least)
+        return newton(problem, P, tol=tol, max_iter=max_iter, at_least=at_least)

@@ -5,8 +5,6 @@ code for the multi-class losses and a vector (m,) for the others. Arithmetic is 
 precision where the platform has it.
 """
 
-# ruff: noqa: E741 (O is the matrix of outputs)
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """Every loss of the registry: formulas, derivatives, convexity, smoothness, extremes, bad input."""
 
-# ruff: noqa: E741 (O is the matrix of outputs)
-
 import doctest
 import os
 import pickle

@@ -44,14 +44,28 @@ def as_output(out: NDArray | None, name: str, shape: tuple[int, ...]) -> NDArray
     return out
 
 
-def as_weights(w: ArrayLike | None, name: str, n: int) -> NDArray[np.float64] | None:
-    """Return non-negative finite weights (n,), or None for all ones."""
+def as_weights(
+    w: ArrayLike | None, name: str, n: int, *, some: bool = False
+) -> NDArray[np.float64] | None:
+    """Return non-negative finite weights (n,), with `some` not all zero, or None for all ones."""
     if w is None:
         return None
     w = as_float_array(w, name, (n,))
     if n and w.min() < 0:
         raise ValueError(f"{name} must be non-negative, got a minimum of {w.min()}")
+    if some and not w.any():
+        raise ValueError(f"{name} must not be all zero")
     return w
+
+
+def as_count(x: int, name: str) -> int:
+    """Return an int >= 1."""
+    if isinstance(x, (bool, np.bool_)) or not hasattr(x, "__index__"):
+        raise TypeError(f"{name} must be an integer, got {x!r}")
+    x = x.__index__()
+    if x < 1:
+        raise ValueError(f"{name} must be at least 1, got {x}")
+    return x
 
 
 def as_positive(x: float, name: str, *, or_zero: bool = False) -> float:
@@ -77,3 +91,11 @@ def as_generator(random_state: object) -> np.random.Generator:
             raise ValueError(f"random_state must be >= 0, got {random_state}")
         return np.random.default_rng(random_state)
     raise TypeError(f"random_state must be None, an int or a Generator, got {random_state!r}")
+
+
+def as_seed(random_state: object) -> int:
+    """Return an int that stands for the random state, drawn from it unless it is one."""
+    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
+        as_generator(random_state)
+        return int(random_state)
+    return int(as_generator(random_state).integers(2**63))

@@ -1,0 +1,79 @@
+"""The plain conditional gradient step, without refitting: how far to go towards one new vertex."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from fastpoly.kernels.features import RowBlocks
+
+if TYPE_CHECKING:
+    from fastpoly.refit import OutputRefit
+
+Floats = NDArray[np.float64]
+
+
+def single_step(
+    fitter: "OutputRefit", features: RowBlocks, V: Floats, q: Floats, offset: Floats
+) -> Floats:
+    """The output layer after a step towards the last basis vector.
+
+    Constrained: (1 - g) V and g tau p in the new row, with g in 0..1. Penalised: a V and b p, with
+    a, b >= 0. The row p is the vertex of the unit ball that decreases the linearised loss most.
+    The one or two numbers minimise the objective.
+
+    Parameters
+    ----------
+    fitter : OutputRefit
+    features : RowBlocks
+        Activations of all k + 1 basis vectors, the new one last.
+    V : ndarray, (k, m)
+    q : ndarray, (m,)
+        Gradient of the loss in the new row.
+    offset : ndarray, (n, m)
+        What lower-order terms add to the outputs.
+
+    Returns
+    -------
+    ndarray, (k + 1, m)
+    """
+    if not hasattr(fitter.penalty, "polar"):
+        raise TypeError('refit=None needs a penalty with a method `polar`; use refit="output"')
+    p = fitter.penalty.polar(-q)
+    old = np.vstack([V, np.zeros_like(p)])
+    new = np.zeros_like(old)
+    new[-1] = p
+    O_old, O_new = features.outputs(old), features.outputs(new)
+    omega = float(fitter.penalty.value(V)) if len(V) else 0.0
+
+    def objective(a: float, b: float) -> tuple[float, float, float]:
+        """The objective at a V + b p and its derivatives in a and b."""
+        value, D = fitter.loss.value_grad(fitter.Y, offset + a * O_old + b * O_new, fitter.w)
+        slopes = float((D * O_old).sum()), float((D * O_new).sum())
+        if fitter.tau is not None:
+            return value, *slopes
+        strength = fitter.alpha
+        value += strength * (a * omega + b)
+        return value, slopes[0] + strength * omega, slopes[1] + strength
+
+    if fitter.tau is not None:
+        tau = fitter.tau
+
+        def along(g: Floats) -> tuple[float, Floats]:
+            value, da, db = objective(1 - g[0], tau * g[0])
+            return value, np.array([tau * db - da])
+
+        g = minimize(along, [0.0], jac=True, bounds=[(0, 1)], method="L-BFGS-B").x[0]
+        return (1 - g) * old + tau * g * new
+
+    # In units of the scale at which the new activations are of size one.
+    scale = 1 / max(np.abs(O_new).max(initial=0.0), 1e-300)
+
+    def both(x: Floats) -> tuple[float, Floats]:
+        value, da, db = objective(x[0], scale * x[1])
+        return value, np.array([da, scale * db])
+
+    bounds = [(0, None), (0, None)]
+    a, b = minimize(both, [1.0, 0.0], jac=True, bounds=bounds, method="L-BFGS-B").x
+    return a * old + scale * b * new
