@@ -57,6 +57,10 @@ cdef class ExplicitGamma(Gamma):
     cdef void apply(self, const double* B, double* out, double* work) noexcept nogil:
         loops.explicit_matvecs(&self.blocks[0, 0, 0], self.d, self.width, B, out)
 
+    def blocks_array(self):
+        """The operators as an array (d, d, m), outputs last."""
+        return self.blocks.base[:, :, :self.m]
+
     def dense(self):
         """The operators as an array (m, d, d)."""
         return np.ascontiguousarray(self.blocks.base[:, :, :self.m].transpose(2, 0, 1))
