@@ -1,12 +1,13 @@
 """Proximal Newton for the refit of the output layer: few passes over the data, each a dear one.
 
-Around P the loss is replaced by its second-order model, output by output,
+Around P the loss is replaced by its second-order model
 
-    <G, P+ - P> + 1/2 sum_c (P+ - P)_:c' B_c (P+ - P)_:c,    B_c = S' diag(C_:c) S + ridge
+    <G, P+ - P> + 1/2 <P+ - P, B (P+ - P)>,    B_c = S' diag(C_:c) S + ridge for every output c
 
-(for few outputs that interact, with the blocks between outputs too), whose penalised minimum is found without touching the n rows again. The step towards it is taken
-as far as the objective allows (Armijo). On dense quadratic features, which are ill-conditioned,
-this takes far less time than accelerated gradient.
+(with the blocks between outputs too where few outputs interact). Its penalised minimum is found
+without touching the n rows again, and the step towards it is taken as far as the objective allows
+(Armijo). On dense quadratic features, which are ill-conditioned, this takes far less time than
+accelerated gradient.
 """
 
 import numpy as np
