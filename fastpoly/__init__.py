@@ -9,6 +9,7 @@ from importlib.metadata import version
 from fastpoly.conditional_gradient import State, conditional_gradient
 from fastpoly.design import Design
 from fastpoly.model import PolyModel
+from fastpoly.path import alpha_max
 from fastpoly.selection import select_basis
 
 __version__ = version("fastpoly")
@@ -17,6 +18,7 @@ __all__ = [
     "PolyModel",
     "State",
     "__version__",
+    "alpha_max",
     "conditional_gradient",
     "select_basis",
 ]

@@ -125,16 +125,20 @@ class OutputProblem:
 class QuadraticProblem:
     """The model of an OutputProblem around P0, for the constrained Newton step.
 
-    <G0, P - P0> + 1/2 sum_c (P - P0)_:c' B_c (P - P0)_:c,  B (m, k, k)
+    <G0, P - P0> + 1/2 <P - P0, B (P - P0)>,  B (k, k, m) or (k, m, k, m)
     """
 
     def __init__(self, problem: OutputProblem, P0: Floats, G0: Floats, B: Floats) -> None:
         self.problem, self.P0, self.G0, self.B = problem, P0, G0, B
-        self.metric = np.maximum(B.diagonal(axis1=1, axis2=2).max(axis=0), 1e-300)
+        rows = np.arange(len(P0))
+        largest = B[rows, rows] if B.ndim == 3 else B[rows, :, rows, :]
+        largest = largest.reshape(len(P0), -1).max(axis=1, initial=0.0)
+        self.metric = np.maximum(largest, 1e-300)
 
     def value_grad(self, P: Floats) -> tuple[float, Floats]:
         move = P - self.P0
-        slope = np.matmul(self.B, move.T[:, :, None])[:, :, 0].T
+        product = "iejc,jc->ie" if self.B.ndim == 4 else "ijc,jc->ic"
+        slope = np.einsum(product, self.B, move, optimize=True)
         return float(((self.G0 + 0.5 * slope) * move).sum()), self.G0 + slope
 
     def step(self, Y: Floats, G: Floats, L: float, P_old: Floats, P_new: Floats) -> FistaStep:

@@ -1,10 +1,12 @@
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.matrix import Matrix
 
 class ExplicitGamma(Gamma):
     def __init__(self, G: ArrayLike) -> None: ...
+    def blocks_array(self) -> NDArray[np.float64]: ...
 
 def explicit_gamma(
     X: Matrix, D: ArrayLike, anova: bool = False, n_threads: int | None = 1

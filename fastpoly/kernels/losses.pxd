@@ -15,6 +15,11 @@ cdef class Loss:
     cdef void curvature_row(
         self, const double* y, const double* o, double* h, Py_ssize_t m
     ) noexcept nogil
+    # Upper triangle of the Hessian at o, packed row by row, to h (m (m + 1) / 2,); `work` (m,). The
+    # default is the diagonal of `curvature_row`: outputs that do not interact.
+    cdef void hessian_row(
+        self, const double* y, const double* o, double* h, double* work, Py_ssize_t m
+    ) noexcept nogil
     # The conjugate l*(y, scale u) = max_o scale u'o - l(y, o); NaN (the default): not known.
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m

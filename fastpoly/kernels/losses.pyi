@@ -42,6 +42,9 @@ class Loss:
         w: ArrayLike | None = None,
         out: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]: ...
+    def hessian(
+        self, Y: ArrayLike, O: ArrayLike, w: ArrayLike | None = None
+    ) -> NDArray[np.float64]: ...
     def conjugate(
         self, Y: ArrayLike, U: ArrayLike, scale: float = 1.0, w: ArrayLike | None = None
     ) -> float: ...

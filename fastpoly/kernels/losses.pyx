@@ -90,6 +90,16 @@ cdef class Loss:
     ) noexcept nogil:
         return NAN
 
+    cdef void hessian_row(
+        self, const double* y, const double* o, double* h, double* work, Py_ssize_t m
+    ) noexcept nogil:
+        cdef Py_ssize_t c, e, p = 0
+        self.curvature_row(y, o, work, m)
+        for c in range(m):
+            for e in range(c, m):
+                h[p] = work[c] if e == c else 0.0
+                p += 1
+
     cdef double rows(
         self, const double* Y, const double* O, const double* w, double* G,
         Py_ssize_t n, Py_ssize_t m, Py_ssize_t y_width
@@ -225,6 +235,30 @@ cdef class Loss:
         C = as_output(out, "out", (outputs.shape[0], outputs.shape[1]))
         evaluate(self, Y, outputs, w, C, 1, True)
         return C
+
+    def hessian(self, Y, O, w=None):
+        """Weighted Hessians of the rows, their upper triangles packed, (n, m (m + 1) / 2).
+
+        H[i, p] = w_i d^2 l(y_i, o_i) / d o_ic d o_ie for the pairs p = (c, e), c <= e, in the order
+        of `numpy.triu_indices(m)`. Parameters are those of `value_grad`.
+
+        Examples
+        --------
+        >>> from fastpoly.kernels.losses import MulticlassLogistic
+        >>> MulticlassLogistic().hessian([[0.0]], [[0.0, 0.0]])
+        array([[ 0.25, -0.25,  0.25]])
+        """
+        cdef const double[:, ::1] outputs = matrix(O, "O", -1, -1)
+        cdef Py_ssize_t i, p, n = outputs.shape[0], m = outputs.shape[1]
+        cdef const double[:, ::1] y = self.targets(Y, n, m)
+        cdef const double[::1] weights = as_weights(w, "w", n)
+        cdef double[:, ::1] H = np.empty((n, m * (m + 1) // 2))
+        cdef double[::1] work = np.empty(m + 1)
+        for i in range(n if m else 0):
+            self.hessian_row(&y[i, 0], &outputs[i, 0], &H[i, 0], &work[0], m)
+            if weights is not None:
+                scale(&H[i, 0], weights[i], H.shape[1])
+        return H.base
 
     def conjugate(self, Y, U, double scale=1.0, w=None):
         """The convex conjugate sum_i w_i l*(y_i, scale u_i / w_i), for duality gaps.
@@ -502,6 +536,18 @@ cdef double negative_entropy(
     return total
 
 
+cdef void softmax_hessian(
+    Py_ssize_t label, double* g, double* h, Py_ssize_t m
+) noexcept nogil:
+    """diag(p) - p p', packed, from the gradient g = p - e_y."""
+    cdef Py_ssize_t c, e, k = 0
+    g[label] += 1.0
+    for c in range(m):
+        for e in range(c, m):
+            h[k] = g[c] * (1.0 - g[c]) if e == c else -g[c] * g[e]
+            k += 1
+
+
 cdef class MulticlassLogistic(_BuiltIn):
     """l(y, o) = log(1 + sum_{c != y} exp(o_c - o_y)), y a class code."""
 
@@ -514,6 +560,12 @@ cdef class MulticlassLogistic(_BuiltIn):
         self, const double* y, const double* u, double scale, Py_ssize_t m
     ) noexcept nogil:
         return negative_entropy(<Py_ssize_t> y[0], u, scale, 0.0, m)
+
+    cdef void hessian_row(
+        self, const double* y, const double* o, double* h, double* work, Py_ssize_t m
+    ) noexcept nogil:
+        self.row(y, o, work, m)
+        softmax_hessian(<Py_ssize_t> y[0], work, h, m)
 
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.multiclass_logistic
@@ -534,6 +586,12 @@ cdef class SmoothedMulticlassHinge(_BuiltIn):
         self, const double* y, const double* u, double scale, Py_ssize_t m
     ) noexcept nogil:
         return negative_entropy(<Py_ssize_t> y[0], u, scale, 1.0, m)
+
+    cdef void hessian_row(
+        self, const double* y, const double* o, double* h, double* work, Py_ssize_t m
+    ) noexcept nogil:
+        self.row(y, o, work, m)
+        softmax_hessian(<Py_ssize_t> y[0], work, h, m)
 
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.smoothed_multiclass_hinge
@@ -563,6 +621,24 @@ cdef class MulticlassSquaredHinge(_BuiltIn):
                     return INFINITY
                 total += t * (0.25 * t - 1.0)
         return total
+
+    cdef void hessian_row(
+        self, const double* y, const double* o, double* h, double* work, Py_ssize_t m
+    ) noexcept nogil:
+        # sum over the active c != y of 2 (e_c - e_y)(e_c - e_y)'
+        cdef Py_ssize_t c, e, p = 0, label = <Py_ssize_t> y[0]
+        self.curvature_row(y, o, work, m)
+        for c in range(m):
+            for e in range(c, m):
+                if e == c:
+                    h[p] = work[c]
+                elif c == label:
+                    h[p] = -work[e]
+                elif e == label:
+                    h[p] = -work[c]
+                else:
+                    h[p] = 0.0
+                p += 1
 
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.multiclass_squared_hinge

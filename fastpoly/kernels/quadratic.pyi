@@ -11,6 +11,7 @@ def descend(
     P: Floats,
     G: Floats,
     thresholds: Floats,
-    tol: float,
-    max_sweeps: int,
-) -> int: ...
+    curvature: Floats,
+    n_sweeps: int = 1,
+) -> float: ...
+def row_curvature(B: Floats) -> Floats: ...

@@ -1,0 +1,166 @@
+"""The regularisation path: where it begins, which alphas to try, a warm-started run over them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastpoly.conditional_gradient import State, conditional_gradient
+from fastpoly.design import Design
+from fastpoly.kernels.checks import as_count, as_float_array, as_positive, as_weights
+from fastpoly.kernels.features import StoredFeatures
+from fastpoly.kernels.penalties import get_penalty
+from fastpoly.refit import OutputRefit, encode, resolve_loss
+from fastpoly.selection import select_basis
+from fastpoly.threads import one_blas_thread
+
+
+def alpha_max(
+    design: Design,
+    y: ArrayLike,
+    *,
+    loss: Any = "logistic",
+    penalty: Any = "l1/l2",
+    alpha_linear: float = 1.0,
+    sample_weight: ArrayLike | None = None,
+    n_outputs: int | None = None,
+    tol: float = 1e-6,
+    random_state: object = 0,
+) -> float:
+    """The smallest alpha for which the model without basis vectors is optimal.
+
+    That is the dual norm Omega*(G) at V = 0, with lower-order terms fitted. For the l1 penalty it
+    is exact up to `tol`; for the group penalties it is the largest value found, a lower bound.
+
+    Parameters
+    ----------
+    design : Design
+    y, loss, penalty, alpha_linear, sample_weight, n_outputs
+        As for `conditional_gradient`.
+    tol : float
+    random_state : int, Generator or None
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly import Design, alpha_max
+    >>> design = Design(np.array([[1.0], [2.0]]))
+    >>> round(alpha_max(design, [[3.0], [1.0]], loss="squared"), 6)
+    7.0
+    """
+    loss, penalty = resolve_loss(loss, y), get_penalty(penalty)
+    Y, m = encode(loss, y, n_outputs, design.n_samples)
+    w = as_weights(sample_weight, "sample_weight", design.n_samples, some=True)
+    lower = design.linear
+    with one_blas_thread():
+        O = np.zeros((design.n_samples, m))
+        if lower is not None:
+            fitter = OutputRefit(loss, penalty, Y, m, w, 1.0, None, alpha_linear, "fista")
+            nothing = StoredFeatures(np.zeros((design.n_samples, 0)), design.n_threads)
+            fit = fitter(nothing, np.zeros((0, m)), linear=lower, tol=tol, max_iter=10_000)
+            O = lower.outputs(fit.linear) + fit.intercept
+        _, D = loss.value_grad(Y, O, w)
+        gamma = design.gamma(D)
+        return select_basis(gamma, penalty, tol=tol, random_state=random_state).value
+
+
+def alpha_grid(
+    largest: float, n_alphas: int = 10, alpha_min_ratio: float = 1e-3
+) -> NDArray[np.float64]:
+    """Geometric grid from `largest` down to `alpha_min_ratio` times it.
+
+    Examples
+    --------
+    >>> from fastpoly.path import alpha_grid
+    >>> alpha_grid(100.0, 3, 1e-2)
+    array([100.,  10.,   1.])
+    """
+    largest = as_positive(largest, "largest")
+    ratio = as_positive(alpha_min_ratio, "alpha_min_ratio")
+    if ratio >= 1:
+        raise ValueError(f"alpha_min_ratio must be below 1, got {ratio}")
+    return np.geomspace(largest, ratio * largest, as_count(n_alphas, "n_alphas"))
+
+
+def regularization_path(
+    design: Design,
+    y: ArrayLike,
+    *,
+    alphas: ArrayLike | None = None,
+    n_alphas: int = 10,
+    alpha_min_ratio: float = 1e-3,
+    n_components: int = 50,
+    random_state: object = 0,
+    **options: Any,
+) -> Iterator[State]:
+    """Run Algorithm 1 for decreasing alphas, each from the model of the one before.
+
+    Parameters
+    ----------
+    design : Design
+    y : array-like
+    alphas : array-like, optional
+        Decreasing positive alphas; by default `alpha_grid` from `alpha_max`.
+    n_alphas : int
+    alpha_min_ratio : float
+    n_components : int
+        Largest number of basis vectors; the path ends at the first alpha that uses them all.
+    random_state : int, Generator or None
+    **options
+        Further arguments of `conditional_gradient`.
+
+    Yields
+    ------
+    State
+        The last state for each alpha, which is its `alpha`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly import Design
+    >>> from fastpoly.path import regularization_path
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((100, 4))
+    >>> y = (X[:, 0] * X[:, 1] + X[:, 2] ** 2)[:, None]
+    >>> path = regularization_path(Design(X), y, n_alphas=4, loss="squared")
+    >>> [state.n_components > 0 for state in path]
+    [False, True, True, True]
+    """
+    if "tau" in options or "alpha" in options or "start" in options:
+        raise ValueError("a path goes over `alphas`; alpha, tau and start cannot be given")
+    if alphas is None:
+        known = ("loss", "penalty", "alpha_linear", "sample_weight", "n_outputs")
+        shared = {name: options[name] for name in known if name in options}
+        largest = alpha_max(design, y, random_state=random_state, **shared)
+        # Nothing to select: the model without basis vectors is optimal for every alpha.
+        alphas = alpha_grid(largest or 1.0, n_alphas, alpha_min_ratio)
+    alphas = as_float_array(alphas, "alphas", (None,))
+    if not alphas.size or alphas.min() <= 0 or (np.diff(alphas) >= 0).any():
+        raise ValueError("alphas must be positive and decreasing; sort them, largest first")
+    return _run_path(design, y, alphas, n_components, random_state, options)
+
+
+def _run_path(
+    design: Design,
+    y: ArrayLike,
+    alphas: NDArray[np.float64],
+    n_components: int,
+    random_state: object,
+    options: dict[str, Any],
+) -> Iterator[State]:
+    state = None
+    for alpha in alphas:
+        run = conditional_gradient(
+            design, y, alpha=alpha, n_components=n_components, start=state,
+            random_state=random_state, **options,
+        )  # fmt: skip
+        for state in run:  # noqa: B007
+            pass
+        yield state
+        if state.n_components >= n_components:
+            return
