@@ -1,6 +1,7 @@
 """A client package (tests/embedding) that cimports fastpoly is built, and its classes work."""
 
 import importlib
+import os
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,9 @@ def client(tmp_path_factory):
     command = [sys.executable, "-P", "-m", "pip", "install", "--no-build-isolation", "--no-deps"]
     command += ["--no-index", "--disable-pip-version-check", "-Csetup-args=-Doptimization=0"]
     command += ["--target", target, place / "source"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=place)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # meson, ninja, cython
+    env = os.environ | {"PATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=place, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     sys.path.insert(0, str(target))
     try:
