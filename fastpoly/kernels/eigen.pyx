@@ -19,7 +19,7 @@ p(t) = det(t I - T_j) has |p(Gamma) b| = beta_1 ... beta_j, and |p(Gamma) b| >= 
 
     prod_i |lambda - theta_i| <= beta_1 ... beta_j / delta,
 
-which for |lambda| above all |theta_i| is a bound on |lambda|, wrong with probability FAILURE.
+which for |lambda| above all |theta_i| is a bound on |lambda|, wrong with probability at most FAILURE.
 """
 
 from typing import NamedTuple
@@ -55,7 +55,7 @@ class Dominant(NamedTuple):
     residuals : ndarray, (m,)
         |Gamma_c h_c - theta_c h_c|: some eigenvalue is as close as that to theta_c.
     bounds : ndarray, (m,)
-        Upper bounds on the largest |eigenvalue|: exact for "eigh", wrong with probability 1e-3 for
+        Upper bounds on the largest |eigenvalue|: exact for "eigh", wrong with probability <= 1e-3 for
         "lanczos"; for "power" only |theta| + residual, which the largest one may exceed.
     n_matvecs : int
         Passes over X.
