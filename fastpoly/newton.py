@@ -175,7 +175,7 @@ def newton(
             best = Solution(P, objective, gap, value, G, n_iter, gap <= tol * abs(objective))
         if (best.converged and n_iter >= at_least) or n_iter == max_iter or stalled == PATIENCE:
             break
-        if not run.step(G, objective):
+        if not P.size or not run.step(G, objective):
             break
     return best._replace(n_iter=n_iter)
 

@@ -78,6 +78,14 @@ def check_choice(value: object, name: str, known: tuple) -> None:
         raise ValueError(f"unknown {name} {value!r}; known: {', '.join(map(repr, known))}")
 
 
+def check_linear(linear: LinearTerms, n_samples: int) -> None:
+    """Raise unless these are linear terms of as many rows."""
+    if not isinstance(linear, LinearTerms):
+        raise TypeError(f"linear must be LinearTerms(as_matrix(X)) or None, got {type(linear)}")
+    if linear.X.n != n_samples:
+        raise ValueError(f"linear has {linear.X.n} rows, the activations {n_samples}")
+
+
 def resolve_loss(loss: Any, y: ArrayLike) -> Any:
     """The loss for a name, where the short names depend on the targets.
 
@@ -175,6 +183,8 @@ def refit_output(
     alpha, tau = check_strength(alpha, tau)
     tol = as_positive(tol, "tol")
     features = A if isinstance(A, RowBlocks) else StoredFeatures(A, n_threads)
+    if linear is not None:
+        check_linear(linear, features.n)
     loss, penalty = resolve_loss(loss, y), get_penalty(penalty)
     Y, n_outputs = encode(loss, y, n_outputs, features.n)
     w = as_weights(sample_weight, "sample_weight", features.n, some=True)

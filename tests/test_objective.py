@@ -63,7 +63,9 @@ def assert_equals_numpy(objective, A, name, Y, w, P):
     rows = reference.ROWS[name](Y, A @ P)[1] * (1 if w is None else w[:, None])
     assert_allclose(D, rows, rtol=1e-10, atol=1e-12)
     assert_allclose(objective.outputs(P), A @ P, rtol=1e-11, atol=1e-12)
-    assert_allclose(objective.gradient(D), G, rtol=1e-10, atol=1e-11 * (1 + np.abs(G).max(initial=0)))
+    assert_allclose(
+        objective.gradient(D), G, rtol=1e-10, atol=1e-11 * (1 + np.abs(G).max(initial=0))
+    )
 
 
 @EVERY_LOSS

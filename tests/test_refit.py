@@ -254,7 +254,7 @@ def test_loss_of_unknown_smoothness():
     loss.smoothness = lambda m: np.inf
     best = refit_output(A, Y, loss="squared", tol=1e-8).objective
     assert_allclose(refit_output(A, Y, loss=loss, tol=1e-7).objective, best, rtol=1e-6)
-    with pytest.raises(ValueError, match="curvature.*solver=\"fista\""):
+    with pytest.raises(ValueError, match='curvature.*solver="fista"'):
         refit_output(A, Y, loss=loss, solver="newton")
 
 
