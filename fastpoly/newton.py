@@ -165,9 +165,11 @@ def newton(
         P = run.P
         value, G, objective, gap = run.certify()
         # Near the optimum the objective stops falling, within rounding, before the gap does.
-        if best is None or objective < best.objective - ROUNDING * abs(objective):
-            stalled = 0
-        elif gap < 0.5 * best.gap:
+        if (
+            best is None
+            or objective < best.objective - ROUNDING * abs(objective)
+            or gap < 0.5 * best.gap
+        ):
             stalled = 0
         else:
             stalled += 1

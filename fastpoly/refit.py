@@ -9,11 +9,13 @@ from scipy.sparse import csr_array
 
 from fastpoly.fista import Solution, fista
 from fastpoly.kernels.checks import as_count, as_float_array, as_positive, as_weights
-from fastpoly.kernels.features import LinearTerms, RowBlocks, StoredFeatures
-from fastpoly.kernels.losses import encode_targets, get_loss
+from fastpoly.kernels.features import RowBlocks, StoredFeatures
+from fastpoly.kernels.linear import LinearTerms
+from fastpoly.kernels.losses import get_loss
 from fastpoly.kernels.matrix import Matrix
 from fastpoly.kernels.objective import Objective
 from fastpoly.kernels.penalties import Penalty, get_penalty
+from fastpoly.kernels.targets import encode_targets
 from fastpoly.newton import newton
 from fastpoly.problems import OutputProblem, squared_column_norms
 

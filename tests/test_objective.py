@@ -11,7 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
 from fastpoly.kernels import objective as module
-from fastpoly.kernels.features import LinearTerms, StoredFeatures, make_features
+from fastpoly.kernels.features import StoredFeatures, make_features
+from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.objective import Objective
@@ -197,9 +198,9 @@ def test_bad_input():
         (ValueError, "linear has 5 rows.*4", lambda: Objective(features, loss, Y, 3, None, linear)),
         (ValueError, "Y must have shape", lambda: Objective(features, loss, Y[:3], 3)),
         (ValueError, "Y must have shape", lambda: Objective(features, loss, Y[:, :2], 3)),
-        (ValueError, "Y must have shape", lambda: Objective(features, PlainLoss("squared"), Y[1:], 3)),
+        (ValueError, "Y must", lambda: Objective(features, PlainLoss("squared"), Y[1:], 3)),
         (ValueError, "w must have shape", lambda: Objective(features, loss, Y, 3, np.ones(3))),
-        (ValueError, "w must be non-negative", lambda: Objective(features, loss, Y, 3, -np.ones(4))),
+        (ValueError, "non-negative", lambda: Objective(features, loss, Y, 3, -np.ones(4))),
         (ValueError, "which is not a class code", lambda: Objective(
             features, get_loss("multiclass_logistic"), np.full((4, 1), 3.0), 3)),
         (ValueError, "P must have shape", lambda: objective.value_grad(P[:1])),

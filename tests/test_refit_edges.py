@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fastpoly import refit as module
-from fastpoly.kernels.features import LinearTerms
+from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.losses import LOSSES
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.penalties import PENALTIES
