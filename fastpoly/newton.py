@@ -165,15 +165,10 @@ def newton(
         P = run.P
         value, G, objective, gap = run.certify()
         # Near the optimum the objective stops falling, within rounding, before the gap does.
-        if (
-            best is None
-            or objective < best.objective - ROUNDING * abs(objective)
-            or gap < 0.5 * best.gap
-        ):
+        rounding = ROUNDING * abs(objective)
+        stalled += 1
+        if best is None or objective < best.objective - rounding or gap < 0.5 * best.gap:
             stalled = 0
-        else:
-            stalled += 1
-        if not stalled:
             best = Solution(P, objective, gap, value, G, n_iter, gap <= tol * abs(objective))
         if (best.converged and n_iter >= at_least) or n_iter == max_iter or stalled == PATIENCE:
             break

@@ -226,7 +226,7 @@ def test_conjugate_by_maximisation(name, m):
 def test_conjugate_is_infinite_where_the_maximum_is(name):
     """Off the domain some direction makes u'o - l(o) grow without end."""
     m = 3
-    loss, Y, O, _ = problem(name, 1, m)
+    loss, Y, *_ = problem(name, 1, m)
     unbounded = 0
     for u in np.random.default_rng(0).normal(size=(60, 1, m)):
         reached = [

@@ -192,15 +192,15 @@ def test_bad_input():
     features, loss = StoredFeatures(np.ones((4, 2))), get_loss("squared")
     Y, P = np.ones((4, 3)), np.ones((2, 3))
     objective = Objective(features, loss, Y, 3)
-    linear = LinearTerms(as_matrix(np.ones((5, 1))))
+    linear, own = LinearTerms(as_matrix(np.ones((5, 1)))), PlainLoss("squared")
     for error, says, call in [
         (ValueError, "n_outputs must be at least 1", lambda: Objective(features, loss, Y, 0)),
         (ValueError, "linear has 5 rows.*4", lambda: Objective(features, loss, Y, 3, None, linear)),
         (ValueError, "Y must have shape", lambda: Objective(features, loss, Y[:3], 3)),
         (ValueError, "Y must have shape", lambda: Objective(features, loss, Y[:, :2], 3)),
-        (ValueError, "Y must", lambda: Objective(features, PlainLoss("squared"), Y[1:], 3)),
+        (ValueError, "Y must have shape", lambda: Objective(features, own, Y[1:], 3)),
         (ValueError, "w must have shape", lambda: Objective(features, loss, Y, 3, np.ones(3))),
-        (ValueError, "non-negative", lambda: Objective(features, loss, Y, 3, -np.ones(4))),
+        (ValueError, "w must be non-neg", lambda: Objective(features, loss, Y, 3, -np.ones(4))),
         (ValueError, "which is not a class code", lambda: Objective(
             features, get_loss("multiclass_logistic"), np.full((4, 1), 3.0), 3)),
         (ValueError, "P must have shape", lambda: objective.value_grad(P[:1])),

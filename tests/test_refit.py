@@ -255,7 +255,7 @@ def test_loss_of_unknown_smoothness():
     loss.smoothness = lambda m: np.inf
     best = refit_output(A, Y, loss="squared", tol=1e-8).objective
     assert_allclose(refit_output(A, Y, loss=loss, tol=1e-7).objective, best, rtol=1e-6)
-    with pytest.raises(ValueError, match='curvature.*solver="fista"'):
+    with pytest.raises(ValueError, match=r'curvature.*solver="fista"'):
         refit_output(A, Y, loss=loss, solver="newton")
 
 
@@ -341,7 +341,7 @@ def test_one_scale_for_all(solver, scale):
 
 @cache
 def explicit(loss, form, strength, alpha_linear, d=4):
-    """Data with linear terms X, and the optimum [V; b; W] by the plain solver."""
+    """Data with linear terms X, and the optimal objective by the plain solver."""
     A, Y, w = data(loss, 80, 4, 3)
     rng = np.random.default_rng(7)
     X = (rng.normal(size=(80, d)) * (rng.random((80, d)) < 0.6)).round(3)
@@ -364,7 +364,7 @@ def explicit(loss, form, strength, alpha_linear, d=4):
     best = value_grad(P)[0]
     if form == "alpha":
         best += strength * reference_penalties.value("l1/l2", P[:4])
-    return A, Y, w, X, P, best
+    return A, Y, w, X, best
 
 
 @EVERY_LOSS
@@ -372,7 +372,7 @@ def explicit(loss, form, strength, alpha_linear, d=4):
 @pytest.mark.parametrize("storage", ["dense", "csr", "float32"])
 @pytest.mark.parametrize(("form", "strength"), [("alpha", 3.0), ("tau", 0.8)])
 def test_linear_terms(loss, solver, storage, form, strength):
-    A, Y, w, X, P, best = explicit(loss, form, strength, 0.5)
+    A, Y, w, X, best = explicit(loss, form, strength, 0.5)
     stored = {"dense": X, "csr": csr_array(X), "float32": X.astype(np.float32)}[storage]
     fit = refit_output(
         A, Y, loss=loss, n_outputs=3, solver=solver, sample_weight=w, tol=1e-8, max_iter=5000,
@@ -407,7 +407,7 @@ def test_linear_terms_without_activations(solver):
 def test_newton_refuses_many_linear_terms():
     A, Y, _ = data("squared")
     wide = LinearTerms(as_matrix(csr_array((60, 5000))))
-    with pytest.raises(ValueError, match='5000.*solver="fista"'):
+    with pytest.raises(ValueError, match=r'5000.*solver="fista"'):
         refit_output(A, Y, loss="squared", linear=wide, solver="newton")
     fit = refit_output(A, Y, loss="squared", linear=wide)
     assert fit.linear.shape == (5000, 3)

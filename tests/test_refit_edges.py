@@ -130,7 +130,7 @@ def test_short_names_of_losses():
         ("squared", [1.5], "squared"),
     ]:
         assert resolve_loss(short, y).name == name
-    with pytest.raises(ValueError, match="no binary form.*squared_hinge"):
+    with pytest.raises(ValueError, match=r"no binary form.*squared_hinge"):
         resolve_loss("smoothed_hinge", [-1, 1])
 
 
@@ -205,7 +205,7 @@ def test_auto_falls_back_where_newton_cannot():
         LOSSES["squared"](), PENALTIES["l1"](), np.ones((4, 1)), 1, None, 1.0, None
     )
     features = module.StoredFeatures(A4)
-    wide = LinearTerms(as_matrix(np.ones((4, 300))))
+    wide = LinearTerms(as_matrix(np.ones((4, 100))))
     assert fitter.choose(features, wide) is module.fista
     assert fitter.choose(features, None) is module.newton
     assert fitter.choose(features, LinearTerms(as_matrix(np.ones((4, 5))))) is module.newton

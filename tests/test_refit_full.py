@@ -176,5 +176,5 @@ def test_single_step(loss, penalty, form, k):
 def test_single_step_needs_a_polar():
     design, fitter, H, V, _, offset, q = step_case("squared", "l1", "alpha", 1, 1.0)
     fitter.penalty = type("Own", (), {"value": fitter.penalty.value})()
-    with pytest.raises(TypeError, match='polar.*refit="output"'):
+    with pytest.raises(TypeError, match=r'polar.*refit="output"'):
         single_step(fitter, design.features(H), V, q, offset)
