@@ -1,4 +1,4 @@
-"""Bad input, degenerate data and interruption: a clear error or a sane model, never an endless run."""
+"""Bad input, degenerate data, interruption: a clear error or a sane model, never an endless run."""
 
 import os
 import signal
@@ -146,7 +146,8 @@ def test_degenerate_data_without_regularisation(name):
 def test_scaling_the_features_scales_the_vectors_away(loss, penalty):
     """V scales by 1 / s^2, so alpha by s^2: the same problem at any scale."""
     labelled = LOSSES[loss].target == "label"
-    X, y = made_up(41, n=40, d=3, loss="" if labelled else loss if loss == "squared" else "binary_logistic")
+    kind = "squared" if loss == "squared" else "binary_logistic"
+    X, y = made_up(41, n=40, d=3, loss="" if labelled else kind)
     options = {"loss": loss, "penalty": penalty, "n_components": 100, "tol": 1e-4, "n_outputs": 3}
     objectives = [
         run(Design(X * s), y, alpha=1.0 * s**2, **options)[-1].objective for s in (1e-8, 1.0, 1e8)
