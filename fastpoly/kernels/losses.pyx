@@ -520,12 +520,24 @@ cdef inline double x_log_x(double x) noexcept nogil:
     return x * log(x) if x > 0.0 else 0.0
 
 
+cdef bint adds_to_zero(const double* u, double scale, Py_ssize_t m) noexcept nogil:
+    """Whether sum_c u_c = 0 within rounding; else o + t 1 makes u'o - l(y, o) unbounded."""
+    cdef Py_ssize_t c
+    cdef double total = 0.0, size = 0.0
+    for c in range(m):
+        total += u[c]
+        size += fabs(u[c])
+    return scale * fabs(total) <= 1e-12 * (1.0 + scale * size)
+
+
 cdef double negative_entropy(
     Py_ssize_t label, const double* u, double scale, double margin, Py_ssize_t m
 ) noexcept nogil:
     """Conjugate of the soft maximum: sum_c q_c log q_c - margin (1 - q_y), q = u + e_y >= 0."""
     cdef Py_ssize_t c
     cdef double total = 0.0, q
+    if not adds_to_zero(u, scale, m):
+        return INFINITY
     for c in range(m):
         q = scale * u[c] + (c == label)
         if q < -1e-12:
@@ -614,6 +626,8 @@ cdef class MulticlassSquaredHinge(_BuiltIn):
         # sum_{c != y} u_c^2 / 4 - u_c, for u_c >= 0
         cdef Py_ssize_t c
         cdef double total = 0.0, t
+        if not adds_to_zero(u, scale, m):
+            return INFINITY
         for c in range(m):
             if c != <Py_ssize_t> y[0]:
                 t = scale * u[c]
