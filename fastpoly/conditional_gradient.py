@@ -19,7 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from fastpoly.design import Design
 from fastpoly.kernels.checks import as_count, as_positive, as_seed, as_weights
 from fastpoly.kernels.features import RowBlocks, StoredFeatures
+from fastpoly.kernels.objective import Objective
 from fastpoly.kernels.penalties import get_penalty
+from fastpoly.merging import merge_parallel
 from fastpoly.refit import OutputRefit, check_choice, check_strength, encode, resolve_loss
 from fastpoly.refit_full import refit_full
 from fastpoly.selection import METHODS, Selection, select_basis
@@ -160,7 +162,8 @@ def conditional_gradient(
         Number of classes, where y does not show it.
     start : State, optional
         Go on from here. A run that is cut off and started again from its last state ends with the
-        same model, bit for bit. A state of another alpha or tau is refitted first.
+        same model, bit for bit. A state of another problem (alpha, tau, data, penalty) is
+        refitted first.
     memory : float
         Bytes that stored activations (n x k) may take; beyond it they are recomputed in every
         pass.
@@ -170,7 +173,8 @@ def conditional_gradient(
     ------
     State
         The first one is the model without basis vectors (or the refitted start); then one an
-        iteration. The last one has `stop` set.
+        iteration. The last one has `stop` set; "no progress" comes with the model of the state
+        before. Starting from a state where nothing is left to do gives that state again.
 
     Examples
     --------
@@ -197,9 +201,25 @@ def conditional_gradient(
     Y, m = encode(loss, y, n_outputs, design.n_samples)
     w = as_weights(sample_weight, "sample_weight", design.n_samples, some=True)
     fitter = OutputRefit(loss, penalty, Y, m, w, alpha, tau, alpha_linear, solver)
+    memory = as_positive(memory, "memory", or_zero=True)
+    if start is not None:
+        check_start(start, design, m)
     seed = start.seed if start is not None else as_seed(random_state)
     run = _Run(design, fitter, refit, as_count(max_iter, "max_iter"), tol, selection, memory, seed)
     return run.states(n_components, start)
+
+
+def check_start(start: State, design: Design, m: int) -> None:
+    """Raise unless the state can be a model of these data."""
+    if not isinstance(start, State):
+        raise TypeError(f"start must be a State of an earlier run, got {type(start)}")
+    have, want = (start.H.shape[1], start.V.shape[1]), (design.n_features, m)
+    if have != want:
+        raise ValueError(
+            f"start has {have[0]} features and {have[1]} outputs, the data {want[0]} and {want[1]}"
+        )
+    if (start.linear is None) != (design.linear is None):
+        raise ValueError('start and design must both have fit_lower="explicit", or neither of them')
 
 
 class _Run:
@@ -230,7 +250,7 @@ class _Run:
         while True:
             chosen, gradient = self.select(state, vectors)
             state = self.certified(state, gradient, chosen, vectors, n_components)
-            if not known:
+            if not known or state.stop:
                 yield state
             if state.stop:
                 return
@@ -249,39 +269,63 @@ class _Run:
             if self.linear is None:
                 return self.described(*empty, np.zeros(m), None, 0)
             return self.refitted(*empty, np.zeros(m), np.zeros((d, m)), 0, self.tol)
-        if start.H.shape[1] != d or start.V.shape[1] != m:
-            raise ValueError(
-                f"start has {start.H.shape[1]} features and {start.V.shape[1]} outputs, "
-                f"the data {d} and {m}"
-            )
         self.timings.update(start.timings)
+        model = start.H, start.V, start.intercept, start.linear, start.n_iter
         if (start.alpha, start.tau) == (self.fitter.alpha, self.fitter.tau):
-            self.features(start.H)
-            return start
-        fresh = self.refitted(
-            start.H, start.V, start.intercept, start.linear, start.n_iter, self.tol
-        )
-        return replace(fresh, vectors=start.vectors)
+            here = self.described(*model)
+            if abs(here.objective - start.objective) <= 1e-8 * abs(start.objective):
+                return start
+        return replace(self.refitted(*model, self.tol), vectors=start.vectors)
 
     def select(self, state: State, vectors: Floats | None) -> tuple[Selection, Floats]:
         """The next basis vector, and the gradient of the loss in the rows of V."""
         with one_blas_thread():
+            features = self.features(state.H)
             begun = perf_counter()
             D = np.empty((self.design.n_samples, self.fitter.m))
-            problem = self.fitter.problem(self.features(state.H), self.linear)
-            _, G = problem.objective.value_grad(self.stacked(state), D)
+            fitter = self.fitter
+            objective = Objective(features, fitter.loss, fitter.Y, fitter.m, fitter.w, self.linear)
+            G = objective.value_grad(self.stacked(state), D)[1][: len(state.H)]
             self.timings["gradient"] += perf_counter() - begun
             begun = perf_counter()
+            gamma, penalty = self.design.gamma(D), fitter.penalty
             chosen = select_basis(
-                self.design.gamma(D),
-                self.fitter.penalty,
+                gamma,
+                penalty,
                 self.selection,
                 start=vectors,
                 data=self.design if self.selection == "best_data" else None,
                 random_state=np.random.default_rng([self.seed, state.n_iter]),
             )
+            if (
+                self.selection == "refine"
+                and self.optimal(state, G, chosen.value)
+                and not self.optimal(state, G, chosen.bound)
+            ):
+                # The end, unless the search missed something: look everywhere.
+                again = select_basis(
+                    gamma,
+                    penalty,
+                    tol=min(self.tol, 5e-3),
+                    start=chosen.vectors,
+                    thorough=True,
+                    random_state=np.random.default_rng([self.seed, state.n_iter, 1]),
+                )
+                better = again if again.value > chosen.value else chosen
+                bound = max(better.value, min(again.bound, chosen.bound))
+                chosen = better._replace(bound=bound, vectors=chosen.vectors)
             self.timings["selection"] += perf_counter() - begun
-        return chosen, G[: len(state.H)]
+        return chosen, G
+
+    def gap(self, state: State, G: Floats, dual_norm: float) -> float:
+        """The duality gap of the constrained form, were Omega*(G) of all basis vectors that."""
+        return self.fitter.tau * dual_norm + float((G * state.V).sum())
+
+    def optimal(self, state: State, G: Floats, dual_norm: float) -> bool:
+        """Whether that as Omega*(G) would make the state optimal, within the tolerance."""
+        if self.fitter.tau is not None:
+            return self.gap(state, G, dual_norm) <= self.tol * abs(state.objective)
+        return dual_norm <= (1 + self.tol) * self.fitter.alpha
 
     def certified(
         self,
@@ -292,15 +336,10 @@ class _Run:
         n_components: int,
     ) -> State:
         """The state with its certificate and the reason to stop, if there is one."""
-        alpha, tau = self.fitter.alpha, self.fitter.tau
         gap = gap_bound = np.nan
-        if tau is not None:
-            inner = float((G * state.V).sum())
-            gap, gap_bound = tau * chosen.value + inner, tau * chosen.bound + inner
-            optimal = gap <= self.tol * abs(state.objective)
-        else:
-            optimal = chosen.value <= (1 + self.tol) * alpha
-        stop = "optimal" if optimal or chosen.value == 0 else None
+        if self.fitter.tau is not None:
+            gap, gap_bound = (self.gap(state, G, end) for end in (chosen.value, chosen.bound))
+        stop = "optimal" if chosen.value == 0 or self.optimal(state, G, chosen.value) else None
         if stop is None and len(state.H) >= n_components:
             stop = "n_components"
         return replace(
@@ -319,11 +358,32 @@ class _Run:
         H = np.vstack([state.H, chosen.h])
         if self.mode is None:
             with one_blas_thread():
-                V = single_step(self.fitter, self.features(H), state.V, chosen.q, self.lower(state))
-            return self.described(H, V, state.intercept, state.linear, state.n_iter + 1)
+                features, lower = self.features(H), self.lower(state)
+                begun = perf_counter()
+                V = single_step(self.fitter, features, state.V, chosen.q, lower)
+                self.timings["refit"] += perf_counter() - begun
+            return self.merged(
+                self.described(H, V, state.intercept, state.linear, state.n_iter + 1)
+            )
         V = np.vstack([state.V, np.zeros((1, self.fitter.m))])
         tol = self.refit_tol(state)
-        return self.refitted(H, V, state.intercept, state.linear, state.n_iter + 1, tol)
+        return self.merged(
+            self.refitted(H, V, state.intercept, state.linear, state.n_iter + 1, tol)
+        )
+
+    def merged(self, state: State) -> State:
+        """The state with nearly parallel basis vectors made one, where that is no loss."""
+        fewer = merge_parallel(state.H, state.V)
+        if fewer is None:
+            return state
+        kept, H, V = fewer
+        stored = self.A
+        self.A = stored[:, kept] if stored.shape[1] == len(kept) else stored[:, :0]
+        new = self.described(H, V, state.intercept, state.linear, state.n_iter)
+        if new.objective <= state.objective:
+            return replace(new, refit_gap=state.refit_gap)
+        self.A = stored
+        return state
 
     def refit_tol(self, state: State) -> float:
         """How well to refit after this state: far from the optimum, no better than that."""
@@ -331,7 +391,7 @@ class _Run:
             excess = state.gap / max(abs(state.objective), 1e-300)
         else:
             excess = state.violation / self.fitter.alpha - 1 if self.fitter.alpha else 1.0
-        return float(np.clip(0.1 * excess, self.tol, max(self.tol, LOOSE)))
+        return float(np.clip(0.1 * excess, 0.1 * self.tol, max(self.tol, LOOSE)))
 
     def lower(self, state: State) -> Floats:
         """What lower-order terms add to the outputs."""
@@ -342,6 +402,8 @@ class _Run:
     def refitted(
         self, H: Floats, V: Floats, intercept: Floats, W: Floats | None, n_iter: int, tol: float
     ) -> State:
+        if not len(H) and self.linear is None:
+            return self.described(H, V, intercept, W, n_iter)
         with one_blas_thread():
             features = self.features(H)
             begun = perf_counter()
@@ -355,7 +417,7 @@ class _Run:
                 self.A = self.A[:, :0]
             self.timings["refit"] += perf_counter() - begun
         kept = (fit.V != 0).any(axis=1)
-        if self.A.shape[1] == len(kept):
+        if self.A.shape[1] == len(kept) and not kept.all():
             self.A = np.ascontiguousarray(self.A[:, kept])
         penalty = float(self.fitter.penalty.value(fit.V)) if len(fit.V) else 0.0
         return State(
