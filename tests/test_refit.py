@@ -13,7 +13,8 @@ from reference_penalties import Plain
 from scipy.sparse import csr_array
 from test_objective import PlainLoss
 
-from fastpoly.kernels.features import LinearTerms, StoredFeatures, make_features
+from fastpoly.kernels.features import StoredFeatures, make_features
+from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.penalties import PENALTIES, get_penalty
