@@ -171,12 +171,13 @@ def make_gamma(Matrix X not None, D, activation="squared", n_threads=1):
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
     cdef bint anova = activation == "anova"
+    D = as_float_array(D, "D", (X.n, None))
     cdef double stored = X.d
     if X.sparse:
         stored = len((<CsrMatrix> X).arrays[0]) / max(1.0, X.n)
     # In passes over the rows: forming costs d / 5 dense ones, which is more of them the sparser X
     # is; the work on matrices of d^2 entries counts where n is small. A selection takes about 25.
     cdef double forming = X.d / 5.0 * X.d / max(1.0, stored) + 15.0 * X.d / max(1, X.n)
-    if forming <= PASSES and 8.0 * X.d * X.d * np.shape(D)[1] <= EXPLICIT_BYTES:
+    if forming <= PASSES and 8.0 * X.d * X.d * D.shape[1] <= EXPLICIT_BYTES:
         return explicit_gamma(X, D, anova, n_threads)
     return (CsrGamma if X.sparse else DenseGamma)(X, D, anova, n_threads)

@@ -199,7 +199,7 @@ cdef class StoredFeatures(RowBlocks):
     @property
     def array(self):
         """The stored matrix, (n, k)."""
-        if self.A is None:
+        if not self.block:
             raise TypeError("StoredFeatures.__init__ was not called")
         return self.A.base
 
