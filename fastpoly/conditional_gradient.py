@@ -11,15 +11,14 @@ certificate, computed at that very point, and each can be the start of another r
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastpoly.design import Design
+from fastpoly.design import Design, check_design
 from fastpoly.kernels.checks import as_count, as_positive, as_seed, as_weights
 from fastpoly.kernels.features import RowBlocks, StoredFeatures
-from fastpoly.kernels.objective import Objective
 from fastpoly.kernels.penalties import get_penalty
 from fastpoly.merging import merge_parallel
 from fastpoly.refit import OutputRefit, check_choice, check_strength, encode, resolve_loss
@@ -32,6 +31,7 @@ Floats = NDArray[np.float64]
 
 REFITS = ("output", "full", None)
 
+WINDOW = 10  # states over which the objective must fall
 LOOSE = 1e-2  # relative gap of a refit far from the optimum; the true error is far smaller
 
 
@@ -60,15 +60,20 @@ class State:
     violation_bound : float
         Upper bound of Omega*(G), as far as the eigen-solver's bounds hold.
     gap : float
-        Constrained form: tau violation - <V, G>, a lower bound of the duality gap. NaN otherwise.
-    gap_bound : float
-        Constrained form: upper bound of the gap, and so of objective - optimum. NaN otherwise.
+        Constrained form: the duality gap with `violation_bound`, an upper bound of
+        objective - optimum. NaN otherwise.
+    gap_found : float
+        Constrained form: the same with `violation`, which the true gap may exceed. NaN otherwise.
     n_iter : int
         Basis vectors added so far, dropped ones included.
     stop : str or None
-        Why the run ends here: "optimal", "n_components", "no progress"; None if it goes on.
+        Why the run ends here; None if it goes on. "optimal": within the tolerance, no basis vector
+        that was found would improve the model, and the refit is accurate. "n_components": the
+        model is full. "no progress": adding vectors gains nothing any more. "max_iter": the refit
+        ran out of iterations.
     refit_gap : float
-        Duality gap of the last refit of the output layer.
+        Duality gap of this model among those with the same basis vectors; an upper bound of
+        its error, up to the rows that nothing bounds (see `fastpoly.refit.Refit`).
     timings : dict
         Seconds so far in "selection", "refit", "features" and "gradient".
     alpha, tau : float or None
@@ -76,6 +81,8 @@ class State:
         What the random numbers of every iteration are derived from.
     vectors : ndarray or None
         Eigenvectors that the selection at this state started from.
+    recent : tuple of float
+        Objectives of the last states, by which the lack of progress is noticed.
     """
 
     H: Floats
@@ -88,7 +95,7 @@ class State:
     violation: float = np.nan
     violation_bound: float = np.nan
     gap: float = np.nan
-    gap_bound: float = np.nan
+    gap_found: float = np.nan
     n_iter: int = 0
     stop: str | None = None
     refit_gap: float = np.nan
@@ -97,6 +104,7 @@ class State:
     tau: float | None = None
     seed: int = 0
     vectors: Floats | None = None
+    recent: tuple[float, ...] = ()
 
     @property
     def n_components(self) -> int:
@@ -153,8 +161,9 @@ def conditional_gradient(
     max_iter : int
         Iterations of one refit at most.
     tol : float
-        Relative tolerance of refits and of the stopping rule: optimal when the violation is at
-        most (1 + tol) alpha, or the gap at most tol times the objective.
+        Relative tolerance of the stopping rule: optimal when the violation is at most
+        (1 + tol) alpha (constrained: what it adds to the gap at most tol times the objective) and
+        the gap of the refit at most tol times the objective.
     selection : str
         A method of `select_basis`.
     sample_weight : array-like, (n,), optional
@@ -165,8 +174,8 @@ def conditional_gradient(
         same model, bit for bit. A state of another problem (alpha, tau, data, penalty) is
         refitted first.
     memory : float
-        Bytes that stored activations (n x k) may take; beyond it they are recomputed in every
-        pass.
+        Bytes that stored activations (n x k) may take (twice that while one is added); beyond it
+        they are recomputed in every pass.
     random_state : int, Generator or None
 
     Yields
@@ -192,7 +201,10 @@ def conditional_gradient(
     >>> bool((O.argmax(axis=1) == y).mean() > 0.95)
     True
     """
+    check_design(design)
     check_choice(refit, "refit", REFITS)
+    if refit is None and design.linear is not None:
+        raise ValueError('refit=None cannot fit linear terms; use refit="output"')
     check_choice(selection, "selection", METHODS)
     n_components = as_count(n_components, "n_components")
     alpha, tau = check_strength(alpha, tau)
@@ -222,6 +234,19 @@ def check_start(start: State, design: Design, m: int) -> None:
         raise ValueError('start and design must both have fit_lower="explicit", or neither of them')
 
 
+def check_finite(value: float, D: Floats) -> None:
+    """Raise where the data are too large for the arithmetic."""
+    if not np.isfinite(value) or not np.isfinite(D).all():
+        raise ValueError("the loss overflows; scale X, y or sample_weight down")
+
+
+class _Certificate(NamedTuple):
+    """Of a model among those with the same basis vectors: duality gap, dual norm of its rows."""
+
+    gap: float
+    dual_norm: float
+
+
 class _Run:
     """What stays the same from iteration to iteration, and the verbs of one iteration."""
 
@@ -248,18 +273,22 @@ class _Run:
         known = start is not None and state is start
         vectors = state.vectors
         while True:
-            chosen, gradient = self.select(state, vectors)
-            state = self.certified(state, gradient, chosen, vectors, n_components)
+            chosen, certificate = self.select(state, vectors)
+            if self.needs_refit(state, chosen, certificate):
+                state = self.again(state)
+                chosen, certificate = self.select(state, vectors)
+            state = self.certified(state, chosen, certificate, vectors, n_components)
             if not known or state.stop:
                 yield state
             if state.stop:
                 return
             known, vectors = False, chosen.vectors
             following = self.advance(state, chosen)
-            if self.no_progress(state, following):
+            if not state.objective - following.objective > 1e-12 * abs(state.objective):
                 yield replace(state, stop="no progress", timings=dict(self.timings))
                 return
-            state = following
+            recent = (*state.recent, state.objective)[-WINDOW:]
+            state = replace(following, recent=recent)
 
     def first(self, start: State | None) -> State:
         """The model without basis vectors, or the start, refitted if its problem was another."""
@@ -277,18 +306,22 @@ class _Run:
                 return start
         return replace(self.refitted(*model, self.tol), vectors=start.vectors)
 
-    def select(self, state: State, vectors: Floats | None) -> tuple[Selection, Floats]:
-        """The next basis vector, and the gradient of the loss in the rows of V."""
+    def select(self, state: State, vectors: Floats | None) -> tuple[Selection, "_Certificate"]:
+        """The next basis vector, and how good the model is among those with its basis vectors."""
         with one_blas_thread():
             features = self.features(state.H)
             begun = perf_counter()
             D = np.empty((self.design.n_samples, self.fitter.m))
-            fitter = self.fitter
-            objective = Objective(features, fitter.loss, fitter.Y, fitter.m, fitter.w, self.linear)
-            G = objective.value_grad(self.stacked(state), D)[1][: len(state.H)]
+            problem = self.fitter.problem(features, self.linear)
+            P = self.stack(state.V, state.intercept, state.linear)
+            value, G = problem.value_grad(P, D)
+            check_finite(value, D)
+            k, penalty = len(state.H), self.fitter.penalty
+            gap = problem.certificate(P, value, G, D).gap
+            certificate = _Certificate(gap, float(penalty.dual_norm(G[:k])) if k else 0.0)
             self.timings["gradient"] += perf_counter() - begun
             begun = perf_counter()
-            gamma, penalty = self.design.gamma(D), fitter.penalty
+            gamma = self.design.gamma(D)
             chosen = select_basis(
                 gamma,
                 penalty,
@@ -299,8 +332,8 @@ class _Run:
             )
             if (
                 self.selection == "refine"
-                and self.optimal(state, G, chosen.value)
-                and not self.optimal(state, G, chosen.bound)
+                and self.complete(state, certificate, chosen.value)
+                and not self.complete(state, certificate, chosen.bound)
             ):
                 # The end, unless the search missed something: look everywhere.
                 again = select_basis(
@@ -315,39 +348,68 @@ class _Run:
                 bound = max(better.value, min(again.bound, chosen.bound))
                 chosen = better._replace(bound=bound, vectors=chosen.vectors)
             self.timings["selection"] += perf_counter() - begun
-        return chosen, G
+        return chosen, certificate
 
-    def gap(self, state: State, G: Floats, dual_norm: float) -> float:
+    def gap(self, certificate: "_Certificate", dual_norm: float) -> float:
         """The duality gap of the constrained form, were Omega*(G) of all basis vectors that."""
-        return self.fitter.tau * dual_norm + float((G * state.V).sum())
+        return certificate.gap + self.fitter.tau * max(0.0, dual_norm - certificate.dual_norm)
 
-    def optimal(self, state: State, G: Floats, dual_norm: float) -> bool:
-        """Whether that as Omega*(G) would make the state optimal, within the tolerance."""
+    def complete(self, state: State, certificate: "_Certificate", dual_norm: float) -> bool:
+        """Whether, with that as Omega*(G), no other basis vector is wanted."""
         if self.fitter.tau is not None:
-            return self.gap(state, G, dual_norm) <= self.tol * abs(state.objective)
+            missing = self.gap(certificate, dual_norm) - certificate.gap
+            return missing <= self.tol * abs(state.objective)
         return dual_norm <= (1 + self.tol) * self.fitter.alpha
+
+    def accurate(self, state: State, certificate: "_Certificate") -> bool:
+        """Whether the model is the best with its basis vectors, within the tolerance."""
+        return certificate.gap <= self.tol * abs(state.objective)
+
+    def needs_refit(self, state: State, chosen: Selection, certificate: "_Certificate") -> bool:
+        """Whether nothing but an inaccurate refit keeps the state from being optimal."""
+        can = self.mode is not None and (len(state.H) > 0 or self.linear is not None)
+        return (
+            can
+            and self.complete(state, certificate, chosen.value)
+            and not self.accurate(state, certificate)
+        )
+
+    def again(self, state: State) -> State:
+        """The state refitted as well as the tolerance asks for."""
+        model = state.H, state.V, state.intercept, state.linear, state.n_iter
+        fresh = self.refitted(*model, self.tol)
+        return replace(fresh, recent=state.recent)
 
     def certified(
         self,
         state: State,
-        G: Floats,
         chosen: Selection,
+        certificate: "_Certificate",
         vectors: Floats | None,
         n_components: int,
     ) -> State:
         """The state with its certificate and the reason to stop, if there is one."""
-        gap = gap_bound = np.nan
+        gap = gap_found = np.nan
         if self.fitter.tau is not None:
-            gap, gap_bound = (self.gap(state, G, end) for end in (chosen.value, chosen.bound))
-        stop = "optimal" if chosen.value == 0 or self.optimal(state, G, chosen.value) else None
+            gap_found, gap = (self.gap(certificate, end) for end in (chosen.value, chosen.bound))
+        stop, objective = None, state.objective
+        if chosen.value == 0 or self.complete(state, certificate, chosen.value):
+            if self.accurate(state, certificate):
+                stop = "optimal"
+            elif self.mode is not None:
+                stop = "max_iter"
         if stop is None and len(state.H) >= n_components:
             stop = "n_components"
+        if stop is None and len(state.recent) == WINDOW:
+            gained = state.recent[0] - objective
+            stop = "no progress" if gained <= 1e-3 * self.tol * abs(objective) else None
         return replace(
             state,
             violation=chosen.value,
             violation_bound=chosen.bound,
             gap=gap,
-            gap_bound=gap_bound,
+            gap_found=gap_found,
+            refit_gap=certificate.gap,
             stop=stop,
             vectors=vectors,
             timings=dict(self.timings),
@@ -381,14 +443,14 @@ class _Run:
         self.A = stored[:, kept] if stored.shape[1] == len(kept) else stored[:, :0]
         new = self.described(H, V, state.intercept, state.linear, state.n_iter)
         if new.objective <= state.objective:
-            return replace(new, refit_gap=state.refit_gap)
+            return new
         self.A = stored
         return state
 
     def refit_tol(self, state: State) -> float:
         """How well to refit after this state: far from the optimum, no better than that."""
         if self.fitter.tau is not None:
-            excess = state.gap / max(abs(state.objective), 1e-300)
+            excess = state.gap_found / max(abs(state.objective), 1e-300)
         else:
             excess = state.violation / self.fitter.alpha - 1 if self.fitter.alpha else 1.0
         return float(np.clip(0.1 * excess, 0.1 * self.tol, max(self.tol, LOOSE)))
@@ -422,8 +484,7 @@ class _Run:
         penalty = float(self.fitter.penalty.value(fit.V)) if len(fit.V) else 0.0
         return State(
             H[kept], fit.V[kept], fit.intercept, fit.linear, fit.objective, fit.loss, penalty,
-            n_iter=n_iter, refit_gap=fit.gap, alpha=self.fitter.alpha, tau=self.fitter.tau,
-            seed=self.seed,
+            n_iter=n_iter, alpha=self.fitter.alpha, tau=self.fitter.tau, seed=self.seed,
         )  # fmt: skip
 
     def described(
@@ -431,18 +492,17 @@ class _Run:
     ) -> State:
         """The state of a model that was not refitted."""
         with one_blas_thread():
+            begun = perf_counter()
             problem = self.fitter.problem(self.features(H), self.linear)
             P = self.stack(V, intercept, W)
             value = problem.value_grad(P)[0]
             penalty = float(self.fitter.penalty.value(V)) if len(V) else 0.0
             objective = value + problem.penalty_value(P)
+            self.timings["gradient"] += perf_counter() - begun
         return State(
             H, V, intercept, W, objective, value - problem.ridge_value(P), penalty,
             n_iter=n_iter, alpha=self.fitter.alpha, tau=self.fitter.tau, seed=self.seed,
         )  # fmt: skip
-
-    def stacked(self, state: State) -> Floats:
-        return self.stack(state.V, state.intercept, state.linear)
 
     def stack(self, V: Floats, intercept: Floats, W: Floats | None) -> Floats:
         """The parameter matrix of the objective."""
@@ -469,8 +529,3 @@ class _Run:
             self.A = A
             self.timings["features"] += perf_counter() - begun
         return StoredFeatures(self.A, self.design.n_threads)
-
-    def no_progress(self, state: State, following: State) -> bool:
-        """Whether the new basis vector came to nothing, within rounding."""
-        gained = state.objective - following.objective
-        return not gained > 1e-12 * abs(state.objective)

@@ -87,8 +87,8 @@ def test_the_constrained_l1_problem(activation):
     assert states[-1].penalty == pytest.approx(tau)  # the constraint holds the optimum back
     for state in states:
         # exact selection: gap and bound are one, and bound the error
-        assert state.gap_bound == pytest.approx(state.gap, rel=1e-6, abs=1e-9 * best)
-        assert state.objective - best <= state.gap_bound + 1e-6 * best
+        assert state.gap == pytest.approx(state.gap_found, rel=1e-6, abs=1e-9 * best)
+        assert state.objective - best <= state.gap + 1e-6 * best
 
 
 @pytest.mark.parametrize("refit", ["output", "full", None])
@@ -114,10 +114,10 @@ def test_the_objective_falls_and_is_what_it_says(penalty, refit, strength):
         if strength == "tau":
             assert state.objective == pytest.approx(loss, rel=1e-9)
             assert omega <= 2.0 * (1 + 1e-12)
-            assert np.isfinite(state.gap)
+            assert np.isfinite(state.gap_found)
         else:
             assert state.objective == pytest.approx(loss + 2.0 * omega, rel=1e-9)
-            assert np.isnan(state.gap)
+            assert np.isnan(state.gap_found)
         if refit is not None:
             assert (state.V != 0).any(axis=1).all()
 
@@ -166,12 +166,12 @@ def test_the_gap_bound_bounds_the_error(penalty, refit):
     design = Design(X)
     options = {"penalty": penalty, "tau": 1.5, "n_outputs": 3}
     accurate = run(design, y, tol=1e-6, n_components=200, **options)[-1]
-    best = accurate.objective - accurate.gap_bound  # a lower bound of the optimum
-    best = accurate.objective if accurate.gap_bound > 1e-2 * accurate.objective else best
+    best = accurate.objective - accurate.gap  # a lower bound of the optimum
+    best = accurate.objective if accurate.gap > 1e-2 * accurate.objective else best
     for state in run(design, y, refit=refit, n_components=15, **options):
-        assert state.gap <= state.gap_bound
+        assert state.gap_found <= state.gap
         assert accurate.objective <= state.objective * (1 + 1e-6)
-        assert state.objective - best <= state.gap_bound * (1 + 1e-9) + 1e-6 * best
+        assert state.objective - best <= state.gap * (1 + 1e-9) + 1e-6 * best
         assert state.violation <= state.violation_bound
 
 

@@ -126,7 +126,7 @@ def assert_bits(one, other):
             np.testing.assert_array_equal(a, b, err_msg=name)
     for name in NUMBERS:
         assert getattr(one, name) == getattr(other, name), name
-    np.testing.assert_array_equal([one.gap, one.gap_bound], [other.gap, other.gap_bound])
+    np.testing.assert_array_equal([one.gap_found, one.gap], [other.gap_found, other.gap])
 
 
 RUNS = [
