@@ -154,7 +154,8 @@ def conditional_gradient(
         Stop at this number of basis vectors.
     refit : {"output", "full", None}
         After each added basis vector: fit V again (convex), fit V and H (the objective can only
-        improve on that of the output layer), or only choose the step towards the new vector.
+        improve on that of the output layer), or only choose the step towards the new vector (then
+        explicit lower-order terms stay as they are without basis vectors).
     alpha_linear : float
         Ridge penalty of the linear weights, with fit_lower="explicit".
     solver : {"auto", "fista", "newton"}
@@ -203,8 +204,6 @@ def conditional_gradient(
     """
     check_design(design)
     check_choice(refit, "refit", REFITS)
-    if refit is None and design.linear is not None:
-        raise ValueError('refit=None cannot fit linear terms; use refit="output"')
     check_choice(selection, "selection", METHODS)
     n_components = as_count(n_components, "n_components")
     alpha, tau = check_strength(alpha, tau)
