@@ -153,7 +153,7 @@ def dense_search(G, n_starts=100):
 
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("refit", ["output", None])
-def test_the_gap_bound_bounds_the_error(penalty, refit):
+def test_the_gap_bounds_the_error(penalty, refit):
     X, y = made_up(6, n=60, d=3)
     design = Design(X)
     options = {"penalty": penalty, "tau": 1.5, "n_outputs": 3}
