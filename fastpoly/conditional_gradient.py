@@ -31,6 +31,7 @@ Floats = NDArray[np.float64]
 
 REFITS = ("output", "full", None)
 
+LAST_REFIT = 100  # iterations of the refit that makes a finished model accurate
 WINDOW = 10  # states over which the objective must fall
 LOOSE = 1e-2  # relative gap of a refit far from the optimum; the true error is far smaller
 
@@ -376,7 +377,11 @@ class _Run:
     def again(self, state: State) -> State:
         """The state refitted as well as the tolerance asks for."""
         model = state.H, state.V, state.intercept, state.linear, state.n_iter
-        fresh = self.refitted(*model, self.tol)
+        most, self.max_iter = self.max_iter, min(self.max_iter, LAST_REFIT)
+        try:
+            fresh = self.refitted(*model, self.tol)
+        finally:
+            self.max_iter = most
         return replace(fresh, recent=state.recent)
 
     def certified(
