@@ -206,6 +206,8 @@ cdef class StoredFeatures(RowBlocks):
     cdef const double* rows(
         self, Py_ssize_t first, Py_ssize_t last, double* buffer
     ) noexcept nogil:
+        if self.k == 0:
+            return buffer
         return &self.A[first, 0]
 
     cdef Py_ssize_t buffer_size(self) noexcept nogil:
