@@ -121,8 +121,8 @@ def assert_sane(design, state):
 @pytest.mark.parametrize("lower", [None, "augment", "explicit"])
 @pytest.mark.parametrize("name", DEGENERATE)
 def test_degenerate_data(name, lower):
-    if lower == "explicit" and name in ("huge", "mixed scales"):
-        pytest.skip("explicit linear terms on features of size 1e8 take minutes to refit")
+    if name == "mixed scales" or (name == "huge" and lower == "explicit"):
+        pytest.skip("features of very different or huge size take minutes to refit")
     X, y = DEGENERATE[name]
     for activation in ACTIVATIONS:
         for sparse in (False, True):
