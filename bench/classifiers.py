@@ -40,11 +40,9 @@ def fit(task: Task) -> Result:
     """Run one task; accuracies in percent, of every stage."""
     data = load(task["set"], task["data"])
     parts = split(len(data.X), task["seed"])
-    stages: list[dict] = []
-    for stage in METHODS[task["method"]](task, data.X[parts.train], data.y[parts.train], data.m):
-        stages.append(judged(stage, data.X, data.y, parts))
-    columns = {name: [stage[name] for stage in stages] for name in stages[0]}
-    return columns
+    grow = METHODS[task["method"]](task, data.X[parts.train], data.y[parts.train], data.m)
+    stages = [judged(stage, data.X, data.y, parts) for stage in grow]
+    return {name: [stage[name] for stage in stages] for name in stages[0]}
 
 
 def judged(stage: Stage, X: np.ndarray, y: np.ndarray, parts: Split) -> dict:
@@ -103,7 +101,7 @@ def multi_output(task: Task, X: np.ndarray, y: np.ndarray, m: int) -> Iterator[S
     run = conditional_gradient(
         design, y, loss=task["loss"], penalty=task["penalty"], alpha=task["alpha"],
         refit=task["refit"], n_components=task["units"], n_outputs=m, random_state=task["seed"],
-        tol=task.get("tol",TOL),
+        tol=TOL,
     )  # fmt: skip
     waiting = [k for k in STAGES if k <= task["units"]]
     for seconds, state in timed(run):
@@ -204,7 +202,7 @@ def support_vectors(task: Task, X: np.ndarray, y: np.ndarray, m: int) -> Iterato
 
 def nystroem(task: Task, X: np.ndarray, y: np.ndarray, m: int) -> Iterator[Stage]:
     """Logistic regression on Nystroem's features of the quadratic kernel."""
-    for k in (k for k in STAGES if k >= 10 and k % 10 == 0 and k <= min(task["units"], len(X))):
+    for k in task["sizes"]:
         features = Nystroem(**QUADRATIC, n_components=k, random_state=task["seed"])
         size = k * (X.shape[1] + k) + m * (k + 1)
         yield fitted(make_pipeline(features, linear(task["C"])), X, y, k, size)

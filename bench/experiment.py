@@ -18,12 +18,11 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
+import datasets
 import numpy as np
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded before it is held to one thread)
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
-
-import datasets
 
 Task = dict
 Result = dict
@@ -57,20 +56,20 @@ class Options(NamedTuple):
 
 @contextmanager
 def options(doc: str, argv: list[str] | None = None) -> Iterator[Options]:
-    """The options of the command line. A quick run leaves no results behind."""
+    """The options of the command line. A quick run leaves no results behind, unless told to."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="tiny made-up data, no results kept")
+    parser.add_argument("--quick", action="store_true", help="tiny made-up data, for a trial")
     parser.add_argument("--wide", action="store_true", help="wider grids, more seeds: for hours")
     parser.add_argument("--made-up", action="store_true", help="made-up data of the same shapes")
     parser.add_argument("--processes", type=int, default=2, help="one thread each (default: 2)")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
+    parser.add_argument("--results", type=Path, help="folder of the results (bench/results)")
     args = parser.parse_args(argv)
     for name in ONE_THREAD:  # inherited by the processes of the pool
         os.environ[name] = "1"
     with tempfile.TemporaryDirectory() as place, threadpool_limits(1):
-        results = Path(place) if args.quick else args.results
+        results = args.results or (Path(place) if args.quick else RESULTS)
         processes = 1 if args.quick else args.processes
         results.mkdir(parents=True, exist_ok=True)
         yield Options(args.quick, args.wide, args.made_up, processes, results)
@@ -123,7 +122,8 @@ class Store:
     def __setitem__(self, task: Task, result: Result) -> None:
         """Keep the result; the file is replaced in one step."""
         self.runs[key(task)] = result
-        lines = (f'{{"task": {k}, "result": {json.dumps(r)}}}' for k, r in sorted(self.runs.items()))
+        runs = sorted(self.runs.items())
+        lines = (f'{{"task": {name}, "result": {json.dumps(value)}}}' for name, value in runs)
         replace(self.path, "[\n" + ",\n".join(lines) + "\n]\n")
 
 

@@ -11,7 +11,18 @@ from itertools import product
 from statistics import mean, median
 
 from classifiers import best, fit
-from experiment import Options, Result, Store, Task, figure, options, run_tasks, spread, table, write
+from experiment import (
+    Options,
+    Result,
+    Store,
+    Task,
+    figure,
+    options,
+    run_tasks,
+    spread,
+    table,
+    write,
+)
 
 SETS = ("segment", "vowel", "satimage", "letter")
 UNITS = {"segment": 50, "vowel": 50, "satimage": 50, "letter": 150}
@@ -19,7 +30,11 @@ PER_CLASS = {"segment": 8, "vowel": 5, "satimage": 9, "letter": 6}  # one-vs-res
 PENALTIES = ("l1", "l1/l2", "l1/linf")
 LOSSES = ("logistic", "squared_hinge")
 REFITS = ("output", "full")
-GRIDS = {"linear LR": (1, 10, 100), "quadratic SVC": (0.1, 1, 10, 100), "polynomial LR": (1, 10, 100)}
+GRIDS = {
+    "linear LR": (1, 10, 100),
+    "quadratic SVC": (0.1, 1, 10, 100),
+    "polynomial LR": (1, 10, 100),
+}
 WIDE = (0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 
 Results = list[tuple[Task, Result]]
@@ -35,7 +50,11 @@ def seeds(name: str, where: Options) -> range:
 
 
 def conditional_gradient_tasks(
-    name: str, where: Options, penalties: Iterable[str], losses: Iterable[str], refits: Iterable[str]
+    name: str,
+    where: Options,
+    penalties: Iterable[str] = PENALTIES,
+    losses: Iterable[str] = LOSSES,
+    refits: Iterable[str] = REFITS,
 ) -> list[Task]:
     """One task for every seed, penalty, loss, refit and alpha."""
     tasks = []
@@ -77,7 +96,7 @@ def all_tasks(where: Options) -> list[Task]:
     """The dear ones first, so that the processes end together."""
     tasks = []
     for name in reversed(SETS):
-        tasks += conditional_gradient_tasks(name, where, PENALTIES, LOSSES, REFITS)
+        tasks += conditional_gradient_tasks(name, where)
         tasks += other_tasks(name, where)
     return tasks
 
@@ -132,8 +151,8 @@ def report(where: Options, results: Results) -> None:
         )
         rows.append([f"{penalty}, {'ML' if loss == 'logistic' else 'MSH'}", *cells])
     text += table(header, rows)
-    text += "\nCosts: seconds for the chosen model / for its whole grid; milliseconds to predict the "
-    text += "test part; parameters (medians)\n\n"
+    text += "\nCosts: seconds for the chosen model / for its whole grid; milliseconds to predict "
+    text += "the test part; parameters (medians)\n\n"
     text += table(
         ["", *SETS], [[row, *(costs(summary[name][row]) for name in SETS)] for row in variants()]
     )

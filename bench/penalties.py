@@ -15,7 +15,8 @@ from experiment import Options, Result, Store, Task, figure, options, run_tasks,
 
 SETS = ("vowel", "letter", "segment", "satimage")
 SHOWN = (5, 10, 15, 20, 30, 40, 50, 70, 100, 120, 150)
-NYSTROEM_C = (1, 100)
+NYSTROEM_C = (10, 100)
+NYSTROEM_SIZES = (10, 20, 30, 50, 100, 150)
 
 
 def tasks(where: Options) -> list[Task]:
@@ -23,17 +24,17 @@ def tasks(where: Options) -> list[Task]:
     found = []
     for name in SETS:
         found += multiclass.conditional_gradient_tasks(
-            name, where, multiclass.PENALTIES, ["logistic"], ["output"]
+            name, where, losses=["logistic"], refits=["output"]
         )
         for method in ("linear LR", "quadratic SVC"):
             found += [
                 task for task in multiclass.other_tasks(name, where) if task["method"] == method
             ]
+        most = 20 if where.quick else multiclass.UNITS[name]
+        sizes = [k for k in NYSTROEM_SIZES if k <= most]
         found += [
-            {
-                "method": "Nystroem", "C": C, "set": name, "seed": seed, "data": where.data,
-                "units": 20 if where.quick else multiclass.UNITS[name],
-            }
+            {"method": "Nystroem", "C": C, "sizes": sizes, "set": name, "seed": seed,
+             "data": where.data}
             for C, seed in product(NYSTROEM_C, multiclass.seeds(name, where))
         ]  # fmt: skip
     return found
@@ -81,7 +82,7 @@ def report(where: Options, results: list[tuple[Task, Result]]) -> None:
             [label, *(f"{c[k]:.2f}" if k in c else "" for k in columns)]
             for label, c in part["curves"].items()
         ]
-        rows += [[label, *[f"{level:.2f}"] * len(columns)] for label, level in part["levels"].items()]
+        rows += [[label, *[f"{v:.2f}"] * len(columns)] for label, v in part["levels"].items()]
         text += f"\n{name}\n\n" + table(["", *columns], rows)
     write(where, "penalties", summary, text, draw(summary))
 

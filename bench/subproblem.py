@@ -63,9 +63,7 @@ def run(task: Task) -> Result:
         gamma = design.gamma(D)
         best = select_basis(gamma, PENALTY, "exact").value
         for name, values in factors.items():
-            found = select_basis(
-                gamma, PENALTY, name, data=design, random_state=rng
-            )
+            found = select_basis(gamma, PENALTY, name, data=design, random_state=rng)
             values.append(round(found.value / best, 5))
     return factors
 
