@@ -130,9 +130,12 @@ def rating_goals(summary: dict, goal) -> None:
         return mean(e["test"] for e in summary[line]["chosen"][metric])
 
     machines = [line for line in summary if line.startswith("ordinal FM")]
-    plain = [line for line in machines if "linear" not in line]
-    gain = max(value(line, "ndcg1") for line in plain) - value("single-output FM", "ndcg1")
-    goal("ml-100k: nDCG@1, ordinal - single-output FM", "+0.01", f"{gain:+.4f}", gain >= 0.01)
+    for kind in ("", ", linear part"):
+        own = [line for line in machines if ("linear" in line) == bool(kind)]
+        gain = max(value(line, "ndcg1") for line in own)
+        gain -= value("single-output FM" + kind, "ndcg1")
+        what = f"ml-100k: nDCG@1, ordinal - single-output FM{kind}"
+        goal(what, "+0.01", f"{gain:+.4f}", gain >= 0.01)
     error = min(value(line, "rmse") for line in machines)
     goal("ml-100k: RMSE of the best ordinal FM", "0.930", f"{error:.4f}", error <= 0.930)
     rank = max(value(line, "ndcg5") for line in machines)
