@@ -26,7 +26,7 @@ def main() -> None:
         print(f"{__doc__}\nThe options are those of every experiment:\n")
         subproblem.main(argv)
     with tempfile.TemporaryDirectory() as place:
-        if "--quick" in argv:
+        if "--quick" in argv and "--results" not in argv:
             argv += ["--results", str(Path(place) / "results")]
         run(argv)
 
