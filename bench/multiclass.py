@@ -25,7 +25,7 @@ from experiment import (
 )
 
 SETS = ("segment", "vowel", "satimage", "letter")
-UNITS = {"segment": 50, "vowel": 50, "satimage": 50, "letter": 150}
+UNITS = {"segment": 30, "vowel": 40, "satimage": 40, "letter": 150}
 PER_CLASS = {"segment": 8, "vowel": 5, "satimage": 9, "letter": 6}  # one-vs-rest
 PENALTIES = ("l1", "l1/l2", "l1/linf")
 LOSSES = ("logistic", "squared_hinge")

@@ -4,7 +4,9 @@ Rows are one-hot users and items. The ordinal models learn p(rating <= c) for c 
 one factorization machine, and predict the expected rating; the regressors learn the rating itself.
 """
 
+import io
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr
 from functools import lru_cache
 from importlib.util import find_spec
 from time import perf_counter
@@ -154,7 +156,8 @@ def my_fm(task: Task, train: Part) -> Iterator[Stage]:
     groups.append(train.X.shape[1] - groups[0])
     begun = perf_counter()
     n_iter = task["iterations"]
-    model.fit(sp.csr_matrix(train.X), y, group_shapes=groups, n_iter=n_iter)
+    with redirect_stderr(io.StringIO()):  # it shows a progress bar of its own
+        model.fit(sp.csr_matrix(train.X), y, group_shapes=groups, n_iter=n_iter)
     seconds = perf_counter() - begun
 
     def predict(part: Part) -> np.ndarray:
