@@ -13,7 +13,6 @@ from fastpoly.kernels.gamma import DenseGamma
 from fastpoly.kernels.losses import MulticlassLogistic, get_loss
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.objective import Objective
-from fastpoly.kernels.penalties import get_penalty
 from fastpoly.threads import one_blas_thread
 
 RNG = np.random.default_rng(0)
