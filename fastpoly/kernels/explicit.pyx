@@ -171,7 +171,7 @@ def make_gamma(Matrix X not None, D, activation="squared", n_threads=1):
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
     cdef bint anova = activation == "anova"
-    D = as_float_array(D, "D", (X.n, None))
+    D = as_float_array(D, "D", (X.n, None), finite=False)  # the forms below check that
     cdef double stored = X.d
     if X.sparse:
         stored = len((<CsrMatrix> X).arrays[0]) / max(1.0, X.n)

@@ -282,7 +282,7 @@ cdef class CsrGamma(RowGamma):
     def __init__(self, Matrix X not None, D, bint anova=False, n_threads=1):
         if not X.sparse:
             raise TypeError("X must be a CsrMatrix; DenseGamma takes the other ones")
-        D = as_float_array(D, "D", (X.n, None))
+        D = as_float_array(D, "D", (X.n, None), finite=False)
         rows, order = (<CsrMatrix> X).grouped()
         RowGamma.__init__(self, rows, D if order is None else D.take(order, axis=0), anova,
                           n_threads)
