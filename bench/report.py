@@ -22,6 +22,8 @@ what the scripts measured; `results/` holds the numbers (JSON), tables and pictu
     python bench/run_all.py --wide     # wider grids, for hours
     python bench/report.py             # this page
 
+The extra `bench` brings the peers myfm and cmfrec (which is compiled when it is installed); where
+they are missing, they are left out.
 Every script has `--help` and can be run on its own. Data come from the folder `FASTPOLY_DATA`, from
 the cache, or from LIBSVM's page and GroupLens (`datasets.py`); `--made-up` does without. Splits are
 50 / 25 / 25, settings are chosen on the validation part, and all methods see the same splits.
