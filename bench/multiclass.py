@@ -116,10 +116,10 @@ def other_tasks(name: str, where: Options) -> list[Task]:
 
 def all_tasks(where: Options) -> list[Task]:
     tasks = []
-    for name in SETS:
-        tasks += conditional_gradient_tasks(name, where)
-        tasks += other_tasks(name, where)
-    return tasks
+    for loss in LOSSES:
+        for name in SETS:
+            tasks += conditional_gradient_tasks(name, where, losses=[loss])
+    return tasks + [task for name in SETS for task in other_tasks(name, where)]
 
 
 def main(argv: list[str] | None = None) -> None:
