@@ -35,7 +35,8 @@ GRIDS = {
     "quadratic SVC": (0.1, 1, 10, 100),
     "polynomial LR": (10, 100, 1000),
 }
-# Lean grids of alpha for l1/l2: values around the best ones of wider grids, on validation parts. The same model has a larger l1 norm and a smaller l1/linf norm.
+# Lean grids of alpha for l1/l2: values around the best ones of wider grids, on validation parts.
+# The same model has a larger l1 norm and a smaller l1/linf norm.
 ALPHAS = {
     ("segment", "logistic", "output"): (0.1, 0.3),
     ("segment", "logistic", "full"): (0.1, 0.3),
