@@ -1,0 +1,37 @@
+"""Progress of a fit: silent, a bar, or lines of a log."""
+
+import logging
+
+from tqdm.auto import tqdm
+
+from fastpoly.conditional_gradient import State
+
+logger = logging.getLogger("fastpoly")
+
+
+class Progress:
+    """verbose=0: nothing; 1: a tqdm bar; 2: one line a step through `logging`."""
+
+    def __init__(self, verbose: int, n_components: int) -> None:
+        self.verbose = int(verbose)
+        self.bar = tqdm(total=n_components, unit="basis") if self.verbose == 1 else None
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def show(self, state: State, score: float | None) -> None:
+        if self.verbose == 0:
+            return
+        numbers = {"objective": f"{state.objective:.5g}", "violation": f"{state.violation:.3g}"}
+        if score is not None:
+            numbers["validation"] = f"{score:.4f}"
+        if self.bar is not None:
+            self.bar.n = state.n_components
+            self.bar.set_postfix(numbers)
+            return
+        told = ", ".join(f"{name} {value}" for name, value in numbers.items())
+        logger.info("step %d: %d basis vectors, %s", state.n_iter, state.n_components, told)
