@@ -8,17 +8,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
+def as_array(a: ArrayLike, name: str) -> NDArray:
+    """Return `a` as an array of whatever dtype; ValueError where it is not a full rectangle."""
+    if np.ma.is_masked(a):
+        raise ValueError(f"{name} has masked entries; fill or remove them")
+    try:
+        return np.asarray(a)
+    except ValueError as error:
+        raise ValueError(f"{name} must be a rectangular array; numpy says: {error}") from None
+
+
 def as_float_array(
     a: ArrayLike, name: str, shape: Sequence[int | None], *, finite: bool = True
 ) -> NDArray[np.float64]:
-    """Return `a` as a C-contiguous float64 array of the given shape (None: any length).
+    """Return `a` as an aligned C-contiguous float64 array of the given shape (None: any length).
 
     Raises TypeError for what is not real numbers and ValueError for a wrong shape or, with
     `finite`, for NaN and infinity. Copies only when it must.
     """
     if hasattr(a, "tocsr"):
         raise TypeError(f"{name} must be a dense array, got a sparse one; call .toarray()")
-    a = np.asarray(a)
+    a = as_array(a, name)
     if a.dtype.kind not in "buif":
         raise TypeError(f"{name} must hold real numbers, got dtype {a.dtype}; convert it to float")
     if a.ndim != len(shape):
@@ -27,7 +37,7 @@ def as_float_array(
         wanted = ", ".join("any" if want is None else str(want) for want in shape)
         raise ValueError(f"{name} must have shape ({wanted}), got {a.shape}")
     with np.errstate(over="ignore"):
-        a = np.require(a, np.float64, "CA")
+        a = np.require(a, np.float64, ("C_CONTIGUOUS", "ALIGNED"))
     if finite and not np.isfinite(a).all():
         raise ValueError(f"{name} contains NaN or infinity; remove or impute these entries")
     return a
@@ -39,8 +49,8 @@ def as_output(out: NDArray | None, name: str, shape: tuple[int, ...]) -> NDArray
         return np.empty(shape)
     if not isinstance(out, np.ndarray) or out.dtype != np.float64 or out.shape != shape:
         raise ValueError(f"{name} must be a float64 array of shape {shape}")
-    if not (out.flags.carray and out.flags.aligned):
-        raise ValueError(f"{name} must be C-contiguous and writeable")
+    if not out.flags.carray:
+        raise ValueError(f"{name} must be C-contiguous, aligned and writeable")
     return out
 
 

@@ -6,11 +6,20 @@ come in pairs +-sigma: the power method then oscillates for ever. Two methods th
 
 lanczos     m recurrences in lockstep, with full reorthogonalisation. Q_c (d, j) spans the Krylov
             space of Gamma_c; the eigenvalues of T_c = Q_c' Gamma_c Q_c at both ends are bounds from
-            inside, |theta| + residual is what can still be hoped for.
+            inside.
 power       the paper's method with a Rayleigh-Ritz step on span{h, Gamma_c h}, which separates a
-            pair +-sigma; the reference, slower.
+            pair +-sigma; the reference, slower, and may settle on an eigenvalue below the largest.
 
 A third, `eigh` of explicit matrices, is used where d is small.
+
+Bounds from outside. A small residual only says that theta is close to some eigenvalue: a start
+with little of the dominant eigenvector v in it shows the next one first. But the start b is random,
+so |v'b| < delta with probability at most delta sqrt(2 d / pi). The Lanczos polynomial
+p(t) = det(t I - T_j) has |p(Gamma) b| = beta_1 ... beta_j, and |p(Gamma) b| >= |p(lambda)| |v'b|, so
+
+    prod_i |lambda - theta_i| <= beta_1 ... beta_j / delta,
+
+which for |lambda| above all |theta_i| is a bound on |lambda|, wrong with probability FAILURE.
 """
 
 from typing import NamedTuple
@@ -27,6 +36,9 @@ cdef const gamma_loops* loops = choose_gamma_loops()
 
 METHODS = ("auto", "lanczos", "power", "eigh")
 
+FAILURE = 1e-3                       # probability that an upper bound is wrong, for each output
+RANDOM_SHARE = 0.3                   # of a random vector in a start that was given
+
 cdef enum:
     EIGH_FEATURES = 48               # up to here all m spectra cost less than a few mat-vecs
 
@@ -41,10 +53,10 @@ class Dominant(NamedTuple):
     vectors : ndarray, (m, d)
         Unit vectors h_c.
     residuals : ndarray, (m,)
-        |Gamma_c h_c - theta_c h_c|, so |theta_c| + residual_c bounds the nearest eigenvalue.
+        |Gamma_c h_c - theta_c h_c|: some eigenvalue is as close as that to theta_c.
     bounds : ndarray, (m,)
-        The largest |theta| + residual over both ends of the spectrum: what the largest |eigenvalue|
-        is believed not to exceed.
+        Upper bounds on the largest |eigenvalue|: exact for "eigh", wrong with probability 1e-3 for
+        "lanczos"; for "power" only |theta| + residual, which the largest one may exceed.
     n_matvecs : int
         Passes over X.
     """
@@ -57,7 +69,7 @@ class Dominant(NamedTuple):
 
 
 def dominant_eigenvectors(
-    Gamma gamma, method="auto", tol=5e-3, max_matvecs=300, each=False, start=None,
+    Gamma gamma not None, method="auto", tol=5e-3, max_matvecs=300, each=False, start=None,
     random_state=None
 ):
     """Dominant eigenvectors of all outputs.
@@ -68,14 +80,13 @@ def dominant_eigenvectors(
     method : {"auto", "lanczos", "power", "eigh"}
         "auto" takes "eigh" for explicit matrices of few features, else "lanczos".
     tol : float
-        Stop when max(|theta| + residual) <= (1 + tol) max|theta|, taken over both ends of the
-        spectrum and all outputs.
+        Stop when max(bounds) <= (1 + tol) max|theta| over all outputs.
     max_matvecs : int
     each : bool
         Ask the same of every output on its own, instead of the largest one only.
     start : array-like, (d, m), optional
         Vectors to start from, one column an output. They are mixed with random ones: a start that
-        is an eigenvector already would see nothing else.
+        is an eigenvector already would see nothing else, and the bounds need chance.
     random_state : int, Generator or None
 
     Returns
@@ -95,8 +106,12 @@ def dominant_eigenvectors(
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, got {method!r}")
     tol = as_positive(tol, "tol")
+    if not hasattr(max_matvecs, "__index__"):
+        raise TypeError(f"max_matvecs must be an int, got {max_matvecs!r}")
+    max_matvecs = max_matvecs.__index__()
     if max_matvecs < 2:
         raise ValueError(f"max_matvecs must be at least 2, got {max_matvecs}")
+    gamma._check_made()
     if method == "auto":
         few = isinstance(gamma, ExplicitGamma) and gamma.d <= EIGH_FEATURES
         method = "eigh" if few else "lanczos"
@@ -105,17 +120,24 @@ def dominant_eigenvectors(
     rng = as_generator(random_state)
     B = rng.standard_normal((gamma.d, gamma.m))
     B /= np.linalg.norm(B, axis=0)
+    share = np.ones(gamma.m)
     if start is not None:
         start = as_float_array(start, "start", (gamma.d, gamma.m))
         norms = np.linalg.norm(start, axis=0)
-        B = 0.3 * B + start / np.where(norms > 0, norms, 1)
-    B /= np.linalg.norm(B, axis=0)
-    solver = _lanczos if method == "lanczos" else _power
-    return solver(gamma, B, tol, max_matvecs, each, rng)
+        B = RANDOM_SHARE * B + start / np.where(norms > 0, norms, 1)
+        norms = np.linalg.norm(B, axis=0)
+        B /= norms
+        share = RANDOM_SHARE / norms
+    if method == "power":
+        return _power(gamma, B, tol, max_matvecs, each)
+    delta = FAILURE * np.sqrt(np.pi / (2 * gamma.d)) * share
+    return _lanczos(gamma, B, delta, tol, max_matvecs, each, rng)
 
 
 def _eigh(Gamma gamma):
-    values, vectors = np.linalg.eigh(gamma.dense())
+    G = gamma.dense()
+    _check_finite(G)
+    values, vectors = np.linalg.eigh(G)
     best = np.abs(values).argmax(axis=1)
     c = np.arange(gamma.m)
     theta = values[c, best]
@@ -123,14 +145,33 @@ def _eigh(Gamma gamma):
                     np.abs(theta), 0)
 
 
-def _converged(values, bounds, tol, each):
-    """`values` the largest |theta| found, `bounds` what it may still become, both (m,)."""
-    if each:
-        return bool((bounds <= (1 + tol) * values).all())
-    return bool(bounds.max() <= (1 + tol) * values.max())
+def _check_finite(image):
+    if not np.isfinite(image).all():
+        raise ValueError("Gamma overflows; scale the data or the loss gradients down")
 
 
-def _lanczos(Gamma gamma, B, tol, max_matvecs, each, rng):
+def _exceeds(t, theta, log_norm):
+    """Whether no |eigenvalue| is believed above t (m,): theta (m, j) Ritz values, log_norm (m,)
+    the logarithm of beta_1 ... beta_j / delta."""
+    with np.errstate(divide="ignore"):
+        above = np.log(np.maximum(t[:, None] - theta, 0)).sum(axis=1)
+        below = np.log(np.maximum(t[:, None] + theta, 0)).sum(axis=1)
+    return (above >= log_norm) & (below >= log_norm)
+
+
+def _upper_bounds(theta, log_norm):
+    """The smallest t that `_exceeds`, by bisection."""
+    low = np.abs(theta).max(axis=1)
+    width = np.where(np.isneginf(log_norm), 0, np.maximum(low, np.finfo(float).tiny))
+    while not _exceeds(low + width, theta, log_norm).all():
+        width = 2 * width
+    for _ in range(40):
+        width = width / 2
+        low = np.where(_exceeds(low + width, theta, log_norm), low, low + width)
+    return low + width
+
+
+def _lanczos(Gamma gamma, B, delta, tol, max_matvecs, each, rng):
     cdef Py_ssize_t d = gamma.d, m = gamma.m, width = gamma.width, j = 0, c
     cdef Py_ssize_t steps = min(d, max_matvecs), capacity = min(steps, 16)
     cdef double[:, :, ::1] Q = np.zeros((capacity + 1, d, width))
@@ -140,6 +181,7 @@ def _lanczos(Gamma gamma, B, tol, max_matvecs, each, rng):
     cdef double[::1] work = np.empty(gamma.work_size() + 1)
     T = np.zeros((m, steps, steps))
     scale = np.zeros(m)
+    log_norm = -np.log(delta)
     Q.base[0, :, :m] = B
     for j in range(steps):
         if j + 1 >= Q.shape[0]:
@@ -152,6 +194,7 @@ def _lanczos(Gamma gamma, B, tol, max_matvecs, each, rng):
             # Twice is enough: the second sweep removes what rounding left of the first.
             loops.orthogonalise(&Q[0, 0, 0], j + 1, d, width, &Q[j + 1, 0, 0], &coef[0, 0])
             loops.orthogonalise(&Q[0, 0, 0], j + 1, d, width, &Q[j + 1, 0, 0], &again[0, 0])
+        _check_finite(norms.base)
         scale = np.maximum(scale, np.sqrt(norms.base[:m]))
         T[:, j, j] = coef.base[j, :m] + again.base[j, :m]
         with nogil:
@@ -160,6 +203,8 @@ def _lanczos(Gamma gamma, B, tol, max_matvecs, each, rng):
         last = j + 1 == steps
         ended = beta <= 1e-13 * scale
         beta[ended] = 0
+        with np.errstate(divide="ignore"):
+            log_norm = log_norm + np.log(beta)
         if not last:
             with np.errstate(divide="ignore", invalid="ignore"):
                 Q.base[j + 1, :, :m] /= beta
@@ -168,17 +213,18 @@ def _lanczos(Gamma gamma, B, tol, max_matvecs, each, rng):
                 Q.base[j + 1, :, c] = _new_direction(Q.base[:j + 1, :, c], rng)
             T[:, j, j + 1] = T[:, j + 1, j] = beta
         if last or (j >= 2 and (j < 8 or j % 3 == 0)):
-            theta, S = np.linalg.eigh(T[:, :j + 1, :j + 1])
-            residuals = beta[:, None] * np.abs(S[:, j])
-            ends = np.abs(theta[:, [0, j]])
-            bounds = (ends + residuals[:, [0, j]]).max(axis=1)
-            if last or _converged(ends.max(axis=1), bounds, tol, each):
+            theta = np.linalg.eigvalsh(T[:, :j + 1, :j + 1])
+            values = np.abs(theta[:, [0, j]]).max(axis=1)
+            target = (1 + tol) * (values if each else np.full(m, values.max()))
+            if last or _exceeds(target, theta, log_norm).all():
                 break
-    best = np.where(ends[:, 0] > ends[:, 1], 0, j)
+    theta, S = np.linalg.eigh(T[:, :j + 1, :j + 1])
+    best = np.where(-theta[:, 0] > theta[:, j], 0, j)
     every = np.arange(m)
     h = np.einsum("jdc,cj->cd", Q.base[:j + 1, :, :m], S[every, :, best])
     h /= np.linalg.norm(h, axis=1, keepdims=True)
-    return Dominant(theta[every, best], h, residuals[every, best], bounds, int(j + 1))
+    return Dominant(theta[every, best], h, beta * np.abs(S[every, j, best]),
+                    _upper_bounds(theta, log_norm), int(j + 1))
 
 
 def _new_direction(Q, rng):
@@ -193,15 +239,17 @@ def _new_direction(Q, rng):
     return np.zeros(Q.shape[1])
 
 
-def _power(Gamma gamma, H, tol, max_matvecs, each, rng):
+def _power(Gamma gamma, H, tol, max_matvecs, each):
     """h <- the better Ritz vector of span{h, Gamma h}; one mat-vec a step."""
     image = gamma.matvecs(H)
+    _check_finite(image)
     for n_matvecs in range(1, max_matvecs + 1):
         theta = np.einsum("dc,dc->c", H, image)
         R = image - theta * H
         residuals = np.linalg.norm(R, axis=0)
         values = np.abs(theta)
-        if n_matvecs == max_matvecs or _converged(values, values + residuals, tol, each):
+        target = (1 + tol) * (values if each else values.max())
+        if n_matvecs == max_matvecs or (values + residuals <= target).all():
             break
         U = R / np.where(residuals > 0, residuals, 1)
         U -= H * np.einsum("dc,dc->c", H, U)

@@ -14,7 +14,7 @@ from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product_tn
 from fastpoly.kernels.gamma cimport Gamma
 from fastpoly.kernels.gamma_loops cimport choose_gamma_loops, gamma_loops
 from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
-from fastpoly.kernels.runtime cimport effective_n_threads, threads_for
+from fastpoly.kernels.runtime cimport effective_n_threads, live_threads, threads_for
 
 from fastpoly.kernels.checks import as_float_array
 from fastpoly.kernels.features import ACTIVATIONS
@@ -45,11 +45,11 @@ cdef class ExplicitGamma(Gamma):
 
     def __init__(self, G):
         G = as_float_array(G, "G", (None, None, None))
-        self._set_shape(G.shape[1], G.shape[0])
-        if G.shape[2] != self.d:
+        if G.shape[1] != G.shape[2]:
             raise ValueError(f"G must hold square matrices, got shape {G.shape}")
-        if not np.allclose(G, G.transpose(0, 2, 1), rtol=1e-10, atol=1e-10 * np.abs(G).max()):
+        if G.size and not np.allclose(G, G.transpose(0, 2, 1), rtol=1e-10, atol=1e-10 * np.abs(G).max()):
             raise ValueError("G must hold symmetric matrices; pass (G + G.transpose(0, 2, 1)) / 2")
+        self._set_shape(G.shape[1], G.shape[0])
         blocks = np.zeros((self.d, self.d, self.width))
         blocks[:, :, :self.m] = G.transpose(1, 2, 0)
         self.blocks = blocks
@@ -92,7 +92,7 @@ cdef void add_products(
         start = stop
 
 
-def explicit_gamma(Matrix X, D, bint anova=False, n_threads=1):
+def explicit_gamma(Matrix X not None, D, bint anova=False, n_threads=1):
     """Form Gamma_c for all outputs.
 
     Parameters
@@ -121,7 +121,8 @@ def explicit_gamma(Matrix X, D, bint anova=False, n_threads=1):
         if threads == 1:
             add_products(X, gradients, 0, n, block, &packed[0, 0, 0], width, &work[0, 0])
         else:
-            for t in prange(threads, num_threads=threads, schedule="static", chunksize=1):
+            for t in prange(threads, num_threads=live_threads(threads), schedule="static",
+                            chunksize=1):
                 add_products(X, gradients, n * t // threads, n * (t + 1) // threads, block,
                              &packed[t, 0, 0], width, &work[t, 0])
     total = packed.base.sum(axis=0) if threads > 1 else packed.base[0]
@@ -136,7 +137,7 @@ def explicit_gamma(Matrix X, D, bint anova=False, n_threads=1):
     return gamma
 
 
-def make_gamma(Matrix X, D, activation="squared", n_threads=1):
+def make_gamma(Matrix X not None, D, activation="squared", n_threads=1):
     """The Gamma of D (n, m) in the form that is cheapest for this X.
 
     Explicit matrices where d is small and X is not much sparser than the matrices, else a pass

@@ -16,6 +16,7 @@ cdef class RowBlocks:
     cdef void fill(
         self, Py_ssize_t first, Py_ssize_t last, double* S, double* buffer
     ) noexcept nogil
+    cdef int _outputs(self, double[:, ::1] O, const double[:, ::1] V) except -1
     cdef void share_outputs(
         self, int t, double[:, ::1] O, const double[:, ::1] V, double* buffer
     ) noexcept nogil
@@ -34,6 +35,7 @@ cdef class Features(RowBlocks):
     cdef readonly object H                # (k, d)
     cdef Py_ssize_t scratch_size(self) noexcept nogil
     cdef Py_ssize_t grad_size(self) noexcept nogil
+    cdef object _basis_grad(self, const double[:, ::1] D, const double[:, ::1] V)
     cdef void add_basis_grad(
         self, Py_ssize_t first, Py_ssize_t last, const double* M, double* G, double* buffer
     ) noexcept nogil

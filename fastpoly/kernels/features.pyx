@@ -24,7 +24,7 @@ from libc.string cimport memcpy
 from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_nt, product_tn
 from fastpoly.kernels.matrix cimport CsrMatrix, DenseMatrix, Matrix
 from fastpoly.kernels.rows cimport csr_rows, rows_of
-from fastpoly.kernels.runtime cimport effective_n_threads, threads_for
+from fastpoly.kernels.runtime cimport effective_n_threads, live_threads, threads_for
 
 from fastpoly.kernels.checks import as_float_array, as_output
 
@@ -110,14 +110,15 @@ cdef class RowBlocks:
             self._outputs(O, V)
         return O
 
-    def _outputs(self, double[:, ::1] O, const double[:, ::1] V):
+    cdef int _outputs(self, double[:, ::1] O, const double[:, ::1] V) except -1:
         cdef int t, n_threads = self.n_threads
         cdef double[:, ::1] buffers = np.empty((n_threads, self.buffer_size() + SLACK))
         with nogil:
             if n_threads == 1:
                 self.share_outputs(0, O, V, &buffers[0, 0])
             else:
-                for t in prange(n_threads, num_threads=n_threads, schedule="static", chunksize=1):
+                for t in prange(n_threads, num_threads=live_threads(n_threads),
+                                schedule="static", chunksize=1):
                     self.share_outputs(t, O, V, &buffers[t, 0])
 
     cdef void share_outputs(
@@ -161,7 +162,8 @@ cdef class RowBlocks:
             if n_threads == 1:
                 self.share_pullback(0, gradients, &sums[0, 0], &buffers[0, 0])
             else:
-                for t in prange(n_threads, num_threads=n_threads, schedule="static", chunksize=1):
+                for t in prange(n_threads, num_threads=live_threads(n_threads),
+                                schedule="static", chunksize=1):
                     self.share_pullback(t, gradients, &sums[t, 0], &buffers[t, 0])
         return sums.base[:, :self.k * m].sum(axis=0).reshape(self.k, m)
 
@@ -216,8 +218,9 @@ cdef class StoredFeatures(RowBlocks):
 cdef class Features(RowBlocks):
     """Activations of X on H, computed whenever they are needed; see `make_features`."""
 
-    def __init__(self, Matrix X, H, bint anova=False, n_threads=1):
-        H = as_float_array(H, "H", (None, X.d))
+    def __init__(self, Matrix X not None, H, bint anova=False, n_threads=1):
+        # A copy: the loops keep squares of H or H transposed, which must not come apart from it.
+        H = as_float_array(H, "H", (None, X.d)).copy()
         self.X, self.H, self.anova = X, H, anova
         self.n, self.k = X.n, H.shape[0]
         self.block = max(8, min(256, BLOCK_DOUBLES // max(1, self.k)))
@@ -256,8 +259,10 @@ cdef class Features(RowBlocks):
         V = as_float_array(V, "V", (self.k, None))
         return self._basis_grad(as_float_array(D, "D", (self.n, V.shape[1])), V)
 
-    def _basis_grad(self, const double[:, ::1] D, const double[:, ::1] V):
+    cdef object _basis_grad(self, const double[:, ::1] D, const double[:, ::1] V):
         cdef int t, n_threads = self.n_threads
+        if self.X is None:
+            raise ValueError("these Features were never initialised")
         if not (self.n and self.k and D.shape[1]):
             return np.zeros((self.k, self.X.d))
         cdef double[:, ::1] buffers = np.empty((n_threads, self.buffer_size() + SLACK))
@@ -266,7 +271,8 @@ cdef class Features(RowBlocks):
             if n_threads == 1:
                 self.share_basis_grad(0, D, V, &sums[0, 0], &buffers[0, 0])
             else:
-                for t in prange(n_threads, num_threads=n_threads, schedule="static", chunksize=1):
+                for t in prange(n_threads, num_threads=live_threads(n_threads),
+                                schedule="static", chunksize=1):
                     self.share_basis_grad(t, D, V, &sums[t, 0], &buffers[t, 0])
         return self._finish_grad(sums.base[:, :self.grad_size()].sum(axis=0))
 
@@ -313,6 +319,11 @@ cdef class Features(RowBlocks):
 
 cdef class CsrFeatures(Features):
     """Activations of CSR rows: a gather of rows of H transposed."""
+
+    def __init__(self, Matrix X not None, H, bint anova=False, n_threads=1):
+        if not X.sparse:
+            raise TypeError("X must be a CsrMatrix; DenseFeatures takes the other ones")
+        Features.__init__(self, X, H, anova, n_threads)
 
     def _prepare(self):
         self.Ht = np.zeros((self.X.d, max(4, (self.k + 3) // 4 * 4)))
@@ -395,7 +406,7 @@ cdef class DenseFeatures(Features):
         return G - of_squares * self.H if self.anova else 2 * G
 
 
-def make_features(Matrix X, H, activation="squared", n_threads=1):
+def make_features(Matrix X not None, H, activation="squared", n_threads=1):
     """Activations of X on H in the form that fits how X is stored.
 
     Parameters
@@ -436,7 +447,7 @@ cdef class LinearTerms:
     X : Matrix, (n, d)
     """
 
-    def __init__(self, Matrix X):
+    def __cinit__(self, Matrix X not None):
         self.X = X
         self.block = max(8, min(256, 2 * BLOCK_DOUBLES // max(1, X.d)))
 

@@ -1,5 +1,7 @@
 # Gamma_c, c < m: m symmetric d x d operators that are applied together.
-# Subclass Gamma from another package by cimporting this file; only `apply` is needed.
+# Subclass Gamma from another package by cimporting this file: call `_set_shape` once and give
+# `apply`. What `apply` itself needs of `work` is added to Gamma.work_size(), whose blocks come
+# first and belong to the other verbs.
 from fastpoly.kernels.matrix cimport Matrix
 
 
@@ -7,6 +9,8 @@ cdef class Gamma:
     cdef readonly Py_ssize_t d       # size of the operators
     cdef readonly Py_ssize_t m       # how many
     cdef readonly Py_ssize_t width   # m rounded up to a multiple of 4: columns of a block
+    cdef int _set_shape(self, Py_ssize_t d, Py_ssize_t m) except -1
+    cdef int _check_made(self) except -1
     # out_:c = Gamma_c B_:c for all c; blocks (d, width), C order, padded columns of B zero.
     # `work` has work_size() doubles. Several threads may call it at once with their own work.
     cdef void apply(self, const double* B, double* out, double* work) noexcept nogil
@@ -25,6 +29,8 @@ cdef class RowGamma(Gamma):
     cdef readonly int n_threads
     cdef const double[:, ::1] D
     cdef double[:, ::1] diagonal     # (d, width), empty where nothing is to be subtracted
+    cdef double flops(self) noexcept
+    cdef int prepare(self) except -1
     cdef void run(
         self, int verb, const double* w, const double* b, double* out, Py_ssize_t size,
         double* work

@@ -22,7 +22,7 @@ from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_tn
 from fastpoly.kernels.gamma_loops cimport choose_gamma_loops, gamma_loops
 from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
 from fastpoly.kernels.rows cimport csr_rows, rows_of
-from fastpoly.kernels.runtime cimport effective_n_threads, threads_for
+from fastpoly.kernels.runtime cimport effective_n_threads, live_threads, threads_for
 
 from fastpoly.kernels.checks import as_float_array
 
@@ -80,10 +80,16 @@ cdef class Gamma:
             for c in range(self.m):
                 out[i] += G[i * self.width + c]
 
-    def _set_shape(self, Py_ssize_t d, Py_ssize_t m):
+    cdef int _set_shape(self, Py_ssize_t d, Py_ssize_t m) except -1:
+        if self.m:
+            raise ValueError("a Gamma is made once; make another one")
         if d < 1 or m < 1:
             raise ValueError(f"Gamma needs at least one feature and one output, got {d} and {m}")
         self.d, self.m, self.width = d, m, (m + 3) // 4 * 4
+
+    cdef int _check_made(self) except -1:
+        if not self.m:
+            raise ValueError("this Gamma was never initialised")
 
     def matvecs(self, B):
         """Gamma_c B_:c for every output.
@@ -96,6 +102,7 @@ cdef class Gamma:
         -------
         ndarray, (d, m)
         """
+        self._check_made()
         cdef double[:, ::1] padded_B = np.zeros((self.d, self.width))
         padded_B.base[:, :self.m] = as_float_array(B, "B", (self.d, self.m))
         cdef double[:, ::1] out = np.empty((self.d, self.width))
@@ -115,6 +122,7 @@ cdef class Gamma:
         -------
         ndarray, (m,)
         """
+        self._check_made()
         cdef const double[::1] vector = as_float_array(h, "h", (self.d,))
         cdef double[::1] q = np.empty(self.width)
         cdef double[::1] work = np.empty(self.work_size() + 1)
@@ -134,6 +142,7 @@ cdef class Gamma:
         -------
         ndarray, (d,)
         """
+        self._check_made()
         cdef const double[::1] vector = as_float_array(h, "h", (self.d,))
         cdef double[::1] weights = np.zeros(self.width)
         weights.base[:self.m] = as_float_array(w, "w", (self.m,))
@@ -154,21 +163,25 @@ cdef class Gamma:
 
 
 cdef class RowGamma(Gamma):
-    """Gamma_c as sums over the rows of X; subclasses know how rows are stored."""
+    """Gamma_c as sums over the rows of X; subclasses know how rows are stored.
 
-    def __init__(self, Matrix X, D, bint anova=False, n_threads=1):
+    D is not copied where it is float64 in C order: do not change it while the Gamma is in use.
+    """
+
+    def __init__(self, Matrix X not None, D, bint anova=False, n_threads=1):
         D = as_float_array(D, "D", (X.n, None))
+        cdef int threads = effective_n_threads(n_threads)
         self._set_shape(X.d, D.shape[1])
         self.X, self.D, self.anova = X, D, anova
-        self.n_threads = threads_for(effective_n_threads(n_threads), self._flops())
+        self.n_threads = threads_for(threads, self.flops())
         self.diagonal = np.empty((0, self.width))
-        self._prepare()
+        self.prepare()
 
-    def _flops(self):
+    cdef double flops(self) noexcept:
         return 4.0 * self.X.n * self.X.d * self.m
 
-    def _prepare(self):
-        pass
+    cdef int prepare(self) except -1:
+        return 0
 
     cdef Py_ssize_t work_size(self) noexcept nogil:
         return self.n_threads * (padded(self.d * self.width) + padded(self.row_work()))
@@ -220,7 +233,8 @@ cdef class RowGamma(Gamma):
         if n_threads == 1:
             self.share(verb, 0, w, b, out, size, work)
             return
-        for t in prange(n_threads, num_threads=n_threads, schedule="static", chunksize=1):
+        for t in prange(n_threads, num_threads=live_threads(n_threads), schedule="static",
+                        chunksize=1):
             self.share(verb, t, w, b, out, size, work)
         for t in range(1, n_threads):
             partial = work + t * slot + CACHE_LINE
@@ -264,10 +278,15 @@ cdef class RowGamma(Gamma):
 cdef class CsrGamma(RowGamma):
     """CSR rows. Rows with exactly two entries (one user, one item) have a loop of their own."""
 
-    def _flops(self):
+    def __init__(self, Matrix X not None, D, bint anova=False, n_threads=1):
+        if not X.sparse:
+            raise TypeError("X must be a CsrMatrix; DenseGamma takes the other ones")
+        RowGamma.__init__(self, X, D, anova, n_threads)
+
+    cdef double flops(self) noexcept:
         return 4.0 * self.m * len((<CsrMatrix> self.X).arrays[0]) + 2.0 * self.X.n * self.m
 
-    def _prepare(self):
+    cdef int prepare(self) except -1:
         cdef csr_rows rows = rows_of(self.X)
         if self.anova:
             self.diagonal = np.zeros((self.d, self.width))
@@ -314,11 +333,11 @@ cdef class CsrGamma(RowGamma):
 cdef class DenseGamma(RowGamma):
     """Dense rows, a block at a time: Z = X_b B, Z *= D_b, out += X_b' Z."""
 
-    def _prepare(self):
+    cdef int prepare(self) except -1:
         cdef Py_ssize_t n = self.X.n, first, last, i
         self.block = max(8, min(256, SERIAL_PRODUCT // (self.d * self.m), 32768 // self.d))
         if not self.anova:
-            return
+            return 0
         self.diagonal = np.zeros((self.d, self.width))
         cdef double[::1] squares = np.empty(self.block * self.d)
         cdef double[::1] buffer = np.empty(self.block * self.d)

@@ -10,6 +10,8 @@ import scipy.sparse as sp
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memset
 
+from fastpoly.kernels.checks import as_array
+
 _LIMIT = 2**31 - 1
 
 
@@ -25,15 +27,16 @@ cdef class Matrix:
 cdef class DenseMatrix(Matrix):
     """Rows of a C-ordered array, (n, d - augment)."""
 
-    def __init__(self, X, bint augment=False):
-        X = _as_real(np.asarray(X))
+    # __cinit__, here and below: what exists is checked, and is never made a second time.
+    def __cinit__(self, X, bint augment=False):
+        X = _as_real(as_array(X, "X"))
         if X.ndim != 2:
             raise ValueError(
                 f"X must be a 2-D array, got shape {X.shape}; reshape a single sample with "
                 "X.reshape(1, -1) and a single feature with X.reshape(-1, 1)"
             )
-        _check_shape(X.shape)
-        X = np.ascontiguousarray(X)
+        _check_shape(X.shape, augment)
+        X = np.require(X, requirements=("C_CONTIGUOUS", "ALIGNED"))
         if not np.isfinite(X).all():
             raise ValueError("X contains NaN or infinity; remove or impute these entries")
         self.array = X
@@ -67,49 +70,26 @@ cdef class DenseMatrix(Matrix):
 cdef class CsrMatrix(Matrix):
     """Rows of a CSR array: sorted int32 indices without duplicates, int64 indptr."""
 
-    def __init__(self, X, bint augment=False):
+    def __cinit__(self, X, bint augment=False):
+        if not sp.issparse(X):
+            raise TypeError(f"X must be a scipy sparse matrix or array, got {type(X).__name__}")
         if len(X.shape) != 2:
             raise ValueError(f"X must be 2-D, got shape {X.shape}")
-        _check_shape(X.shape)
-        _check_dtype(X.dtype)
-        if X.format != "csr":
-            _check_foreign(X)
-            X = X.tocsr()
-        cdef Py_ssize_t n = X.shape[0], d = X.shape[1]
-        data = np.ascontiguousarray(_as_real(np.asarray(X.data)))
-        indices, indptr = X.indices, X.indptr
-        for a, name in ((indices, "indices"), (indptr, "indptr")):
-            if np.asarray(a).dtype.kind not in "iu":
-                raise TypeError(f"X.{name} must hold integers, got dtype {np.asarray(a).dtype}")
-        indptr = np.ascontiguousarray(indptr, dtype=np.int64)
-        indices = np.ascontiguousarray(indices)
-        if data.ndim != 1 or indices.ndim != 1 or indptr.shape != (n + 1,):
-            raise ValueError(
-                f"X.indptr must have {n + 1} entries and X.data, X.indices be 1-D; "
-                f"got shapes {indptr.shape}, {data.shape}, {indices.shape}"
-            )
-        cdef Py_ssize_t nnz = min(data.shape[0], indices.shape[0])
-        if indptr[0] != 0 or (np.diff(indptr) < 0).any() or indptr[n] > nnz:
-            raise ValueError(
-                "X.indptr must start at 0, never decrease and end within X.data and X.indices; "
-                "rebuild X, for example through X.tocoo().tocsr()"
-            )
-        nnz = indptr[n]
-        data, indices = data[:nnz], indices[:nnz]
-        if nnz and not (0 <= indices.min() and indices.max() < d):
-            raise ValueError(
-                f"X.indices must lie in 0..{d - 1}, got {indices.min()}..{indices.max()}"
-            )
-        indices = indices.astype(np.int32, copy=False)
-        if not np.isfinite(data).all():
-            raise ValueError("X contains NaN or infinity; remove or impute these entries")
+        _check_shape(X.shape, augment)
+        X = _as_csr(X)
+        cdef Py_ssize_t n = X.shape[0], d = X.shape[1], nnz = X.indptr[n]
+        data = np.require(_as_real(X.data[:nnz]), requirements=("C_CONTIGUOUS", "ALIGNED"))
+        indices = np.require(X.indices[:nnz], np.int32, ("C_CONTIGUOUS", "ALIGNED"))
+        indptr = np.require(X.indptr, np.int64, ("C_CONTIGUOUS", "ALIGNED"))
         if not _strictly_increasing(indices, indptr, n):
             # A copy that we own: sort it and add up duplicates, as scipy does when it is asked.
-            own = sp.csr_array((data, indices.copy(), indptr), shape=(n, d), copy=True)
+            own = sp.csr_array((data, indices, indptr), shape=(n, d), copy=True)
             own.has_canonical_format = False
             own.sum_duplicates()
             data, indices = own.data, own.indices.astype(np.int32, copy=False)
             indptr = np.ascontiguousarray(own.indptr, dtype=np.int64)
+        if not np.isfinite(data).all():
+            raise ValueError("X contains NaN or infinity; remove or impute these entries")
         self.n, self.d = n, d + augment
         self.sparse, self.augment, self.single = True, augment, data.dtype == np.float32
         self.pairs = n > 0 and bool((np.diff(indptr) == 2).all())
@@ -155,32 +135,89 @@ def _as_real(a):
         return a.astype(np.float64)
 
 
-def _check_shape(shape):
+def _check_shape(shape, augment):
+    if shape[1] + augment < 1:
+        raise ValueError(f"X must have at least one column, got shape {shape}")
     if max(shape) > _LIMIT:
         raise ValueError(f"X must have fewer than 2**31 rows and columns, got shape {shape}")
 
 
-def _check_foreign(X):
-    """Index arrays of the other sparse formats, before scipy converts them without checking."""
-    if X.format == "coo":
-        for index, size, name in zip(X.coords, X.shape, ("row", "col")):
-            if len(index) != len(X.data):
-                raise ValueError(f"X.{name} must have as many entries as X.data")
-            if len(index) and not (0 <= index.min() and index.max() < size):
-                raise ValueError(f"X.{name} must lie in 0..{size - 1}")
-    elif X.format in ("csc", "bsr"):
-        blocks = X.blocksize if X.format == "bsr" else (1, 1)
-        major, minor = X.shape if X.format == "bsr" else (X.shape[1], X.shape[0])
-        major, minor = major // blocks[0], minor // blocks[1]
-        indptr, indices = np.asarray(X.indptr), np.asarray(X.indices)
+def _as_csr(X):
+    """X in CSR form, with index arrays that point nowhere outside of it."""
+    _check_dtype(X.dtype)
+    if X.format == "dok":
+        X = X.tocoo()
+    if X.format != "csr":
+        _check_storage(X)
+        if X.dtype not in (np.float32, np.float64):
+            # Before duplicates are added up: small integers would overflow.
+            with np.errstate(over="ignore"):
+                X = X.astype(np.float64)
+        X = X.tocsr()
+    _check_storage(X)
+    return X
+
+
+def _check_storage(X):
+    """The arrays of X, which scipy checks when X is made but not when they are replaced."""
+    if X.format in ("csr", "csc", "bsr"):
+        rows, columns = 1, 1
+        if X.format == "bsr":
+            if X.data.ndim != 3 or 0 in X.data.shape[1:]:
+                raise ValueError(f"X.data must hold 2-D blocks, got shape {X.data.shape}")
+            rows, columns = X.data.shape[1:]
+            if X.shape[0] % rows or X.shape[1] % columns:
+                raise ValueError(f"X.data must hold blocks that tile X, got {rows} x {columns}")
+        elif X.data.ndim != 1:
+            raise ValueError(f"X.data must be 1-D, got shape {X.data.shape}")
+        major, minor = X.shape[0] // rows, X.shape[1] // columns
+        if X.format == "csc":
+            major, minor = minor, major
+        indptr = _as_index(X.indptr, "indptr", major + 1)
         if (
-            indptr.shape != (major + 1,) or indptr[0] != 0 or (np.diff(indptr) < 0).any()
-            or indptr[major] > min(len(indices), len(X.data))
+            indptr[0] != 0 or (indptr[1:] < indptr[:major]).any()
+            or indptr[major] > min(len(X.indices), len(X.data))
         ):
-            raise ValueError("X.indptr is not a valid index array; rebuild X")
-        used = indices[:indptr[major]]
-        if len(used) and not (0 <= used.min() and used.max() < minor):
-            raise ValueError(f"X.indices must lie in 0..{minor - 1}")
+            raise ValueError(
+                "X.indptr must start at 0, never decrease and end within X.data and X.indices; "
+                "rebuild X from valid arrays"
+            )
+        indices = _as_index(X.indices, "indices", len(X.indices))
+        _check_range(indices[:indptr[major]], "indices", minor)
+    elif X.format == "coo":
+        for index, name, size in ((X.row, "row", X.shape[0]), (X.col, "col", X.shape[1])):
+            _check_range(_as_index(index, name, len(X.data)), name, size)
+    elif X.format == "dia":
+        if X.data.ndim != 2:
+            raise ValueError(f"X.data must be 2-D, got shape {X.data.shape}")
+        _as_index(X.offsets, "offsets", len(X.data))
+    elif X.format == "lil":
+        if X.rows.shape != (X.shape[0],) or list(map(len, X.rows)) != list(map(len, X.data)):
+            raise ValueError("X.rows and X.data must hold one list a row, of equal lengths")
+
+
+def _as_index(a, name, length):
+    a = np.asarray(a)
+    if a.dtype.kind not in "iu":
+        raise TypeError(f"X.{name} must hold integers, got dtype {a.dtype}")
+    if a.shape != (length,):
+        raise ValueError(f"X.{name} must have shape ({length},), got {a.shape}")
+    return a
+
+
+def _check_range(index, name, size):
+    if len(index) and not (0 <= index.min() and index.max() < size):
+        raise ValueError(f"X.{name} must lie in 0..{size - 1}, got {index.min()}..{index.max()}")
+
+
+def _frame_values(frame):
+    """Values of a DataFrame; pandas answers `object` for booleans beside numbers."""
+    values = frame.to_numpy()
+    if values.dtype == object and values.ndim == 2 and all(
+        getattr(dtype, "kind", "O") in "buif" for dtype in frame.dtypes
+    ):
+        values = frame.to_numpy(dtype=np.float64, na_value=np.nan)
+    return values
 
 
 cdef bint _strictly_increasing(const int32_t[::1] indices, const int64_t[::1] indptr,
@@ -221,5 +258,5 @@ def as_matrix(X, bint augment=False):
     if sp.issparse(X):
         return CsrMatrix(X, augment)
     if hasattr(X, "to_numpy"):
-        X = X.to_numpy()
+        X = _frame_values(X)
     return DenseMatrix(X, augment)

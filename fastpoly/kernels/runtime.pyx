@@ -13,7 +13,7 @@ cdef extern from "simd/runtime.h":
     int fp_use_avx2() noexcept nogil
 
 # A forked child inherits OpenMP's bookkeeping but not its worker threads: using them would hang.
-_forked = False
+cdef bint _forked = False
 
 
 def _after_fork():
@@ -61,6 +61,11 @@ cpdef int effective_n_threads(object n_threads=None) except -1:
     if n_threads is not None:
         return n_threads
     return max(1, min(fp_max_threads(), _n_processors()))
+
+
+cdef int live_threads(int n_threads) noexcept nogil:
+    """`n_threads`, or 1 in a forked child: for an object that was made before the fork."""
+    return 1 if _forked else n_threads
 
 
 cdef int threads_for(int n_threads, double work) noexcept nogil:

@@ -105,9 +105,11 @@ static void TYPED(linear)(const struct csr_rows *X, ptrdiff_t first, ptrdiff_t l
     const ptrdiff_t ld = PADDED(m);
     for (ptrdiff_t i = first; i < last; i++) {
         double *out = O + (i - first) * m;
+        if (X->augment)
+            for (ptrdiff_t c = 0; c < m; c++) out[c] += W[c];
         for (int64_t p = X->indptr[i]; p < X->indptr[i + 1]; p++) {
             FP_CHECK(X->indices[p] >= 0 && X->indices[p] < X->d);
-            const double *w = W + X->indices[p] * ld, x = data[p];
+            const double *w = W + (X->indices[p] + X->augment) * ld, x = data[p];
             FP_SIMD
             for (ptrdiff_t c = 0; c < m; c++) out[c] += x * w[c];
         }
@@ -118,9 +120,12 @@ FP_INLINE void TYPED(linear_grad_group)(const int NV, const struct csr_rows *X, 
                                         const double *row, ptrdiff_t m, ptrdiff_t c0,
                                         double *FP_RESTRICT G) {
     const TYPE *FP_RESTRICT data = X->data;
+    if (X->augment)
+        EACH_VEC vec_store(G + c0 + v * VEC_WIDTH, vec_load(G + c0 + v * VEC_WIDTH) +
+                                                       vec_load(row + v * VEC_WIDTH));
     for (int64_t p = X->indptr[i]; p < X->indptr[i + 1]; p++) {
         FP_CHECK(X->indices[p] >= 0 && X->indices[p] < X->d);
-        double *g = G + X->indices[p] * PADDED(m) + c0;
+        double *g = G + (X->indices[p] + X->augment) * PADDED(m) + c0;
         const vec x = vec_set((double)data[p]);
         EACH_VEC vec_store(g + v * VEC_WIDTH,
                            vec_load(g + v * VEC_WIDTH) + x * vec_load(row + v * VEC_WIDTH));

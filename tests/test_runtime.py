@@ -1,0 +1,103 @@
+"""Threads: how many, whose rules, and what a fork leaves of them."""
+
+import doctest
+import os
+
+import numpy as np
+import pytest
+from subprocesses import run_python
+
+from fastpoly.kernels import runtime
+from fastpoly.kernels.runtime import effective_n_threads, simd_level
+
+PRINT = "from fastpoly.kernels.runtime import effective_n_threads as e; print(e(), e(1), e(3))"
+openmp = pytest.mark.skipif(effective_n_threads(2) == 1, reason="built without OpenMP")
+
+
+def test_a_request_is_taken_as_it_is():
+    assert effective_n_threads(1) == 1
+    assert effective_n_threads(np.int64(1)) == 1
+    assert effective_n_threads(3) in (1, 3)  # 1 without OpenMP
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    assert 1 <= effective_n_threads() <= (processors or os.cpu_count())
+    assert effective_n_threads(None) == effective_n_threads()
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1025, 2**31, 2**70, -(2**70)])
+def test_numbers_out_of_range(bad):
+    with pytest.raises(ValueError, match="n_threads must be between 1 and 1024"):
+        effective_n_threads(bad)
+
+
+@pytest.mark.parametrize("bad", [1.0, 2.5, "2", True, False, np.bool_(True), [1], (2,), np.nan])
+def test_not_an_integer(bad):
+    with pytest.raises(TypeError, match="n_threads must be a positive int or None"):
+        effective_n_threads(bad)
+
+
+@openmp
+def test_environment_decides_the_default():
+    assert run_python(PRINT, {"OMP_NUM_THREADS": "1"}) == "1 1 3"
+    many = run_python(PRINT, {"OMP_NUM_THREADS": "64"}).split()
+    if hasattr(os, "sched_getaffinity"):
+        assert int(many[0]) == len(os.sched_getaffinity(0))
+
+
+@openmp
+def test_threadpoolctl_decides_the_default():
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    with threadpoolctl.threadpool_limits(1, user_api="openmp"):
+        assert effective_n_threads() == 1
+        assert effective_n_threads(2) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_works_on_one_thread():
+    """OpenMP's threads are gone in the child; using them would hang. Objects made before the fork
+    keep their shares of rows, so they give the same bits."""
+    code = """
+import os, sys, warnings
+import numpy as np, scipy.sparse as sp
+warnings.simplefilter("ignore")
+from fastpoly import Design
+from fastpoly.kernels.explicit import explicit_gamma
+from fastpoly.kernels.features import StoredFeatures
+from fastpoly.kernels.gamma import CsrGamma, DenseGamma
+from fastpoly.kernels.runtime import effective_n_threads
+rng = np.random.default_rng(0)
+X = rng.random((4000, 30))
+design, sparse = (Design(x, "anova", n_threads=2) for x in (X, sp.csr_array(X)))
+D, H, V = rng.random((4000, 5)), rng.random((6, 30)), rng.random((6, 5))
+objects = [DenseGamma(design.matrix, D, True, 2), CsrGamma(sparse.matrix, D, True, 2)]
+features = [design.features(H), sparse.features(H), StoredFeatures(rng.random((9000, 6)), 2)]
+def results():
+    made = [o.matvecs(np.ones((30, 5))) for o in objects]
+    made += [f.outputs(V) for f in features] + [f.pullback(np.ones((f.n, 2))) for f in features]
+    made += [f.basis_grad_outputs(V, D) for f in features[:2]]
+    return made
+before = results()
+assert all(o.n_threads == effective_n_threads(2) for o in objects + features)
+child = os.fork()
+if child == 0:
+    status = 1
+    try:
+        assert effective_n_threads() == effective_n_threads(2) == 1
+        for a, b in zip(before, results()):
+            assert (a == b).all()
+        np.testing.assert_allclose(design.gamma(D).forms(H[0]), objects[0].forms(H[0]))
+        status = 0
+    finally:
+        os._exit(status)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    run_python(code)
+
+
+def test_instruction_set_by_name():
+    assert simd_level() in ("avx2", "baseline")
+    code = "from fastpoly.kernels.runtime import simd_level; print(simd_level())"
+    assert run_python(code, {"FASTPOLY_SIMD": "baseline"}) == "baseline"
+
+
+def test_doctests():
+    assert doctest.testmod(runtime).failed == 0
