@@ -12,11 +12,13 @@ from fastpoly.estimators.regressor import (
     FactorizationMachineRegressor,
     PolynomialNetworkRegressor,
 )
+from fastpoly.estimators.search import PathSearchCV
 
 __all__ = [
     "FactorizationMachineClassifier",
     "FactorizationMachineOrdinalRegressor",
     "FactorizationMachineRegressor",
+    "PathSearchCV",
     "PolynomialNetworkClassifier",
     "PolynomialNetworkOrdinalRegressor",
     "PolynomialNetworkRegressor",

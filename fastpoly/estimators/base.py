@@ -1,35 +1,32 @@
 """What the six estimators share: parameters, the training loop, stages, interactions."""
 
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from fastpoly.conditional_gradient import State, conditional_gradient
+from fastpoly.conditional_gradient import LOOSE, State, conditional_gradient
 from fastpoly.design import Design
+from fastpoly.estimators.prediction import Predictor
 from fastpoly.estimators.progress import Progress
-from fastpoly.model import PolyModel
+from fastpoly.estimators.stages import Stages
+from fastpoly.kernels.checks import as_count, as_positive
+from fastpoly.path import alpha_max
 
 Floats = NDArray[np.float64]
 
-HISTORY = ("objective", "loss", "penalty", "violation", "violation_bound", "gap", "gap_bound")
 
-
-class PolyEstimator(BaseEstimator):
+class PolyEstimator(Predictor):
     """Base of the estimators: the subclasses say what targets mean and name the activation.
 
-    A subclass gives `_encode_targets(y, reset)`, which checks y, remembers what it needs to decode
-    predictions, and returns the targets of the loss with the number of outputs; and `_model_loss`.
+    A subclass gives `_encode_targets(y)`, which returns y checked, the targets of the loss, the
+    number of outputs, and the attributes that decode predictions; and `_model_loss`.
     """
-
-    _activation: str
 
     def __init__(
         self,
@@ -74,14 +71,12 @@ class PolyEstimator(BaseEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
-    # --- training ---
-
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None):
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model.
 
         Parameters
@@ -89,42 +84,87 @@ class PolyEstimator(BaseEstimator):
         X : array-like, DataFrame or sparse, (n, d)
         y : array-like, (n,) or (n, m)
         sample_weight : array-like, (n,), optional
+            Weights of the rows, >= 0; the loss is their weighted sum.
 
         Returns
         -------
         self
         """
-        start = getattr(self, "_state", None) if self.warm_start else None
-        X, y = self._checked(X, y, reset=start is None)
-        targets, m = self._encode_targets(y, reset=start is None)
-        w = self._weights(X, y, sample_weight)
-        rest = None
+        self._check_parameters()
+        start = self._start()
+        X, y, targets, m, w = self._prepare(X, y, sample_weight, reset=start is None)
+        held = None
         if self.early_stopping:
-            X, targets, w, rest = self._hold_out(X, y, targets, w)
-        best, stages, history = self._train(X, targets, m, w, rest, start)
-        self._remember(best, stages, history)
+            train, test = self._hold_out(y)
+            held = X[test], y[test], None if w is None else w[test]
+            X, targets, w = X[train], targets[train], None if w is None else w[train]
+        self._train(X, targets, m, w, held, start)
+        self._warn_unless_converged()
         return self
 
-    def _checked(self, X: Any, y: ArrayLike, reset: bool) -> tuple[Any, Any]:
-        return validate_data(
+    def _check_parameters(self) -> None:
+        """Parameters that the functional core does not check."""
+        as_count(self.n_components, "n_components")
+        as_count(self.n_iter_no_change, "n_iter_no_change")
+        if not as_positive(self.validation_fraction, "validation_fraction") < 1:
+            raise ValueError(
+                f"validation_fraction must be between 0 and 1, got {self.validation_fraction}"
+            )
+        for name in ("early_stopping", "warm_start"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if self.verbose not in (0, 1, 2):
+            raise ValueError(f"verbose must be 0, 1 or 2, got {self.verbose!r}")
+
+    def _start(self) -> State | None:
+        """Where a warm start begins, if this is one."""
+        if not self.warm_start or not hasattr(self, "_state"):
+            return None
+        if self.n_components < self._state.n_components:
+            raise ValueError(
+                f"n_components={self.n_components} is less than the {self._state.n_components} "
+                "basis vectors that are fitted; with warm_start=True it can only grow"
+            )
+        if self.fit_lower != self._fitted_lower:
+            raise ValueError(
+                f"fit_lower was {self._fitted_lower!r} in the earlier fit and cannot change with "
+                "warm_start=True"
+            )
+        return self._state
+
+    def _prepare(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = True
+    ) -> tuple[Any, Any, NDArray, int, Floats | None]:
+        """Checked X and y, the targets of the loss, the number of outputs, weights."""
+        X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32],
-            accept_large_sparse=True, multi_output=True, y_numeric=False, reset=reset,
+            multi_output=True, y_numeric=self._numeric_targets(), reset=reset,
         )  # fmt: skip
+        y, targets, m, decoding = self._encode_targets(y)
+        if not reset:
+            for name, value in decoding.items():
+                if not np.array_equal(value, getattr(self, name)):
+                    raise ValueError(
+                        f"warm_start=True needs the same kind of y as the earlier fit: {name} was "
+                        f"{getattr(self, name)}, now {value}"
+                    )
+        vars(self).update(decoding)
+        return X, y, targets, m, self._weights(X, y, sample_weight)
+
+    def _numeric_targets(self) -> bool:
+        return False
 
     def _weights(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Floats | None:
         if sample_weight is None:
             return None
-        return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return _check_sample_weight(sample_weight, X, dtype=np.float64)
 
-    def _hold_out(self, X: Any, y: Any, targets: Floats, w: Floats | None):
-        """Split off the validation part, by class where there are classes."""
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
-        rows = np.arange(X.shape[0])
-        train, test = train_test_split(
-            rows, test_size=self.validation_fraction, random_state=seed, stratify=self._strata(y)
-        )
-        held = X[test], y[test], None if w is None else w[test]
-        return X[train], targets[train], None if w is None else w[train], held
+    def _hold_out(self, y: Any) -> list[NDArray[np.intp]]:
+        """Rows to train on and rows to validate with, by class where there are classes."""
+        return train_test_split(
+            np.arange(len(y)), test_size=self.validation_fraction, random_state=self._seed(),
+            stratify=self._strata(y),
+        )  # fmt: skip
 
     def _strata(self, y: Any) -> Any:
         return None
@@ -134,12 +174,21 @@ class PolyEstimator(BaseEstimator):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
+    def _design(self, X: Any) -> Design:
+        return Design(X, self._activation, fit_lower=self.fit_lower, n_threads=self.n_threads)
+
+    def _alpha_max(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> float:
+        """The smallest alpha for which the model without basis vectors is optimal."""
+        X, _, targets, m, w = self._prepare(X, y, sample_weight)
+        return alpha_max(
+            self._design(X), targets, loss=self._model_loss(), penalty=self.penalty,
+            alpha_linear=self.alpha_linear, sample_weight=w, n_outputs=m,
+        )  # fmt: skip
+
     def _train(
-        self, X: Any, targets: Floats, m: int, w: Floats | None, held: Any, start: State | None
-    ) -> tuple[State, list[State], dict[str, Floats]]:
-        design = Design(
-            X, self._activation, fit_lower=self.fit_lower, n_threads=self.n_threads
-        )
+        self, X: Any, targets: NDArray, m: int, w: Floats | None, held: Any, start: State | None
+    ) -> None:
+        design = self._design(X)
         states = conditional_gradient(
             design, targets,
             loss=self._model_loss(), penalty=self.penalty,
@@ -148,112 +197,59 @@ class PolyEstimator(BaseEstimator):
             solver=self.solver, max_iter=self.max_iter, tol=self.tol, selection=self.selection,
             sample_weight=w, n_outputs=m, start=start, random_state=self._seed(),
         )  # fmt: skip
-        history: dict[str, list] = {name: [] for name in (*HISTORY, "n_components", "seconds")}
-        if held is not None:
-            history["validation_score"] = []
-        stages: list[State] = []
-        best, best_score, since = None, -np.inf, 0
+        strength = (self.alpha, None) if self.tau is None else (None, self.tau)
+        goes_on = start is not None and (start.alpha, start.tau) == strength
+        stages = self._stages.up_to(len(self._stages)) if goes_on else Stages(design.n_features)
+        best, since = start, 0
+        best_score = -np.inf if start is None or held is None else self._score_of(start, held)
+        last = len(stages) - 1
         with Progress(self.verbose, self.n_components) as progress:
             for state in states:
-                stages.append(state)
-                for name in (*HISTORY, "n_components"):
-                    history[name].append(getattr(state, name))
-                history["seconds"].append(sum(state.timings.values()))
-                score = None
-                if held is not None:
-                    score = self._state_score(state, *held)
-                    history["validation_score"].append(score)
+                score = None if held is None else self._score_of(state, held)
+                stages.append(state, score)
                 progress.show(state, score)
-                if score is None or score > best_score:
-                    best, since = state, 0
-                    best_score = -np.inf if score is None else score
-                else:
-                    since += 1
-                    if since >= self.n_iter_no_change:
-                        break
-        if not stages:
-            best, stages = start, [start]
-        return best, stages, {name: np.array(values) for name, values in history.items()}
+                if best is None or score is None or score > best_score:
+                    best, best_score, last, since = state, score, len(stages) - 1, 0
+                    continue
+                since += 1
+                if since >= self.n_iter_no_change:
+                    break
+        self.history_ = stages.history(with_scores=held is not None)
+        self._stages = stages.up_to(last)
+        self._fitted_lower = self.fit_lower
+        self._remember(best)
 
-    def _state_score(self, state: State, X: Any, y: Any, w: Floats | None) -> float:
-        """The score of `score`, for a model that is still being trained."""
-        self.model_ = self._as_model(state)
-        return self.score(X, y, w)
+    def _score_of(self, state: State, held: tuple[Any, Any, Floats | None]) -> float:
+        """What `score` will say of a model that is still being trained."""
+        view = self._view(self._as_model(state.H, state.V, state.intercept, state.linear))
+        vars(view).pop("feature_names_in_", None)  # the rows held out are a plain array
+        return view.score(*held)
 
-    def _as_model(self, state: State) -> PolyModel:
-        names = getattr(self, "feature_names_in_", None)
-        return PolyModel(
-            state.H,
-            state.V,
-            state.intercept,
-            None if state.linear is None else state.linear.T,
-            activation=self._activation,
-            augment=self.fit_lower == "augment",
-            feature_names=None if names is None else tuple(map(str, names)),
-        )
-
-    def _remember(self, best: State, stages: list[State], history: dict[str, Floats]) -> None:
+    def _remember(self, best: State) -> None:
         self._state = best
-        self._stages = stages[: next(i for i, s in enumerate(stages) if s is best) + 1]
-        self.history_ = history
-        self.model_ = self._as_model(best)
+        self.model_ = self._as_model(best.H, best.V, best.intercept, best.linear)
         self.components_ = self.model_.H
         self.coef_ = self.model_.V
         self.intercept_ = self.model_.intercept
-        if self.fit_lower == "explicit":
-            self.linear_coef_ = self.model_.linear
         self.n_components_ = best.n_components
         self.n_iter_ = max(1, best.n_iter)
         self.objective_ = best.objective
         self.violation_ = best.violation
+        for name in ("linear_coef_", "dual_gap_"):  # of an earlier fit with other parameters
+            vars(self).pop(name, None)
+        if self.fit_lower == "explicit":
+            self.linear_coef_ = self.model_.linear
         if self.tau is not None:
             self.dual_gap_ = best.gap_bound
-        if best.refit_gap > 0.1 * abs(best.objective):
+
+    def _warn_unless_converged(self) -> None:
+        gap, objective = self._state.refit_gap, abs(self.objective_)
+        # A converged refit is at least that good.
+        if gap > max(self.tol, LOOSE) * objective:
             warnings.warn(
-                f"the last refit stopped after max_iter={self.max_iter} iterations with a duality "
-                f"gap of {best.refit_gap:.2g} for an objective of {best.objective:.2g}; raise "
-                "max_iter or alpha, or scale the features",
+                f"the last refit stopped at max_iter={self.max_iter} with a duality gap of "
+                f"{gap:.2g} for an objective of {objective:.2g}; raise max_iter or alpha, or "
+                "scale the features",
                 ConvergenceWarning,
                 stacklevel=3,
             )
-
-    # --- prediction ---
-
-    def _outputs(self, X: Any) -> Floats:
-        check_is_fitted(self, "model_")
-        X = validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
-        )
-        return self.model_.decision(X, n_threads=self.n_threads)
-
-    def _staged_outputs(self, X: Any) -> Iterator[Floats]:
-        check_is_fitted(self, "model_")
-        X = validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
-        )
-        for state in self._stages:
-            yield self._as_model(state).decision(X, n_threads=self.n_threads)
-
-    def staged_decision_function(self, X: Any) -> Iterator[Floats]:
-        """Yield the decision function after each step of training, the empty model first."""
-        for O in self._staged_outputs(X):
-            yield self._decide(O)
-
-    def staged_predict(self, X: Any) -> Iterator[NDArray]:
-        """Yield the predictions after each step of training, the empty model first."""
-        for O in self._staged_outputs(X):
-            yield self._predict(O)
-
-    def _decide(self, O: Floats) -> Floats:
-        """Outputs in the shape of `decision_function`."""
-        return O
-
-    def interaction_matrix(self, output: int | str = 0) -> Floats:
-        """The quadratic part of an output as a symmetric matrix; see `PolyModel`."""
-        check_is_fitted(self, "model_")
-        return self.model_.interaction_matrix(output)
-
-    def top_interactions(self, output: int | str = 0, k: int = 10) -> list[tuple]:
-        """The k pairs of features with the largest interaction; see `PolyModel`."""
-        check_is_fitted(self, "model_")
-        return self.model_.top_interactions(output, k)

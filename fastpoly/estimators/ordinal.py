@@ -3,13 +3,27 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import column_or_1d
 
 from fastpoly.estimators.base import PolyEstimator
+from fastpoly.estimators.documentation import documented
 
 Floats = NDArray[np.float64]
+
+LOSS = """
+loss : {"logistic"} or loss object, default="logistic"
+    Binary logistic loss of the m - 1 questions whether y is at most a level."""
+
+CLASSES = """
+classes_ : ndarray, (m,)
+    The levels, sorted.
+"""
 
 
 def level_probabilities(O: Floats) -> Floats:
@@ -26,27 +40,37 @@ def level_probabilities(O: Floats) -> Floats:
     return np.diff(np.hstack([ends[0], cumulative, ends[1]]), axis=1)
 
 
-class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
-    """Base of the two ordinal regressors."""
+def _has_levels(estimator: "PolyOrdinalRegressor") -> bool:
+    if not getattr(estimator, "_graded", True):
+        raise AttributeError(
+            "y was continuous and no value of it occurred twice: there are no levels to give "
+            "probabilities of; use `predict`, or round y to a scale of few levels"
+        )
+    return True
 
-    def _encode_targets(self, y: Any, reset: bool) -> tuple[Floats, int]:
-        if y.ndim == 2:
-            if y.shape[1] != 1:
-                raise ValueError(f"y must hold one level a sample, got shape {y.shape}")
-            y = y.ravel()
-        levels = np.unique(y)
-        if not reset and not np.array_equal(levels, self.classes_):
-            raise ValueError("warm_start needs the levels of the earlier fit; refit without it")
+
+class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
+    """Base of the two ordinal regressors: outputs are the log odds of y <= level."""
+
+    def _encode_targets(self, y: Any) -> tuple[NDArray, Floats, int, dict[str, Any]]:
+        y = column_or_1d(y, warn=True)
+        levels, codes = np.unique(y, return_inverse=True)
         if len(levels) < 2:
-            raise ValueError(f"y must have at least 2 levels, got only {levels[0]!r}")
-        self.classes_ = levels
-        code = np.searchsorted(levels, y)
-        return np.where(code[:, None] <= np.arange(len(levels) - 1), 1.0, -1.0), len(levels) - 1
+            raise ValueError(
+                f"y must have at least 2 levels, but has one class only: {levels[0]!r}"
+            )
+        signs = np.where(codes[:, None] <= np.arange(len(levels) - 1), 1.0, -1.0)
+        graded = len(levels) < len(y) or type_of_target(y) != "continuous"
+        return y, signs, len(levels) - 1, {"classes_": levels, "_graded": graded}
 
     def _model_loss(self) -> Any:
         if isinstance(self.loss, str) and self.loss != "logistic":
             raise ValueError(f"unknown loss {self.loss!r}; known: 'logistic'")
         return "binary_logistic" if isinstance(self.loss, str) else self.loss
+
+    def _output_names(self) -> list[str] | None:
+        names = [f"<= {level}" for level in self.classes_[:-1]]
+        return None if any("\0" in name for name in names) else names
 
     def _values(self) -> Floats:
         """The levels as numbers: themselves, or their ranks 1..m where they are not numbers."""
@@ -57,22 +81,145 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
     def _predict(self, O: Floats) -> Floats:
         return level_probabilities(O) @ self._values()
 
-    def predict(self, X: Any) -> Floats:
-        """Expected level, (n,)."""
-        return self._predict(self._outputs(X))
+    def _decide(self, O: Floats) -> Floats:
+        return O
 
+    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Coefficient of determination R^2 of the expected level.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d)
+        y : array-like, (n,)
+            Levels; those that are not numbers count by their rank 1..m.
+        sample_weight : array-like, (n,), optional
+
+        Returns
+        -------
+        float
+        """
+        prediction = self.predict(X)
+        y = column_or_1d(y)
+        if self.classes_.dtype.kind not in "iuf":
+            known = np.isin(y, self.classes_)
+            if not known.all():
+                raise ValueError(f"y has levels that `fit` did not see: {np.unique(y[~known])}")
+            y = np.searchsorted(self.classes_, y) + 1.0
+        return r2_score(y, prediction, sample_weight=sample_weight)
+
+    @available_if(_has_levels)
     def predict_proba(self, X: Any) -> Floats:
-        """Probability of every level, (n, len(classes_))."""
+        """Probabilities of the levels.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d)
+
+        Returns
+        -------
+        ndarray, (n, len(classes_))
+            Not negative, rows sum to 1.
+        """
         return level_probabilities(self._outputs(X))
 
+    @available_if(_has_levels)
     def decision_function(self, X: Any) -> Floats:
-        """Log odds of y <= level for all levels but the last, (n, len(classes_) - 1)."""
+        """Log odds of y <= level for all levels but the last.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d)
+
+        Returns
+        -------
+        ndarray, (n, len(classes_) - 1)
+        """
         return self._outputs(X)
 
 
+@documented(LOSS, CLASSES)
 class PolynomialNetworkOrdinalRegressor(PolyOrdinalRegressor):
+    """Regression on ordered levels with a polynomial network: squares and products of features.
+
+    For m levels there are m - 1 outputs V's(Hx), s_r = (h_r'x)^2: the log odds that y is at most
+    the level. Any labels that can be sorted are levels; numbers need not be equally spaced.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    {attributes}
+
+    See Also
+    --------
+    FactorizationMachineOrdinalRegressor : Products of different features only.
+    PolynomialNetworkRegressor : Targets that are not levels.
+
+    Notes
+    -----
+    `predict` returns the expected level, a number between the levels; for labels that are not
+    numbers the expected rank, from 1. ``classes_[predict_proba(X).argmax(axis=1)]`` is the most
+    probable level.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly import PolynomialNetworkOrdinalRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((300, 4))
+    >>> stars = np.clip(np.round(X[:, 0] * X[:, 1] + X[:, 2]) / 2 + 3, 2, 4)
+    >>> model = PolynomialNetworkOrdinalRegressor(alpha=1.0, random_state=0).fit(X, stars)
+    >>> model.classes_
+    array([2. , 2.5, 3. , 3.5, 4. ])
+    >>> model.score(X, stars) > 0.8
+    True
+    """
+
     _activation = "squared"
 
 
+@documented(LOSS, CLASSES)
 class FactorizationMachineOrdinalRegressor(PolyOrdinalRegressor):
+    """Regression on ordered levels with a factorization machine: ratings of items by users.
+
+    For m levels there are m - 1 outputs V's(Hx), s_r = sum over i < j of h_ri x_i h_rj x_j: the
+    log odds that y is at most the level. Any labels that can be sorted are levels; numbers need
+    not be equally spaced.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    {attributes}
+
+    See Also
+    --------
+    PolynomialNetworkOrdinalRegressor : Squares, too.
+    FactorizationMachineRegressor : Targets that are not levels.
+
+    Notes
+    -----
+    `predict` returns the expected level, a number between the levels; for labels that are not
+    numbers the expected rank, from 1. ``classes_[predict_proba(X).argmax(axis=1)]`` is the most
+    probable level.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.preprocessing import OneHotEncoder
+    >>> from fastpoly import FactorizationMachineOrdinalRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> pairs = rng.integers(0, 20, size=(1000, 2))
+    >>> taste, style = rng.choice([-1, 1], size=(2, 20))
+    >>> ratings = 3 + taste[pairs[:, 0]] * style[pairs[:, 1]] + rng.integers(-1, 2, size=1000)
+    >>> X = OneHotEncoder().fit_transform(pairs)
+    >>> model = FactorizationMachineOrdinalRegressor(alpha=0.1, random_state=0).fit(X, ratings)
+    >>> model.score(X, ratings) > 0.5
+    True
+    """
+
     _activation = "anova"

@@ -5,11 +5,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import validate_data
+from sklearn.utils import Tags
 
 from fastpoly.estimators.base import PolyEstimator
+from fastpoly.estimators.documentation import documented
 
 Floats = NDArray[np.float64]
+
+LOSS = """
+loss : {"squared"} or loss object, default="squared"
+    1/2 (o - y)^2, summed over outputs and rows."""
 
 
 class PolyRegressor(RegressorMixin, PolyEstimator):
@@ -47,21 +52,17 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
             random_state=random_state,
         )  # fmt: skip
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
 
-    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Any, Any]:
-        return validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32],
-            accept_large_sparse=True, multi_output=True, y_numeric=True, reset=reset,
-        )  # fmt: skip
+    def _numeric_targets(self) -> bool:
+        return True
 
-    def _encode_targets(self, y: Any, reset: bool) -> tuple[Floats, int]:
-        self._one_dimensional = y.ndim == 1
+    def _encode_targets(self, y: NDArray) -> tuple[NDArray, Floats, int, dict[str, Any]]:
         Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-        return Y, Y.shape[1]
+        return y, Y, Y.shape[1], {"_one_dimensional": y.ndim == 1}
 
     def _model_loss(self) -> Any:
         if isinstance(self.loss, str) and self.loss != "squared":
@@ -73,14 +74,77 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
 
     _predict = _decide
 
-    def predict(self, X: Any) -> Floats:
-        """Predicted values, (n,) or (n, m) as y was."""
-        return self._predict(self._outputs(X))
 
-
+@documented(LOSS)
 class PolynomialNetworkRegressor(PolyRegressor):
+    """Regression with a polynomial network: squares and products of features.
+
+    The outputs are V's(Hx) with s_r = (h_r'x)^2. Basis vectors h_r are added one at a time, each
+    the one that promises most, and all outputs share them.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    {attributes}
+
+    See Also
+    --------
+    FactorizationMachineRegressor : Products of different features only.
+    PathSearchCV : Chooses alpha and the number of basis vectors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly import PolynomialNetworkRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 5))
+    >>> y = X[:, 0] * X[:, 1] - X[:, 2] ** 2
+    >>> model = PolynomialNetworkRegressor(alpha=0.1, random_state=0).fit(X, y)
+    >>> model.score(X, y) > 0.999
+    True
+    >>> [(i, j, round(float(c), 1)) for i, j, c in model.top_interactions(k=1)]
+    [(0, 1, 1.0)]
+    """
+
     _activation = "squared"
 
 
+@documented(LOSS)
 class FactorizationMachineRegressor(PolyRegressor):
+    """Regression with a factorization machine: products of different features.
+
+    The outputs are V's(Hx) with s_r = sum over i < j of h_ri x_i h_rj x_j: no squares, as suits
+    one-hot features. Basis vectors h_r are added one at a time, each the one that promises most,
+    and all outputs share them.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    {attributes}
+
+    See Also
+    --------
+    PolynomialNetworkRegressor : Squares, too.
+    FactorizationMachineOrdinalRegressor : Ratings on a scale of few levels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly import FactorizationMachineRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 5))
+    >>> Y = np.column_stack([X[:, 0] * X[:, 1], X[:, 2] - X[:, 0] * X[:, 1]])
+    >>> model = FactorizationMachineRegressor(alpha=0.1, random_state=0).fit(X, Y)
+    >>> model.predict(X).shape, model.coef_.shape[1]
+    ((200, 2), 2)
+    >>> model.score(X, Y) > 0.999
+    True
+    """
+
     _activation = "anova"
