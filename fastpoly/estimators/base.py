@@ -14,6 +14,7 @@ from fastpoly.conditional_gradient import LOOSE, State, conditional_gradient
 from fastpoly.design import Design
 from fastpoly.estimators.prediction import Predictor
 from fastpoly.estimators.progress import Progress
+from fastpoly.estimators.rows import SMALL, merge_rows
 from fastpoly.estimators.stages import Stages
 from fastpoly.kernels.checks import as_count, as_positive
 from fastpoly.path import alpha_max
@@ -98,6 +99,7 @@ class PolyEstimator(Predictor):
             train, test = self._hold_out(y)
             held = X[test], y[test], None if w is None else w[test]
             X, targets, w = X[train], targets[train], None if w is None else w[train]
+        X, targets, w = merge_rows(X, targets, w)
         self._train(X, targets, m, w, held, start)
         self._warn_unless_converged()
         return self
@@ -175,7 +177,10 @@ class PolyEstimator(Predictor):
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _design(self, X: Any) -> Design:
-        return Design(X, self._activation, fit_lower=self.fit_lower, n_threads=self.n_threads)
+        # Waking threads costs more than they save on small data.
+        small = self.n_threads is None and X.shape[0] * X.shape[1] <= SMALL
+        n_threads = 1 if small else self.n_threads
+        return Design(X, self._activation, fit_lower=self.fit_lower, n_threads=n_threads)
 
     def _alpha_max(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> float:
         """The smallest alpha for which the model without basis vectors is optimal."""

@@ -45,7 +45,7 @@ warm_start : bool, default=False
     Whether `fit` goes on from the fitted model, adding basis vectors up to n_components, or
     starts afresh. The data must be the same; alpha and tau may change.
 {class_weight}n_threads : int, optional
-    Threads of the kernels; by default, what OpenMP says.
+    Threads of the kernels; by default one for small data, else what OpenMP says.
 verbose : int, default=0
     0 is silent, 1 shows a progress bar, 2 writes lines to the logger "fastpoly".
 random_state : int, RandomState instance or None, default=None

@@ -56,9 +56,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         y = column_or_1d(y, warn=True)
         levels, codes = np.unique(y, return_inverse=True)
         if len(levels) < 2:
-            raise ValueError(
-                f"y must have at least 2 levels, but has one class only: {levels[0]!r}"
-            )
+            raise ValueError(f"y must have at least 2 levels, not one class only: {levels[0]!r}")
         signs = np.where(codes[:, None] <= np.arange(len(levels) - 1), 1.0, -1.0)
         graded = len(levels) < len(y) or type_of_target(y) != "continuous"
         return y, signs, len(levels) - 1, {"classes_": levels, "_graded": graded}

@@ -33,7 +33,8 @@ class Predictor(BaseEstimator):
         )
 
     def _outputs(self, X: Any) -> Floats:
-        return self.model_.decision(self._validated(X), n_threads=self.n_threads)
+        X = self._validated(X)
+        return self.model_.decision(X, n_threads=self.n_threads)
 
     def _staged_outputs(self, X: Any) -> Iterator[Floats]:
         X = self._validated(X)
