@@ -108,7 +108,7 @@ def test_weights_reach_the_fits():
     w[30:], y[30:] = 0, rng.standard_normal(30) * 100
     model = PolynomialNetworkRegressor(n_components=2, random_state=0)
     cv = [(np.arange(60), np.arange(30))]
-    assert PathSearchCV(model, alphas=[0.1], cv=cv).fit(X, y, w).best_score_ > 0.99
+    assert PathSearchCV(model, alphas=[0.1], cv=cv).fit(X, y, w).best_score_ > 0.95
     assert PathSearchCV(model, alphas=[0.1], cv=cv).fit(X, y).best_score_ < 0.9
 
 
