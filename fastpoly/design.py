@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.kernels.explicit import make_gamma
-from fastpoly.kernels.features import ACTIVATIONS, Features, LinearTerms, make_features
+from fastpoly.kernels.features import ACTIVATIONS, Features, make_features
 from fastpoly.kernels.gamma import Gamma
+from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.runtime import effective_n_threads
 

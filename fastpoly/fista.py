@@ -19,6 +19,11 @@ from fastpoly.kernels.penalties import FistaStep
 Floats = NDArray[np.float64]
 
 CHECK_EVERY = 10
+# L falls by this factor an iteration where it may. Faster, and it soon undercuts the curvature
+# again: every time the momentum is lost.
+SHRINK = 0.998
+# Curvature this much above L takes the momentum away; less only raises L.
+TOO_STEEP = 1.5
 
 
 class Certificate(NamedTuple):
@@ -120,11 +125,16 @@ def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, at_least: i
             continue
         if n_iter % CHECK_EVERY == 0 or n_iter == max_iter or sums.quadratic == 0:
             value, G_P, objective, gap = problem.certify(P)
-            if objective <= best.objective or gap < best.gap:
-                done = gap <= tol * abs(objective)
-                best = Solution(P, objective, gap, value, G_P, n_iter, done)
-                if done or sums.quadratic == 0:
-                    break
+            if objective <= best.objective:
+                best = Solution(P, objective, gap, value, G_P, n_iter, gap <= tol * abs(objective))
+            else:
+                # What bounds the minimum from here bounds it for the better point too.
+                gap = max(gap - (objective - best.objective), 0.0)
+                if gap < best.gap:
+                    done = gap <= tol * abs(best.objective)
+                    best = best._replace(gap=gap, converged=done)
+            if (best.converged and n_iter >= at_least) or sums.quadratic == 0:
+                break
             if objective > best.objective + tol * abs(best.objective):
                 # Too bold: back to the best point with shorter steps and no momentum.
                 L, Y, P_old, momentum, G = 2 * L, best.P, best.P, 1.0, best.G
@@ -137,11 +147,9 @@ def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, at_least: i
         moved = metric_norm(problem, Y_next - Y)
         if moved > 0:
             seen = float(((G_next - G) * (Y_next - Y)).sum()) / moved
-            if seen > L:
-                L, following = 1.1 * seen, 1.0
-                Y_next = P
+            if seen > TOO_STEEP * L:
+                following, Y_next = 1.0, P
                 _, G_next = problem.value_grad(P)
-            else:
-                L = max(seen, 0.98 * L)
+            L = 1.1 * seen if seen > L else max(seen, SHRINK * L)
         Y, G, P_old, momentum = Y_next, G_next, P, following
-    return best
+    return best._replace(n_iter=n_iter)

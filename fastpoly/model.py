@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from fastpoly.design import Design
 from fastpoly.interactions import largest_pairs
 from fastpoly.kernels.checks import as_float_array
-from fastpoly.kernels.features import ACTIVATIONS, LinearTerms
+from fastpoly.kernels.features import ACTIVATIONS
+from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.npz import read_arrays, write_arrays
 

@@ -24,6 +24,9 @@ from fastpoly.problems import OutputProblem, QuadraticProblem
 Floats = NDArray[np.float64]
 
 ARMIJO = 1e-4
+# The relative error of an objective, and the steps in vain that end the search.
+ROUNDING = 1e-15
+PATIENCE = 3
 MAX_SWEEPS = 1000
 EXTRAPOLATE = 5
 MAX_ROUNDS = 100
@@ -32,6 +35,7 @@ COUPLED_OUTPUTS = 16
 COUPLED_PARAMETERS = 1200
 # Forming B is the dear part: it is kept until the curvature has changed by this share.
 CHANGE = 0.1
+DAMPING = 1e-10
 # Accuracy of the model's minimum: the share of the first sweep's movement that is left.
 INNER = 1e-3
 
@@ -57,7 +61,7 @@ def couples(problem: OutputProblem) -> bool:
     objective = problem.objective
     return (
         1 < objective.m <= COUPLED_OUTPUTS
-        and objective.k * objective.m <= COUPLED_PARAMETERS
+        and 0 < objective.k * objective.m <= COUPLED_PARAMETERS
         and isinstance(objective.features, StoredFeatures)
         and getattr(objective.loss, "shift_invariant", False)
         and hasattr(objective.loss, "hessian")
@@ -65,12 +69,16 @@ def couples(problem: OutputProblem) -> bool:
 
 
 def hessian(problem: OutputProblem, C: Floats) -> Floats:
-    """B (k, k, m) or (k, m, k, m), slightly damped: flat directions must stay bounded."""
+    """B (k, k, m) or (k, m, k, m), slightly damped: flat directions must stay bounded.
+
+    The damping is in proportion to the row's own curvature: scales of rows differ by many orders.
+    """
     objective = problem.objective
     k, m = objective.k, objective.m
     if C.shape[1] == m:
         B = np.ascontiguousarray(objective.hessian_blocks(C).transpose(1, 2, 0))
-        B[np.arange(k), np.arange(k)] += problem.ridge + 1e-10 * B.max(initial=0.0)
+        own = np.arange(k), np.arange(k)
+        B[own] += problem.ridge + DAMPING * B[own].max(axis=1, keepdims=True, initial=0.0)
         return B
     X = as_matrix(objective.features.array)
     packed = explicit_gamma(X, C, n_threads=objective.features.n_threads).blocks_array()
@@ -79,7 +87,8 @@ def hessian(problem: OutputProblem, C: Floats) -> Floats:
     pair = np.maximum(pair, pair.T)
     B = np.ascontiguousarray(packed[:, :, pair].transpose(0, 2, 1, 3))
     rows, outputs = np.arange(k)[:, None], np.arange(m)
-    B[rows, outputs, rows, outputs] += problem.ridge + 1e-10 * B.max(initial=0.0)
+    own = rows, outputs, rows, outputs
+    B[own] += problem.ridge + DAMPING * B[own].max(axis=1, keepdims=True, initial=0.0)
     return B
 
 
@@ -151,12 +160,21 @@ def newton(
     Solution
     """
     run = _Newton(problem, P)
+    best, stalled = None, 0
     for n_iter in range(max_iter + 1):
+        P = run.P
         value, G, objective, gap = run.certify()
-        done = gap <= tol * abs(objective)
-        if (done and n_iter >= at_least) or n_iter == max_iter or not run.step(G, objective):
+        # Near the optimum the objective stops falling, within rounding, before the gap does.
+        rounding = ROUNDING * abs(objective)
+        stalled += 1
+        if best is None or objective < best.objective - rounding or gap < 0.5 * best.gap:
+            stalled = 0
+            best = Solution(P, objective, gap, value, G, n_iter, gap <= tol * abs(objective))
+        if (best.converged and n_iter >= at_least) or n_iter == max_iter or stalled == PATIENCE:
             break
-    return Solution(run.P, objective, gap, value, G, n_iter, done)
+        if not P.size or not run.step(G, objective):
+            break
+    return best._replace(n_iter=n_iter)
 
 
 class _Newton:
@@ -166,15 +184,11 @@ class _Newton:
         self.problem, self.objective = problem, problem.objective
         self.P, self.O = P, self.objective.outputs(P)
         self.C = self.B = None
-        # With the whole Hessian the method converges quadratically: keep it exact.
-        self.change = 0.0 if couples(problem) else CHANGE
         self.trail = [(self.P, self.O)]
-        loss, penalty = self.objective.loss, problem.penalty
-        self.centred = (
-            problem.n_penalised == len(P)
-            and getattr(loss, "shift_invariant", False)
-            and hasattr(penalty, "center")
-        )
+        shifts = getattr(self.objective.loss, "shift_invariant", False)
+        self.centred = shifts and hasattr(problem.penalty, "center")
+        # With the whole Hessian the method converges quadratically: keep it exact.
+        self.change = CHANGE if shifts and not couples(problem) else 0.0
 
     def value_grad(self, P: Floats, O: Floats) -> tuple[float, Floats, Floats]:
         """F, its gradient and the gradients D of the rows at P with outputs O."""
@@ -208,6 +222,15 @@ class _Newton:
         weights = anderson([P for P, _ in self.trail])
         P = np.tensordot(weights, [P for P, _ in self.trail[1:]], 1)
         O = np.tensordot(weights, [O for _, O in self.trail[1:]], 1)
+        # Zero rows must stay exactly zero, and the point within the ball.
+        tau, k = self.problem.tau, self.problem.n_penalised
+        dust = P.any(axis=1) & ~self.P.any(axis=1)
+        outside = tau is not None and self.problem.penalty.value(P[:k]) > tau
+        if dust.any() or outside:
+            P[dust] = 0
+            if outside:
+                P[:k] = self.problem.penalty.project(P[:k], tau)
+            O = self.objective.outputs(P)
         if self.total(P, O) < objective:
             self.P, self.O = P, O
         self.trail = [(self.P, self.O)]
@@ -218,7 +241,8 @@ class _Newton:
         O_move = self.objective.outputs(move)
         slope = float((G * move).sum())
         slope += problem.penalty_value(target) - problem.penalty_value(self.P)
-        if not slope < 0:
+        rounding = ROUNDING * abs(objective)
+        if not slope <= rounding:
             return False
         t = 1.0
         while t > 1e-8:
@@ -226,9 +250,9 @@ class _Newton:
             P = target if t == 1.0 else self.P + t * move
             O = self.O + t * O_move
             reached = self.total(P, O)
-            if reached <= objective + ARMIJO * t * slope:
+            if reached <= objective + ARMIJO * t * min(slope, 0.0) + rounding:
                 self._accept(P, O)
-                return objective - reached > 1e-15 * abs(objective)
+                return True
             t *= 0.5
         return False
 
@@ -236,9 +260,10 @@ class _Newton:
         if self.centred:
             # The model has curvature where the loss has none: along o + t 1. The best shift of
             # every row is known, and the loss does not notice it.
-            shift = self.problem.penalty.center(P)
-            P = P - shift[:, None]
-            O -= self.objective.outputs(np.tile(shift[:, None], P.shape[1]))
+            k = self.problem.n_penalised
+            shift = np.r_[self.problem.penalty.center(P[:k]), P[k:].mean(axis=1)][:, None]
+            P = P - shift
+            O -= self.objective.features.outputs(shift)
         self.P, self.O = P, O
         self.trail.append((P, O))
         if len(self.trail) > EXTRAPOLATE:

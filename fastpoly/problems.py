@@ -13,11 +13,15 @@ Floats = NDArray[np.float64]
 
 
 def squared_column_norms(objective: Objective) -> Floats:
-    """sum_i w_i s_ir^2 for every activation, a block of rows at a time: the metric of V."""
-    w = objective.w_array
-    norms = np.zeros(objective.k)
+    """sum_i w_i a_ir^2 for every row r of the parameters, where a is what it is multiplied by."""
+    w, linear, k = objective.w_array, objective.linear, objective.k
+    norms = np.zeros(objective.n_rows)
     for S, rows in objective.features.blocks():
-        norms += np.einsum("ir,ir->r", S, S if w is None else S * w[rows, None])
+        norms[:k] += np.einsum("ir,ir->r", S, S if w is None else S * w[rows, None])
+    if linear is not None:
+        w = np.ones(objective.n) if w is None else w
+        norms[k] = w.sum()
+        norms[k + 1 :] = linear.squared_column_norms(w)
     return norms
 
 
@@ -27,9 +31,9 @@ class OutputProblem:
         sum_i w_i l(y_i, V's_i + b + W'x_i) + alpha Omega(V) + alpha_linear / 2 |W|^2
 
     with alpha Omega(V) replaced by Omega(V) <= tau in the constrained form. The parameters are the
-    rows of P = [V; b; W] (k + 1 + d, m), b and W only where the objective has a linear part.
-    `free` rows at the end of V carry no penalty (and `ridge` of them the ridge), for lower-order
-    terms that are stored as activations.
+    rows of P = [V; b; W] (k + 1 + d, m), b and W only where there are lower-order terms, whether
+    these are the objective's linear part or stored as activations of their own. The first
+    `n_penalised` rows carry the penalty, the others half their `ridge` times their square.
 
     Activations of different basis vectors differ by orders of magnitude, so steps are taken in the
     metric of their squared norms; the penalty is the one stated, without rescaling.
@@ -51,8 +55,9 @@ class OutputProblem:
         self.tau = tau
         self.ridge = ridge[:, None]
         self.n_penalised = n_penalised
-        positive = metric[metric > 0]
-        self.metric = np.maximum(metric, 1e-12 * positive.max() if positive.size else 1.0)
+        # Scales may differ by many orders; only what is zero needs a stand-in.
+        largest = metric.max(initial=0.0)
+        self.metric = np.maximum(metric, 1e-30 * largest if largest > 0 else 1.0)
         self.weights = np.zeros(len(metric))
         self.weights[:n_penalised] = 1.0
 
@@ -64,7 +69,11 @@ class OutputProblem:
         return 0.5 * float((self.ridge * P * P).sum())
 
     def step(self, Y: Floats, G: Floats, L: float, P_old: Floats, P_new: Floats) -> FistaStep:
-        steps = 1.0 / (L * self.metric)
+        return self.prox_step(Y, G, 1.0 / (L * self.metric), P_old, P_new)
+
+    def prox_step(
+        self, Y: Floats, G: Floats, steps: Floats, P_old: Floats, P_new: Floats
+    ) -> FistaStep:
         if self.tau is None:
             thresholds = self.alpha * steps * self.weights
             return fista_update(self.penalty, Y, G, steps, P_old, P_new, thresholds=thresholds)
@@ -123,17 +132,18 @@ class OutputProblem:
 
 
 class QuadraticProblem:
-    """The model of an OutputProblem around P0, for the constrained Newton step.
+    """The model of an OutputProblem around P0, for Newton steps without a kernel of their own.
 
-    <G0, P - P0> + 1/2 <P - P0, B (P - P0)>,  B (k, k, m) or (k, m, k, m)
+    <G0, P - P0> + 1/2 <P - P0, B (P - P0)> + R(P) - R(P0),  B (k, k, m) or (k, m, k, m)
     """
 
     def __init__(self, problem: OutputProblem, P0: Floats, G0: Floats, B: Floats) -> None:
         self.problem, self.P0, self.G0, self.B = problem, P0, G0, B
+        self.before = problem.penalty_value(P0)
         rows = np.arange(len(P0))
         largest = B[rows, rows] if B.ndim == 3 else B[rows, :, rows, :]
         largest = largest.reshape(len(P0), -1).max(axis=1, initial=0.0)
-        self.metric = np.maximum(largest, 1e-300)
+        self.metric = np.maximum(largest, 1e-30 * largest.max(initial=1e-270))
 
     def value_grad(self, P: Floats) -> tuple[float, Floats]:
         move = P - self.P0
@@ -142,15 +152,26 @@ class QuadraticProblem:
         return float(((self.G0 + 0.5 * slope) * move).sum()), self.G0 + slope
 
     def step(self, Y: Floats, G: Floats, L: float, P_old: Floats, P_new: Floats) -> FistaStep:
-        steps = 1.0 / (L * self.metric)
-        problem = self.problem
-        return fista_update(
-            problem.penalty, Y, G, steps, P_old, P_new, tau=problem.tau, weights=problem.weights
-        )
+        return self.problem.prox_step(Y, G, 1.0 / (L * self.metric), P_old, P_new)
 
     def certify(self, P: Floats) -> Certificate:
-        k = self.problem.n_penalised
+        """As for any convex F: F(P) - F(U) <= <G, P - U>.
+
+        The gap is the most that this can be over the ball, or over Omega(U) <= 2 Omega(P) + 1 in
+        the penalised form, and over rows without penalty as far from 0 as 1 + |P|.
+        """
+        problem, k = self.problem, self.problem.n_penalised
         value, G = self.value_grad(P)
-        dual = self.problem.penalty.dual_norm(G[:k]) if k else 0.0
-        gap = float((G * P).sum()) + self.problem.tau * dual
-        return Certificate(value, G, value, max(gap, 0.0))
+        dual = problem.penalty.dual_norm(G[:k]) if k else 0.0
+        gap = float((G * P).sum())
+        if problem.tau is not None:
+            gap += problem.tau * dual
+        elif k:
+            omega = problem.penalty.value(P[:k])
+            gap += problem.alpha * omega + max(dual - problem.alpha, 0.0) * (2 * omega + 1)
+        if k < len(P):
+            M, g, p = self.metric[k:, None], G[k:], P[k:]
+            reach = 1 + np.sqrt(float((M * p * p).sum()))
+            gap += reach * np.sqrt(float((g * g / M).sum()))
+        objective = value + problem.penalty_value(P) - self.before
+        return Certificate(value, G, objective, max(gap, 0.0))

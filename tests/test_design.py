@@ -11,7 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fastpoly
 from fastpoly import Design, design
-from fastpoly.kernels.features import ACTIVATIONS, LinearTerms
+from fastpoly.kernels.features import ACTIVATIONS
+from fastpoly.kernels.linear import LinearTerms
 
 FORMS = {
     "dense": np.asarray,

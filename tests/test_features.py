@@ -17,10 +17,10 @@ from fastpoly.kernels.features import (
     CsrFeatures,
     DenseFeatures,
     Features,
-    LinearTerms,
     StoredFeatures,
     make_features,
 )
+from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import as_matrix
 
 WIDTHS = (1, 2, 5, 7, 64, 70)

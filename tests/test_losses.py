@@ -1,6 +1,5 @@
 """Every loss of the registry: formulas, derivatives, convexity, smoothness, extremes, bad input."""
 
-import doctest
 import os
 import pickle
 import subprocess
@@ -12,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from reference_losses import TWINS, whole_matrix
+from scipy.optimize import minimize
 
 from fastpoly.kernels import losses, runtime
-from fastpoly.kernels.losses import LOSSES, Loss, encode_targets, get_loss
+from fastpoly.kernels.losses import LOSSES, Loss, get_loss
+from fastpoly.kernels.targets import encode_targets
 
 EVERY = pytest.mark.parametrize("name", sorted(LOSSES))
 WIDTHS = [1, 2, 5, 7, 64, 70]
@@ -170,6 +171,124 @@ def test_smoothness_as_documented():
         "squared": 1.0,
     }
     assert {name: LOSSES[name]().smoothness(7) for name in expected} == expected
+
+
+# --- conjugate, Hessian, invariance ---
+
+
+@EVERY
+@settings(max_examples=40, deadline=None)
+@given(m=st.integers(1, 6), seed=st.integers(0, 2**32 - 1))
+def test_conjugate_of_a_gradient(name, m, seed):
+    """Fenchel and Young: l(o) + l*(g) = g'o where g is the gradient at o, weights included."""
+    loss, Y, O, w = problem(name, 12, m, seed)
+    for weights in (None, w):
+        value, G = loss.value_grad(Y, O, weights)
+        conjugate = loss.conjugate(Y, G, w=weights)
+        size = value + abs(conjugate) + np.sum(np.abs(G * O))
+        assert_allclose(value + conjugate, np.sum(G * O), atol=1e-12 * size)
+
+
+@EVERY
+@settings(max_examples=40, deadline=None)
+@given(m=st.integers(1, 6), seed=st.integers(0, 2**32 - 1), scale=st.floats(0, 1))
+def test_conjugate_bounds_the_loss_from_below(name, m, seed, scale):
+    """l(o) >= c g'o - l*(c g) for all o, g the gradient anywhere and c in 0..1."""
+    loss, Y, O, w = problem(name, 12, m, seed)
+    G = loss.value_grad(Y, O, w)[1]
+    conjugate = loss.conjugate(Y, G, scale, w)
+    assert np.isfinite(conjugate)
+    assert conjugate <= scale * loss.conjugate(Y, G, 1.0, w) + 1e-10  # convex, l*(0) <= 0
+    assert_allclose(conjugate, loss.conjugate(Y, scale * G, w=w), rtol=1e-10, atol=1e-10)
+    for spread in (0.1, 1.0, 5.0):
+        other = O + spread * np.random.default_rng(seed + 1).normal(size=O.shape)
+        value = loss.value(Y, other, w)
+        assert value >= scale * np.sum(G * other) - conjugate - 1e-10 * (1 + value)
+
+
+@EVERY
+@pytest.mark.parametrize("m", [1, 2, 4])
+def test_conjugate_by_maximisation(name, m):
+    loss, Y, O, w = problem(name, 3, m, seed=m)
+    w += 0.3
+    G = loss.value_grad(Y, O, w)[1]
+    for scale in (0.2, 0.6, 0.95):
+
+        def negative(o, scale=scale):
+            value, D = loss.value_grad(Y, o.reshape(O.shape), w)
+            return value - scale * np.sum(G * o.reshape(O.shape)), (D - scale * G).ravel()
+
+        best = minimize(negative, O.ravel(), jac=True, method="BFGS", options={"gtol": 1e-9})
+        assert_allclose(loss.conjugate(Y, G, scale, w), -best.fun, rtol=1e-7, atol=1e-9)
+
+
+@EVERY
+def test_conjugate_is_infinite_where_the_maximum_is(name):
+    """Off the domain some direction makes u'o - l(o) grow without end."""
+    m = 3
+    loss, Y, *_ = problem(name, 1, m)
+    unbounded = 0
+    for u in np.random.default_rng(0).normal(size=(60, 1, m)):
+        reached = [
+            np.sum(u * o) - loss.value(Y, o)
+            for t in (1e3, 1e6)
+            for o in t * np.array([[s] for s in np.ndindex(3, 3, 3)]) - t
+        ]
+        half = len(reached) // 2
+        if max(reached[half:]) > max(10 * max(reached[:half]), 1e3):
+            unbounded += 1
+            assert loss.conjugate(Y, u) == np.inf
+        else:
+            assert np.isfinite(loss.conjugate(Y, u)) or name not in ("squared",)
+    assert (unbounded > 0) == (name != "squared")
+
+
+@EVERY
+@settings(max_examples=15, deadline=None)
+@given(m=st.integers(1, 6), seed=st.integers(0, 2**32 - 1))
+def test_hessian(name, m, seed):
+    """Differences of the gradient, packed in the order of triu_indices; positive semi-definite."""
+    loss, Y, O, w = problem(name, 30, m, seed, spread=2.0)
+    packed, h = loss.hessian(Y, O, w), 1e-5
+    full = np.zeros((30, m, m))
+    full[:, *np.triu_indices(m)] = packed
+    full = np.maximum(np.abs(full), np.abs(full.transpose(0, 2, 1))) * np.sign(
+        full + full.transpose(0, 2, 1)
+    )
+    gradient = _gradient(loss)
+    for c, e in enumerate(np.eye(m)):
+        ends = [O + h * e, O - h * e]
+        kinks = np.abs(np.subtract(*(loss.curvature(Y, end, w) for end in ends))) >= 1e-3
+        smooth = ~kinks.any(axis=1)
+        assert smooth.mean() > 0.8
+        slope = np.subtract(*(gradient(Y, end, w) for end in ends)) / (2 * h)
+        assert_allclose(full[smooth, c], slope[smooth], rtol=1e-5, atol=1e-7)
+    assert np.linalg.eigvalsh(full).min() >= -1e-12
+    assert_allclose(np.einsum("icc->ic", full), loss.curvature(Y, O, w), rtol=1e-12, atol=1e-15)
+    assert_array_equal(packed[w == 0], 0)
+
+
+@EVERY
+@settings(max_examples=20, deadline=None)
+@given(m=st.integers(2, 6), seed=st.integers(0, 2**32 - 1), shift=st.floats(-5, 5))
+def test_shift_invariance_is_declared(name, m, seed, shift):
+    loss, Y, O, w = problem(name, 20, m, seed)
+    same = np.isclose(loss.value(Y, O + shift, w), loss.value(Y, O, w), rtol=1e-11, atol=1e-12)
+    if loss.shift_invariant:
+        assert same
+    elif abs(shift) > 0.1:
+        assert not same
+
+
+def test_bad_input_of_conjugate_and_hessian():
+    loss = get_loss("squared")
+    for verb in (loss.hessian, loss.conjugate):
+        with pytest.raises(ValueError, match="Y must have shape"):
+            verb(np.ones((2, 2)), np.ones((3, 2)))
+        with pytest.raises(ValueError, match="w must be non-negative"):
+            verb(np.ones((3, 2)), np.ones((3, 2)), w=-np.ones(3))
+    with pytest.raises(ValueError, match="not a class code"):
+        get_loss("multiclass_logistic").hessian([[2.0]], [[0.0, 0.0]])
 
 
 # --- extremes ---
@@ -524,9 +643,3 @@ def test_a_loss_without_a_bound_says_so():
     assert Loss().smoothness(3) == np.inf
     assert_array_equal(Loss().curvature([[0.0]], [[0.0]]), [[np.inf]])
     assert np.isnan(Loss().value([[0.0]], [[0.0]]))
-
-
-def test_docstring_examples():
-    result = doctest.testmod(losses)
-    assert result.attempted >= 8
-    assert result.failed == 0

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
 from reference_penalties import Plain, assert_is_prox
+from scipy.optimize import minimize_scalar
 
 from fastpoly.kernels import penalties
 from fastpoly.kernels.penalties import (
@@ -106,6 +107,26 @@ def test_fallback_factor_is_the_worst_share_of_one_output(penalty, m):
         assert np.max(np.abs(q)) >= factor * penalty.dual_norm([q]) * (1 - 1e-14)
     assert_allclose(1.0, factor * penalty.dual_norm(np.ones((1, m))))
     assert_allclose(factor, {"l1": 1, "l1/l2": m**-0.5, "l1/linf": 1 / m}.get(penalty.name, factor))
+
+
+@each_penalty
+@check
+@given(problem=problems())
+def test_center_is_the_best_shift(penalty, problem):
+    """||v - u 1|| is smallest at u = center(v), by a search on the line."""
+    V, *_ = problem
+    centres = penalty.center(V)
+    assert centres.shape == (len(V),)
+    for v, centre in zip(V, centres, strict=True):
+        norm = reference.NORMS[penalty.name]
+
+        def shifted(u, v=v, norm=norm):
+            return norm(v - u)
+
+        best = minimize_scalar(shifted, bounds=(v.min() - 1, v.max() + 1), method="bounded")
+        assert shifted(centre) <= best.fun + 1e-12 * (1 + best.fun)
+        assert_allclose(shifted(centre), best.fun, atol=1e-4)
+    assert not np.any(penalty.center(np.zeros((2, 3))))
 
 
 # ---- prox ---------------------------------------------------------------------------------------

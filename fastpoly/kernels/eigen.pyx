@@ -15,11 +15,11 @@ A third, `eigh` of explicit matrices, is used where d is small.
 Bounds from outside. A small residual only says that theta is close to some eigenvalue: a start
 with little of the dominant eigenvector v in it shows the next one first. But the start b is random,
 so |v'b| < delta with probability at most delta sqrt(2 d / pi). The Lanczos polynomial
-p(t) = det(t I - T_j) has |p(Gamma) b| = beta_1 ... beta_j, and |p(Gamma) b| >= |p(lambda)| |v'b|, so
+p(t) = det(t I - T_j) has |p(Gamma) b| = beta_1 ... beta_j >= |p(lambda)| |v'b|, so
 
     prod_i |lambda - theta_i| <= beta_1 ... beta_j / delta,
 
-which for |lambda| above all |theta_i| is a bound on |lambda|, wrong with probability FAILURE.
+which for |lambda| above all |theta_i| bounds |lambda|, wrong with probability at most FAILURE.
 """
 
 from typing import NamedTuple
@@ -55,8 +55,8 @@ class Dominant(NamedTuple):
     residuals : ndarray, (m,)
         |Gamma_c h_c - theta_c h_c|: some eigenvalue is as close as that to theta_c.
     bounds : ndarray, (m,)
-        Upper bounds on the largest |eigenvalue|: exact for "eigh", wrong with probability 1e-3 for
-        "lanczos"; for "power" only |theta| + residual, which the largest one may exceed.
+        Upper bounds on the largest |eigenvalue|: exact for "eigh", wrong with probability at most
+        1e-3 for "lanczos"; for "power" only |theta| + residual, which the largest one may exceed.
     n_matvecs : int
         Passes over X.
     """

@@ -1,9 +1,10 @@
-from typing import ClassVar, Literal, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-Target = Literal["label", "sign", "real"]
+from fastpoly.kernels.loss import Loss as Loss
+from fastpoly.kernels.loss import Target
 
 class LossLike(Protocol):
     """What solvers ask of a loss; `get_loss` lets any such object through."""
@@ -20,36 +21,6 @@ class LossLike(Protocol):
     ) -> tuple[float, NDArray[np.float64]]: ...
     def smoothness(self, n_outputs: int) -> float: ...
 
-class Loss:
-    name: ClassVar[str]
-    target: ClassVar[Target]
-    shift_invariant: ClassVar[bool]
-    def encode(self, y: ArrayLike, n_outputs: int | None = None) -> NDArray[np.float64]: ...
-    def check_targets(self, Y: ArrayLike, n_outputs: int) -> None: ...
-    def value(self, Y: ArrayLike, O: ArrayLike, w: ArrayLike | None = None) -> float: ...
-    def value_grad(
-        self,
-        Y: ArrayLike,
-        O: ArrayLike,
-        w: ArrayLike | None = None,
-        out: NDArray[np.float64] | None = None,
-        n_threads: int | None = 1,
-    ) -> tuple[float, NDArray[np.float64]]: ...
-    def curvature(
-        self,
-        Y: ArrayLike,
-        O: ArrayLike,
-        w: ArrayLike | None = None,
-        out: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.float64]: ...
-    def hessian(
-        self, Y: ArrayLike, O: ArrayLike, w: ArrayLike | None = None
-    ) -> NDArray[np.float64]: ...
-    def conjugate(
-        self, Y: ArrayLike, U: ArrayLike, scale: float = 1.0, w: ArrayLike | None = None
-    ) -> float: ...
-    def smoothness(self, n_outputs: int) -> float: ...
-
 class MulticlassLogistic(Loss): ...
 class SmoothedMulticlassHinge(Loss): ...
 class MulticlassSquaredHinge(Loss): ...
@@ -60,6 +31,3 @@ class Squared(Loss): ...
 LOSSES: dict[str, type[Loss]]
 
 def get_loss(loss: str | LossLike) -> LossLike: ...
-def encode_targets(
-    target: Target, y: ArrayLike, n_outputs: int | None = None
-) -> NDArray[np.float64]: ...

@@ -1,4 +1,5 @@
-from fastpoly.kernels.features cimport LinearTerms, RowBlocks
+from fastpoly.kernels.features cimport RowBlocks
+from fastpoly.kernels.linear cimport LinearTerms
 from fastpoly.kernels.losses cimport Loss
 
 

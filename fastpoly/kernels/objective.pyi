@@ -3,7 +3,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastpoly.kernels.features import LinearTerms, RowBlocks
+from fastpoly.kernels.features import RowBlocks
+from fastpoly.kernels.linear import LinearTerms
 
 class Objective:
     features: RowBlocks

@@ -22,7 +22,8 @@ import numpy as np
 from cython.parallel cimport prange
 
 from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_tn
-from fastpoly.kernels.features cimport LinearTerms, RowBlocks
+from fastpoly.kernels.features cimport RowBlocks
+from fastpoly.kernels.linear cimport LinearTerms
 from fastpoly.kernels.losses cimport Loss
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights

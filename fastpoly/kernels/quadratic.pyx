@@ -47,7 +47,8 @@ def descend(Penalty penalty, B, P, G, thresholds, curvature, int n_sweeps=1):
         sum_r L_r |change of p_r|^2 of the last sweep.
     """
     B = as_float_array(B, "B", (None,) * np.ndim(B), finite=False)
-    if B.ndim not in (3, 4) or B.shape[0] != B.shape[B.ndim - 2]:
+    shape = B.shape[:2] + (B.shape[:2] if B.ndim == 4 else B.shape[2:])
+    if B.ndim not in (3, 4) or B.shape != shape or B.shape[0] != B.shape[B.ndim - 2]:
         raise ValueError(f"B must have shape (k, k, m) or (k, m, k, m), got {B.shape}")
     cdef bint coupled = B.ndim == 4
     cdef Py_ssize_t k = B.shape[0], m = B.shape[B.ndim - 1], r, j, c, e, size = k * m

@@ -33,28 +33,29 @@ static void matvecs(const struct csr_rows *X, ptrdiff_t first, ptrdiff_t last, c
     }
 }
 
-#define PAIR_KINDS(TYPED_PAIRS, NV, ONES)                                                  \
-    if (anova) {                                                                           \
-        if (X->augment) TYPED_PAIRS(NV, 1, 1, ONES, X, start, stop, D, m, c0, B, out);     \
-        else TYPED_PAIRS(NV, 1, 0, ONES, X, start, stop, D, m, c0, B, out);                \
-    } else {                                                                               \
-        if (X->augment) TYPED_PAIRS(NV, 0, 1, ONES, X, start, stop, D, m, c0, B, out);     \
-        else TYPED_PAIRS(NV, 0, 0, ONES, X, start, stop, D, m, c0, B, out);                \
-    }
+/* One-hot rows, the common case, get a loop for each kind; other values decide in the loop. */
+#define ONES(NV, ANOVA, AUGMENT) \
+    pairs_f64(NV, ANOVA, AUGMENT, 1, X, start, stop, D, m, c0, B, out)
 
 static void pair_matvecs(const struct csr_rows *X, int anova, ptrdiff_t first, ptrdiff_t last,
                          const double *D, ptrdiff_t m, const double *B, double *out) {
     FOR_ROW_BLOCKS {
         if (X->ones) {
-#define CALL(NV) PAIR_KINDS(pairs_f64, NV, 1)
+#define CALL(NV)                                                                           \
+    do {                                                                                   \
+        if (anova && X->augment) ONES(NV, 1, 1);                                           \
+        else if (anova) ONES(NV, 1, 0);                                                    \
+        else if (X->augment) ONES(NV, 0, 1);                                               \
+        else ONES(NV, 0, 0);                                                               \
+    } while (0)
             FOR_COLUMN_GROUPS(CALL)
 #undef CALL
         } else if (X->single) {
-#define CALL(NV) PAIR_KINDS(pairs_f32, NV, 0)
+#define CALL(NV) pairs_f32(NV, anova, X->augment, 0, X, start, stop, D, m, c0, B, out)
             FOR_COLUMN_GROUPS(CALL)
 #undef CALL
         } else {
-#define CALL(NV) PAIR_KINDS(pairs_f64, NV, 0)
+#define CALL(NV) pairs_f64(NV, anova, X->augment, 0, X, start, stop, D, m, c0, B, out)
             FOR_COLUMN_GROUPS(CALL)
 #undef CALL
         }

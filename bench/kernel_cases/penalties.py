@@ -1,4 +1,4 @@
-"""Cases of the penalty kernels for the kernel benchmark: each against its NumPy form.
+"""Cases of the penalties, each against its NumPy form.
 
 The NumPy forms are what one would write by hand: a sort for the levels and simplices, a bracketing
 root finder for the l1/linf ball, whole-matrix temporaries for the FISTA step, no argument checks.
@@ -6,12 +6,13 @@ root finder for the l1/linf ball, whole-matrix temporaries for the FISTA step, n
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 
 from fastpoly.kernels.penalties import PENALTIES, fista_update
+
+from . import Case
 
 SHAPES = ((150, 64), (30, 26), (15, 4))
 
@@ -61,10 +62,10 @@ def numpy_update(name, Y, G, steps, V_old, thresholds):
     )
 
 
-def cases() -> Iterator[dict[str, Any]]:
-    """Dicts with name, shape, run, against {label: callable} and target {label: ratio}."""
+def cases(quick: bool = False) -> Iterator[Case]:
+    """Yield the cases: every verb of every penalty at the shapes of V in a fit."""
     rng = np.random.default_rng(0)
-    for k, m in SHAPES:
+    for k, m in SHAPES[-1:] if quick else SHAPES:
         Y, G, V_old = rng.standard_normal((3, k, m))
         V_new, steps = np.empty((k, m)), rng.uniform(0.5, 2, k)
         for name, kind in PENALTIES.items():
@@ -90,10 +91,14 @@ def cases() -> Iterator[dict[str, Any]]:
                     partial(numpy_project, name, Y, tau),
                 ),
             ):
-                yield {
-                    "name": f"{verb} {name}",
-                    "shape": f"k={k} m={m}",
-                    "run": run,
-                    "against": {"numpy": peer},
-                    "target": {"numpy": 3.0} if verb == "fista_update" else {},
-                }
+                yield Case(
+                    f"{verb} {name}",
+                    f"k={k} m={m}",
+                    lambda _, run=run: run(),
+                    {"numpy": peer},
+                    {"numpy": 3.0} if verb == "fista_update" else {},
+                    bytes=8 * k * m * (4 if verb == "fista_update" else 2),
+                    flops=(15 if verb == "fista_update" else 5) * k * m,
+                    rtol=None if verb == "fista_update" else 1e-9,
+                    threaded=False,
+                )

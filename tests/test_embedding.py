@@ -1,0 +1,140 @@
+"""A client package (tests/embedding) that cimports fastpoly is built, and its classes work."""
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+
+from fastpoly import Design, conditional_gradient, select_basis
+from fastpoly.kernels.eigen import dominant_eigenvectors
+from fastpoly.kernels.penalties import L1L2
+from fastpoly.refit import refit_output
+
+CLIENT = Path(__file__).parent / "embedding"
+MODULES = ("huber", "scaled", "diagonal")
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    """The modules of the client, built from a copy and installed outside of this environment."""
+    place = tmp_path_factory.mktemp("client")
+    shutil.copytree(CLIENT, place / "source")
+    target = place / "installed"
+    command = [sys.executable, "-P", "-m", "pip", "install", "--no-build-isolation", "--no-deps"]
+    command += ["--no-index", "--disable-pip-version-check", "-Csetup-args=-Doptimization=0"]
+    command += ["--target", target, place / "source"]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # meson, ninja, cython
+    env = os.environ | {"PATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=place, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    sys.path.insert(0, str(target))
+    try:
+        modules = {name: importlib.import_module(f"fastpoly_client.{name}") for name in MODULES}
+    finally:
+        sys.path.remove(str(target))
+    return SimpleNamespace(**modules)
+
+
+def test_loss_value_and_gradient(client):
+    rng = np.random.default_rng(0)
+    loss = client.huber.Huber(0.7)
+    Y, O, w = rng.normal(size=(40, 3)), 2 * rng.normal(size=(40, 3)), rng.random(40)
+    R = np.abs(O - Y)
+    terms = np.where(R <= 0.7, R**2 / 2, 0.7 * R - 0.7**2 / 2)
+    value, G = loss.value_grad(Y, O, w)
+    assert_allclose(value, w @ terms.sum(axis=1), rtol=1e-12)
+    assert loss.smoothness(3) == 1
+    direction, eps = rng.normal(size=O.shape), 1e-6
+    slope = (loss.value(Y, O + eps * direction, w) - loss.value(Y, O - eps * direction, w)) / 2
+    assert_allclose((G * direction).sum(), slope / eps, rtol=1e-6)
+
+
+def test_penalty_prox_and_projection(client):
+    rng = np.random.default_rng(1)
+    V, t, tau = rng.normal(size=(6, 4)), 0.4, 3.0
+    penalty, plain = client.scaled.ScaledL1L2(2.5), L1L2()
+    assert_allclose(penalty.value(V), 2.5 * plain.value(V), rtol=1e-12)
+    assert_allclose(penalty.dual_norm(V), plain.dual_norm(V) / 2.5, rtol=1e-12)
+    assert_allclose(penalty.prox(V, t), plain.prox(V, 2.5 * t), rtol=1e-12, atol=1e-15)
+    # The loop of the base class finds the ball's multiplier from `row_shrunk` alone.
+    assert_allclose(penalty.project(V, tau), plain.project(V, tau / 2.5), rtol=1e-10, atol=1e-14)
+    assert_allclose(penalty.value(penalty.project(V, tau)), tau, rtol=1e-12)
+
+
+@pytest.mark.parametrize("m", [1, 3, 5])
+def test_operators(client, m):
+    rng = np.random.default_rng(2)
+    diagonals = rng.normal(size=(30, m))
+    diagonals.setflags(write=False)
+    gamma = client.diagonal.DiagonalGamma(diagonals)
+    B, h, w = rng.normal(size=(30, m)), rng.normal(size=30), rng.normal(size=m)
+    assert_allclose(gamma.matvecs(B), diagonals * B)
+    assert_allclose(gamma.forms(h), (h * h) @ diagonals)
+    assert_allclose(gamma.combine(w, h), (diagonals @ w) * h)
+    top = dominant_eigenvectors(gamma, tol=1e-6, each=True, random_state=0)
+    assert_allclose(np.abs(top.values), np.abs(diagonals).max(axis=0), rtol=1e-5)
+    best = select_basis(gamma, "l1", random_state=0)
+    assert_allclose(best.value, np.abs(diagonals).max(), rtol=5e-3)
+
+
+def smooth_optimum(A, Y, width, strength):
+    """The refit by a generic solver, for alpha > 0 and rows that do not vanish at the optimum."""
+    k, m = A.shape[1], Y.shape[1]
+
+    def objective(v):
+        V = v.reshape(k, m)
+        R = A @ V - Y
+        clipped = np.clip(R, -width, width)
+        norms = np.linalg.norm(V, axis=1)
+        value = (clipped * (R - clipped / 2)).sum() + strength * norms.sum()
+        return value, (A.T @ clipped + strength * V / norms[:, None]).ravel()
+
+    start = np.full(k * m, 0.1)
+    options = {"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-10}
+    return minimize(objective, start, jac=True, method="L-BFGS-B", options=options).fun
+
+
+@pytest.mark.parametrize("solver", ["fista", "newton"])
+def test_refit_with_both(client, solver):
+    rng = np.random.default_rng(3)
+    A = rng.normal(size=(80, 4))
+    Y = A @ rng.normal(size=(4, 3)) + rng.standard_t(2, size=(80, 3))
+    loss, penalty = client.huber.Huber(0.5), client.scaled.ScaledL1L2(3.0)
+    fit = refit_output(
+        A, Y, loss=loss, penalty=penalty, alpha=0.5, tol=1e-8, solver=solver, max_iter=5000
+    )
+    assert_allclose(fit.objective, smooth_optimum(A, Y, 0.5, 1.5), rtol=1e-6)
+    ball = refit_output(A, Y, loss=loss, penalty=penalty, tau=penalty.value(fit.V), tol=1e-8)
+    assert_allclose(ball.V, fit.V, rtol=1e-3, atol=1e-3)
+
+
+def test_whole_algorithm_with_both(client):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(200, 4))
+    y = X[:, :1] * X[:, 1:2] + 0.1 * rng.standard_t(2, size=(200, 1))
+    design = Design(X, "anova")
+    options = {"loss": client.huber.Huber(0.5), "alpha": 0.5, "n_components": 5}
+    *_, state = conditional_gradient(
+        design, y, penalty=client.scaled.ScaledL1L2(2.0), random_state=0, **options
+    )
+    options["alpha"] = 1.0
+    *_, plain = conditional_gradient(design, y, penalty="l1", random_state=0, **options)
+    # One output: twice the norm at half the strength is the plain penalty.
+    assert_allclose(state.objective, plain.objective, rtol=1e-3)
+    residuals = np.abs(design.outputs(state.H, state.V) - y)
+    assert np.median(residuals) < 0.2 < np.median(np.abs(y))
+
+
+def test_readme_shows_this_client():
+    """What the README prints of a client package is this one, to the letter."""
+    text = (CLIENT.parent.parent / "README.md").read_text()
+    for name in ("pyproject.toml", "meson.build", "huber.pyx"):
+        assert (CLIENT / name).read_text() in text, name

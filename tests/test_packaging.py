@@ -1,0 +1,117 @@
+"""What is installed, and what importing it does to a process."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import files, metadata
+from pathlib import Path
+
+import pytest
+
+import fastpoly
+
+ROOT = Path(__file__).parent.parent
+KERNELS = ROOT / "fastpoly" / "kernels"
+INSTALLED = [Path(str(f)) for f in files("fastpoly") or []]
+wheel_only = pytest.mark.skipif(
+    Path("fastpoly/__init__.py") not in INSTALLED, reason="an editable install has no files"
+)
+
+
+def quoted(path):
+    return set(re.findall(r"'([^'\n]+)'", path.read_text()))
+
+
+def run(code, **options):
+    command = [sys.executable, "-P", "-W", "error", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+
+def test_build_files_list_every_source():
+    python = {p.name for p in (ROOT / "fastpoly").glob("*.py")}
+    assert python <= quoted(ROOT / "fastpoly" / "meson.build")
+    listed = quoted(KERNELS / "meson.build")
+    assert {p.name for p in KERNELS.glob("*.py")} <= listed
+    assert {p.stem for p in KERNELS.glob("*.pyx")} <= listed
+    assert {p.stem for p in (KERNELS / "simd").glob("*.c")} <= listed
+    assert {p.stem for p in KERNELS.glob("*.pyx")} == {p.stem for p in KERNELS.glob("*.pyi")}
+
+
+def test_version_is_written_once():
+    (version,) = re.findall(r"\bversion: '([^']+)'", (ROOT / "meson.build").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "version" not in project
+    assert version == fastpoly.__version__ == metadata("fastpoly")["Version"]
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_licence():
+    assert metadata("fastpoly")["License-Expression"] == "BSD-3-Clause"
+    assert "Redistribution and use" in (ROOT / "LICENSE").read_text()
+
+
+def test_cimportable_files_stand_alone():
+    """An installed .pxd cimports only installed ones and includes no header of ours."""
+    public = {
+        name.removesuffix(".pxd") for name in quoted(KERNELS / "meson.build") if ".pxd" in name
+    }
+    assert {"losses", "penalties", "gamma"} <= public
+    for name in public:
+        text = (KERNELS / f"{name}.pxd").read_text()
+        assert "cdef extern" not in text, name
+        assert set(re.findall(r"fastpoly\.kernels\.(\w+)", text)) <= public, name
+
+
+@wheel_only
+def test_wheel_contents():
+    names = {f.as_posix() for f in INSTALLED if f.parts[0] == "fastpoly"}
+    suffixes = {f.suffix for f in INSTALLED if f.parts[0] == "fastpoly"}
+    assert suffixes <= {".py", ".pyc", ".pyi", ".pxd", ".so", ".pyd", ".typed"}
+    wanted = {"fastpoly/py.typed", "fastpoly/__init__.pxd", "fastpoly/kernels/__init__.pxd"}
+    for name in ("losses", "penalties", "gamma"):
+        wanted |= {f"fastpoly/kernels/{name}.pxd", f"fastpoly/kernels/{name}.pyi"}
+    assert wanted <= names
+    assert any(f.name == "LICENSE" for f in INSTALLED)
+
+
+@wheel_only
+def test_no_build_paths_in_the_binaries():
+    binaries = [f for f in files("fastpoly") if f.suffix in {".so", ".pyd"}]
+    assert len(binaries) > len(list(KERNELS.glob("*.pyx")))
+    for binary in binaries:
+        content = binary.read_binary()
+        for trace in (str(ROOT).encode(), b".mesonpy", b"pip-req-build", b"pip-install"):
+            assert trace not in content, (binary.name, trace)
+
+
+def test_import_keeps_denormals_and_warns_of_nothing():
+    code = "import fastpoly, fastpoly.kernels.quadratic, numpy; print(numpy.spacing(1e-310) > 0)"
+    done = run(code)
+    assert done.stdout.strip() == "True", done.stderr
+
+
+def test_uncompiled_source_tree_says_what_to_do(tmp_path):
+    shutil.copytree(
+        ROOT / "fastpoly", tmp_path / "fastpoly", ignore=shutil.ignore_patterns("*.so", "*.pyd")
+    )
+    # An editable install has a finder of its own, which goes before sys.path.
+    code = f"""
+import sys
+sys.meta_path = [finder for finder in sys.meta_path if isinstance(finder, type)]
+sys.path.insert(0, {str(tmp_path)!r})
+import fastpoly.kernels.losses
+"""
+    done = run(code, cwd=tmp_path)
+    assert done.returncode != 0
+    assert "pip install" in done.stderr.splitlines()[-1], done.stderr
+
+
+def test_demo_runs_from_the_project_root():
+    """The README's first command, after the installation."""
+    done = subprocess.run(
+        [Path(sys.executable).with_name("fastpoly-demo")], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "bases" in done.stdout

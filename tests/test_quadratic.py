@@ -1,0 +1,170 @@
+"""The model of a Newton step: descent sweeps, and their minimum against a plain solver."""
+
+import numpy as np
+import pytest
+import reference_penalties
+import reference_refit as reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from fastpoly.kernels.penalties import PENALTIES, get_penalty
+from fastpoly.kernels.quadratic import descend, row_curvature
+from fastpoly.newton import minimise_model
+
+EVERY_PENALTY = pytest.mark.parametrize("name", sorted(PENALTIES))
+FORMS = pytest.mark.parametrize("coupled", [False, True])
+
+
+def model(k, m, coupled, seed, free=0):
+    """B in one of the two forms and as the matrix (k m, k m) it stands for, P0, G0, weights."""
+    rng = np.random.default_rng(seed)
+    if coupled:
+        root = rng.normal(size=(k * m + 3, k * m))
+        full = root.T @ root + 0.1 * np.eye(k * m)
+        B = full.reshape(k, m, k, m)
+    else:
+        B, full = np.zeros((k, k, m)), np.zeros((k, m, k, m))
+        for c in range(m):
+            root = rng.normal(size=(k + 3, k))
+            B[:, :, c] = full[:, c, :, c] = root.T @ root + 0.1 * np.eye(k)
+        full = full.reshape(k * m, k * m)
+    weights = np.ones(k)
+    weights[k - free :] = 0
+    P0, G0 = rng.normal(size=(2, k, m))
+    return B, full, P0, 5 * G0, weights
+
+
+class Problem:
+    """What `minimise_model` asks of an OutputProblem."""
+
+    def __init__(self, name, alpha, weights):
+        self.penalty, self.alpha, self.weights = get_penalty(name), alpha, weights
+
+    def penalty_value(self, P):
+        return self.alpha * self.penalty.value(P[self.weights > 0])
+
+
+def value(name, full, P0, G0, thresholds, P):
+    move = (P - P0).ravel()
+    norms = reference_penalties.value(name, P, thresholds)
+    return G0.ravel() @ move + 0.5 * move @ full @ move + norms
+
+
+def solve(name, full, P0, G0, thresholds):
+    def value_grad(P):
+        move = (P - P0).ravel()
+        slope = full @ move
+        return float((G0.ravel() + 0.5 * slope) @ move), G0 + slope.reshape(P0.shape)
+
+    return reference.fista(
+        value_grad, lambda V, step: reference_penalties.prox(name, V, step * thresholds), P0
+    )
+
+
+@EVERY_PENALTY
+@FORMS
+@pytest.mark.parametrize(("k", "m", "free"), [(1, 1, 0), (6, 3, 0), (5, 2, 2), (3, 4, 3)])
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 20.0])
+def test_minimum_of_the_model(name, coupled, k, m, free, alpha):
+    B, full, P0, G0, weights = model(k, m, coupled, seed=k + m, free=free)
+    P = minimise_model(Problem(name, alpha, weights), P0, G0, B, 1e-20)
+    best = solve(name, full, P0, G0, alpha * weights)
+    assert_allclose(P, best, atol=1e-7)
+    reached = value(name, full, P0, G0, alpha * weights, P)
+    assert reached <= value(name, full, P0, G0, alpha * weights, best) + 1e-12 * (1 + abs(reached))
+    zero = ~best.any(axis=1)
+    assert_array_equal(P[zero], 0)
+    if alpha == 20.0 and not free and k > 1:
+        assert zero.any()
+
+
+@EVERY_PENALTY
+@FORMS
+def test_start_is_not_written_to(name, coupled):
+    B, _, P0, G0, weights = model(4, 3, coupled, 0)
+    copies = [a.copy() for a in (B, P0, G0)]
+    minimise_model(Problem(name, 1.0, weights), P0, G0, B, 1e-3)
+    for a, copy in zip((B, P0, G0), copies, strict=True):
+        assert_array_equal(a, copy)
+
+
+@EVERY_PENALTY
+@settings(max_examples=40, deadline=None)
+@given(
+    coupled=st.booleans(),
+    k=st.integers(1, 6),
+    m=st.integers(1, 5),
+    alpha=st.floats(0, 10),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_a_sweep_descends_and_keeps_the_gradient(name, coupled, k, m, alpha, seed):
+    B, full, P0, G0, weights = model(k, m, coupled, seed, free=seed % 2 if k > 1 else 0)
+    P, G, own = P0.copy(), G0.copy(), row_curvature(B)
+    for r in range(k):
+        block = full.reshape(k, m, k, m)[r, :, r, :]
+        assert_allclose(own[r], np.linalg.eigvalsh(block)[-1], rtol=1e-10)
+    before = value(name, full, P0, G0, alpha * weights, P0)
+    for n_sweeps in (1, 2):
+        descend(get_penalty(name), B, P, G, alpha * weights, own, n_sweeps)
+        exact = G0.ravel() + full @ (P - P0).ravel()
+        assert_allclose(G.ravel(), exact, rtol=1e-9, atol=1e-9)
+        after = value(name, full, P0, G0, alpha * weights, P)
+        assert after <= before + 1e-10 * (1 + abs(before))
+        before = after
+
+
+@EVERY_PENALTY
+def test_one_sweep_by_hand(name):
+    """Row by row: a proximal step with the row's own curvature, then the gradient at the others."""
+    B, full, P0, G0, _ = model(3, 2, True, 3)
+    own, t = row_curvature(B), np.array([0.5, 2.0, 0.0])
+    P, G, moved = P0.copy(), G0.copy(), 0.0
+    for r in range(3):
+        row = reference_penalties.prox(name, (P[r] - G[r] / own[r])[None], [t[r] / own[r]])[0]
+        moved += own[r] * ((row - P[r]) ** 2).sum()
+        P[r] = row
+        G = G0 + (full @ (P - P0).ravel()).reshape(3, 2)
+    P_got, G_got = P0.copy(), G0.copy()
+    assert_allclose(descend(get_penalty(name), B, P_got, G_got, t, own), moved, rtol=1e-12)
+    assert_allclose(P_got, P, atol=1e-13)
+    assert_allclose(G_got, G, atol=1e-12)
+
+
+def test_dead_rows():
+    """Where the smooth part does not depend on a row, the penalty makes it zero."""
+    B = np.zeros((2, 2, 1))
+    P, G = np.ones((2, 1)), np.zeros((2, 1))
+    moved = descend(get_penalty("l1"), B, P, G, np.array([1.0, 0.0]), row_curvature(B))
+    assert_array_equal(P, [[0.0], [1.0]])
+    assert moved == 0
+
+
+@FORMS
+def test_no_rows(coupled):
+    B = np.zeros((0, 2, 0, 2) if coupled else (0, 0, 2))
+    own = row_curvature(B)
+    assert own.shape == (0,)
+    assert descend(get_penalty("l1"), B, np.empty((0, 2)), np.empty((0, 2)), own, own) == 0
+
+
+def test_bad_input():
+    penalty, one = get_penalty("l1"), np.ones(2)
+    B, P, G = np.ones((2, 2, 3)), np.ones((2, 3)), np.ones((2, 3))
+    read_only = P.copy()
+    read_only.flags.writeable = False
+    for error, says, args in [
+        (ValueError, "B must have shape", (np.ones((2, 3, 3)), P, G, one, one)),
+        (ValueError, "B must have shape", (np.ones((2, 3)), P, G, one, one)),
+        (ValueError, "B must have shape", (np.ones((2, 4, 2, 3)), P, G, one, one)),
+        (ValueError, "P must be a float64 array of shape", (B, P[:1], G, one, one)),
+        (ValueError, "P must be C-contiguous and writeable", (B, read_only, G, one, one)),
+        (ValueError, "G must be a float64 array of shape", (B, P, G.T, one, one)),
+        (ValueError, "thresholds must have shape", (B, P, G, np.ones(3), one)),
+        (ValueError, "thresholds must be non-negative", (B, P, G, -one, one)),
+        (ValueError, "curvature must have shape", (B, P, G, one, np.ones(3))),
+    ]:
+        with pytest.raises(error, match=says):
+            descend(penalty, *args)
+    with pytest.raises(TypeError):
+        descend(object(), B, P, G, one, one)
