@@ -14,7 +14,7 @@ from fastpoly.conditional_gradient import LOOSE, State, conditional_gradient
 from fastpoly.design import Design
 from fastpoly.estimators.prediction import Predictor
 from fastpoly.estimators.progress import Progress
-from fastpoly.estimators.rows import SMALL, merge_rows
+from fastpoly.estimators.rows import SMALL, forget_unseen, merge_rows, unseen_features
 from fastpoly.estimators.stages import Stages
 from fastpoly.kernels.checks import as_count, as_positive
 from fastpoly.path import alpha_max
@@ -207,9 +207,10 @@ class PolyEstimator(Predictor):
         stages = self._stages.up_to(len(self._stages)) if goes_on else Stages(design.n_features)
         best, since = start, 0
         best_score = -np.inf if start is None or held is None else self._score_of(start, held)
-        last = len(stages) - 1
+        last, unseen = len(stages) - 1, unseen_features(X)
         with Progress(self.verbose, self.n_components) as progress:
             for state in states:
+                state = forget_unseen(state, unseen)
                 score = None if held is None else self._score_of(state, held)
                 stages.append(state, score)
                 progress.show(state, score)

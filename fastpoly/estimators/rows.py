@@ -1,9 +1,12 @@
-"""Rows of small data in a form that does not depend on how their multiplicity was written."""
+"""What the data must not decide: how multiplicity is written, and what is never seen."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fastpoly.conditional_gradient import State
 
 Floats = NDArray[np.float64]
 
@@ -41,3 +44,23 @@ def merge_rows(X: Any, targets: NDArray, w: Floats | None) -> tuple[Any, NDArray
     kept = totals > 0
     first, totals = first[kept], totals[kept]
     return X[first], targets[first], None if (totals == 1).all() else totals
+
+
+def unseen_features(X: Any) -> NDArray[np.bool_]:
+    """Which features, (d,), are 0 in all rows."""
+    if hasattr(X, "indices"):
+        return np.bincount(X.indices, weights=X.data != 0, minlength=X.shape[1]) == 0
+    return ~X.any(axis=0)
+
+
+def forget_unseen(state: State, unseen: NDArray[np.bool_]) -> State:
+    """The state with basis vectors that are 0 where `unseen` says so: features without data.
+
+    These entries have no effect in training, but the eigen-solver starts from random vectors and
+    leaves a little of them there; a category that first appears in `predict` must add nothing.
+    """
+    if not unseen.any():
+        return state
+    H = state.H.copy()
+    H[:, H.shape[1] - len(unseen) :][:, unseen] = 0  # the constant feature comes first
+    return replace(state, H=H)
