@@ -49,7 +49,7 @@ def targets(cls, score):
     return np.digitize(score, [-0.5, 0.5])
 
 
-@parametrize_with_checks([cls(n_components=2, alpha=5.0) for cls in ALL])
+@parametrize_with_checks([cls(n_components=6, alpha=0.5) for cls in ALL])
 def test_scikit_learn(estimator, check):
     check(estimator)
 

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
+from sklearn.utils import ClassifierTags, Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
@@ -51,6 +52,11 @@ def _has_levels(estimator: "PolyOrdinalRegressor") -> bool:
 
 class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
     """Base of the two ordinal regressors: outputs are the log odds of y <= level."""
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags = ClassifierTags()  # a regressor that has `predict_proba`, too
+        return tags
 
     def _encode_targets(self, y: Any) -> tuple[NDArray, Floats, int, dict[str, Any]]:
         y = column_or_1d(y, warn=True)
