@@ -28,15 +28,7 @@ def _axes(ax: "Axes | None", **size: Any) -> "Axes":
     return plt.subplots(layout="constrained", **size)[1] if ax is None else ax
 
 
-class _Display:
-    """`ax_` and `figure_` of the last plot."""
-
-    def _done(self, ax: "Axes") -> Self:
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
-
-
-class PathDisplay(_Display):
+class PathDisplay:
     """Validation score against the number of basis vectors, a line an alpha.
 
     Parameters
@@ -143,10 +135,11 @@ class PathDisplay(_Display):
         ax.set_ylabel(self.score_name)
         ax.xaxis.get_major_locator().set_params(integer=True)
         ax.legend(title="alpha", fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
-        return self._done(ax)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
 
 
-class ConvergenceDisplay(_Display):
+class ConvergenceDisplay:
     """Objective and optimality after each step of training.
 
     Parameters
@@ -225,7 +218,7 @@ class ConvergenceDisplay(_Display):
         return self
 
 
-class InteractionDisplay(_Display):
+class InteractionDisplay:
     """Heat map of the interactions of features in one output.
 
     Parameters
@@ -314,4 +307,5 @@ class InteractionDisplay(_Display):
         ax.set_yticks(ticks, self.feature_names, fontsize=size)
         if self.title:
             ax.set_title(self.title)
-        return self._done(ax)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self

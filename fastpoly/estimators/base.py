@@ -14,7 +14,7 @@ from fastpoly.conditional_gradient import LOOSE, State, conditional_gradient
 from fastpoly.design import Design
 from fastpoly.estimators.prediction import Predictor
 from fastpoly.estimators.progress import Progress
-from fastpoly.estimators.rows import SMALL, forget_unseen, merge_rows, unseen_features
+from fastpoly.estimators.rows import forget_unseen, merge_rows, unseen_features
 from fastpoly.estimators.stages import Stages
 from fastpoly.kernels.checks import as_count, as_positive
 from fastpoly.path import alpha_max
@@ -177,9 +177,7 @@ class PolyEstimator(Predictor):
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _design(self, X: Any) -> Design:
-        # Waking threads costs more than they save on small data.
-        small = self.n_threads is None and X.shape[0] * X.shape[1] <= SMALL
-        n_threads = 1 if small else self.n_threads
+        n_threads = self._threads(X)
         return Design(X, self._activation, fit_lower=self.fit_lower, n_threads=n_threads)
 
     def _alpha_max(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> float:

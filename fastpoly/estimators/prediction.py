@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fastpoly.estimators.rows import SMALL
 from fastpoly.estimators.stages import Stages
 from fastpoly.model import PolyModel
 
@@ -32,14 +33,19 @@ class Predictor(BaseEstimator):
             self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
         )
 
+    def _threads(self, X: Any) -> int | None:
+        """Waking threads costs more than they save on small data."""
+        small = self.n_threads is None and X.shape[0] * X.shape[1] <= SMALL
+        return 1 if small else self.n_threads
+
     def _outputs(self, X: Any) -> Floats:
         X = self._validated(X)
-        return self.model_.decision(X, n_threads=self.n_threads)
+        return self.model_.decision(X, n_threads=self._threads(X))
 
     def _staged_outputs(self, X: Any) -> Iterator[Floats]:
         X = self._validated(X)
         for stage in self._stages:
-            yield self._as_model(*stage).decision(X, n_threads=self.n_threads)
+            yield self._as_model(*stage).decision(X, n_threads=self._threads(X))
 
     def predict(self, X: Any) -> NDArray:
         """Predictions, in the form of the y of `fit`; of ordinal levels the expected level.
