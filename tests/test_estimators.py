@@ -329,7 +329,7 @@ def test_frames_and_names(cls, data, library):
 def test_works_in_scikit_learn_tools(data):
     X, score = data
     y = np.digitize(score, [-0.5, 0.5])
-    model = CLASSIFIERS[0](n_components=2, random_state=0)
+    model = CLASSIFIERS[0](n_components=8, random_state=0)
     pipeline = make_pipeline(StandardScaler().set_output(transform="default"), model)
     assert cross_val_score(pipeline, X, y, cv=2).min() > 0.6
     search = GridSearchCV(model, {"alpha": [0.1, 10.0]}, cv=2).fit(X, y)
