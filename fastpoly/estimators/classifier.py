@@ -215,7 +215,8 @@ class PolynomialNetworkClassifier(PolyClassifier):
     >>> from sklearn.preprocessing import scale
     >>> from fastpoly import PolynomialNetworkClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = PolynomialNetworkClassifier(alpha=0.1, random_state=0).fit(scale(X), y)
+    >>> model = PolynomialNetworkClassifier(alpha=0.1, n_components=8, random_state=0)
+    >>> model = model.fit(scale(X), y)
     >>> model.score(scale(X), y) > 0.97
     True
     >>> model.predict_proba(scale(X[:5])).shape
@@ -254,7 +255,8 @@ class FactorizationMachineClassifier(PolyClassifier):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((200, 4))
     >>> labels = np.column_stack([X[:, 0] * X[:, 1] > 0, X[:, 2] > 0]).astype(int)
-    >>> model = FactorizationMachineClassifier(alpha=0.5, random_state=0).fit(X, labels)
+    >>> model = FactorizationMachineClassifier(alpha=0.5, n_components=8, random_state=0)
+    >>> model = model.fit(X, labels)
     >>> model.score(X, labels) > 0.9
     True
     """

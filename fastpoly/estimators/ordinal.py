@@ -174,7 +174,8 @@ class PolynomialNetworkOrdinalRegressor(PolyOrdinalRegressor):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((300, 4))
     >>> stars = np.clip(np.round(X[:, 0] * X[:, 1] + X[:, 2]) / 2 + 3, 2, 4)
-    >>> model = PolynomialNetworkOrdinalRegressor(alpha=1.0, random_state=0).fit(X, stars)
+    >>> model = PolynomialNetworkOrdinalRegressor(alpha=1.0, n_components=8, random_state=0)
+    >>> model = model.fit(X, stars)
     >>> model.classes_
     array([2. , 2.5, 3. , 3.5, 4. ])
     >>> model.score(X, stars) > 0.8
@@ -221,7 +222,8 @@ class FactorizationMachineOrdinalRegressor(PolyOrdinalRegressor):
     >>> taste, style = rng.choice([-1, 1], size=(2, 20))
     >>> ratings = 3 + taste[pairs[:, 0]] * style[pairs[:, 1]] + rng.integers(-1, 2, size=1000)
     >>> X = OneHotEncoder().fit_transform(pairs)
-    >>> model = FactorizationMachineOrdinalRegressor(alpha=0.1, random_state=0).fit(X, ratings)
+    >>> model = FactorizationMachineOrdinalRegressor(alpha=0.1, n_components=8, random_state=0)
+    >>> model = model.fit(X, ratings)
     >>> model.score(X, ratings) > 0.5
     True
     """

@@ -102,8 +102,9 @@ class PolynomialNetworkRegressor(PolyRegressor):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((200, 5))
     >>> y = X[:, 0] * X[:, 1] - X[:, 2] ** 2
-    >>> model = PolynomialNetworkRegressor(alpha=0.1, random_state=0).fit(X, y)
-    >>> model.score(X, y) > 0.999
+    >>> model = PolynomialNetworkRegressor(alpha=0.1, n_components=8, random_state=0)
+    >>> model = model.fit(X, y)
+    >>> model.score(X, y) > 0.98
     True
     >>> [(i, j, round(float(c), 1)) for i, j, c in model.top_interactions(k=1)]
     [(0, 1, 1.0)]
@@ -140,10 +141,11 @@ class FactorizationMachineRegressor(PolyRegressor):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((200, 5))
     >>> Y = np.column_stack([X[:, 0] * X[:, 1], X[:, 2] - X[:, 0] * X[:, 1]])
-    >>> model = FactorizationMachineRegressor(alpha=0.1, random_state=0).fit(X, Y)
+    >>> model = FactorizationMachineRegressor(alpha=0.1, n_components=8, random_state=0)
+    >>> model = model.fit(X, Y)
     >>> model.predict(X).shape, model.coef_.shape[1]
     ((200, 2), 2)
-    >>> model.score(X, Y) > 0.999
+    >>> model.score(X, Y) > 0.98
     True
     """
 

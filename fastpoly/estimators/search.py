@@ -110,8 +110,10 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
     >>> y = X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(120)
     >>> model = PolynomialNetworkRegressor(n_components=5, random_state=0)
     >>> search = PathSearchCV(model, n_alphas=4, cv=0.25).fit(X, y)
-    >>> search.best_params_["n_components"], search.best_score_ > 0.95
-    (2, True)
+    >>> sorted(search.best_params_), search.best_score_ > 0.95
+    (['alpha', 'n_components'], True)
+    >>> len(search.cv_results_["params"])  # 4 alphas, 5 sizes, from 4 runs
+    20
     """
 
     def __init__(
