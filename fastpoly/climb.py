@@ -38,6 +38,8 @@ SMOOTH_STEPS = 5  # steps during which the dual norm is smoothed, less and less
 SHARP = 1e-6  # threshold that smooths nothing worth mentioning
 MAX_STARTS = 16  # vectors put in the subspace to begin with, each a pass over X
 MAX_PEAKS = 3  # local maxima that are followed
+THOROUGH_PEAKS = 20  # the same in a thorough search
+RANDOM_STARTS = 128  # of a thorough search
 HOPE = 0.5  # share of a residual that counts as gain to come; the gain is quadratic in it
 
 Floats = NDArray[np.float64]
@@ -90,11 +92,16 @@ def _weights(penalty: PenaltyLike, q: Floats, threshold: float) -> Floats:
 
 
 def climb(
-    G: Floats, Y: Floats, penalty: PenaltyLike, tol: float, steps: int = 20
+    G: Floats,
+    Y: Floats,
+    penalty: PenaltyLike,
+    tol: float,
+    steps: int = 20,
+    peaks: int = MAX_PEAKS,
 ) -> tuple[Floats, Floats, Floats]:
     """Points (k, p), forms (k, m) and dual norms (k,) of the local maxima found, best first."""
     smooth = min(steps, SMOOTH_STEPS)
-    Y = _peaks(G, _ritz_steps(G, Y, penalty, smooth), penalty)
+    Y = _peaks(G, _ritz_steps(G, Y, penalty, smooth), penalty, peaks)
     return _eigen_steps(G, Y, penalty, tol / 10, steps - smooth)
 
 
@@ -158,14 +165,22 @@ def _eigen_steps(
     return Y[order], q[order], values[order]
 
 
-def _peaks(G: Floats, Y: Floats, penalty: PenaltyLike) -> Floats:
+def _peaks(G: Floats, Y: Floats, penalty: PenaltyLike, most: int) -> Floats:
     """The best few points of Y that are not nearly the same, best first."""
     order = np.argsort(-dual_norms(penalty, forms_of(G, Y)), kind="stable")
     chosen: list[int] = []
     for k in order:
-        if len(chosen) < MAX_PEAKS and (np.abs(Y[chosen] @ Y[k]) < 0.99).all():
+        if len(chosen) < most and (np.abs(Y[chosen] @ Y[k]) < 0.99).all():
             chosen.append(k)
     return Y[chosen]
+
+
+def _with_random(Y: Floats, rng: np.random.Generator | None) -> Floats:
+    """The points Y (k, p) and, with a generator, random ones of the sphere."""
+    if rng is None:
+        return Y
+    random = rng.standard_normal((RANDOM_STARTS, Y.shape[1]))
+    return np.vstack([Y, random / np.linalg.norm(random, axis=1, keepdims=True)])
 
 
 # ---- the climb on any Gamma ----------------------------------------------------------------------
@@ -218,16 +233,22 @@ def refine(
     penalty: PenaltyLike,
     tol: float,
     max_iter: int,
+    rng: np.random.Generator | None = None,
 ) -> tuple[Floats, int]:
-    """Climb from the rows of `starts`; the best vector and the passes over X it took."""
+    """Climb from the rows of `starts`; the best vector and the passes over X it took.
+
+    With a generator also from random points, as many as take no pass over X, and follow more.
+    """
+    peaks = MAX_PEAKS if rng is None else THOROUGH_PEAKS
     if dense is not None:
-        return climb(dense, starts, penalty, tol, max_iter)[0][0], 0
+        starts = _with_random(starts, rng)
+        return climb(dense, starts, penalty, tol, max_iter, peaks)[0][0], 0
     starts = starts[:MAX_STARTS]
     space = Subspace(gamma, len(starts) + max_iter)
     for x in starts:
         space.add(x)
-    Y = starts @ space.Q[: space.size].T
-    Y, q, values = climb(space.A, Y, penalty, tol)
+    Y = _with_random(starts @ space.Q[: space.size].T, rng)
+    Y, q, values = climb(space.A, Y, penalty, tol, peaks=peaks)
     for _ in range(max_iter):
         W = _weights(penalty, q, SHARP)
         residuals = np.array([space.residual(y, w) for y, w in zip(Y, W, strict=True)])

@@ -107,3 +107,9 @@ class Design:
     def gamma(self, D: ArrayLike) -> Gamma:
         """The operators Gamma_c of loss gradients D (n, m)."""
         return make_gamma(self.matrix, D, self.activation, self.n_threads)
+
+
+def check_design(design: object) -> None:
+    """Raise unless it is a Design: the first mistake of a new user."""
+    if not isinstance(design, Design):
+        raise TypeError(f"design must be a Design; wrap X: Design(X), got {type(design).__name__}")

@@ -120,6 +120,51 @@ class PolyModel:
         if self.output_names and len(set(self.output_names)) < m:
             raise ValueError(f"output_names must be distinct, got {self.output_names}")
 
+    @classmethod
+    def from_state(
+        cls,
+        state: Any,
+        design: Any,
+        feature_names: Iterable[str] | None = None,
+        output_names: Iterable[str] | None = None,
+    ) -> Self:
+        """The model of a state of `conditional_gradient`.
+
+        Parameters
+        ----------
+        state : State
+            Anything with H, V, intercept and linear (d, m) or None.
+        design : Design
+            The data it was trained on: its activation and lower-order terms are the model's.
+        feature_names, output_names : iterable of str, or None
+
+        Returns
+        -------
+        PolyModel
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastpoly import Design, PolyModel, conditional_gradient
+        >>> X = np.random.default_rng(0).standard_normal((50, 3))
+        >>> design = Design(X, "anova", fit_lower="explicit")
+        >>> y = (X[:, 0] * X[:, 1] + X[:, 2])[:, None]
+        >>> *_, state = conditional_gradient(design, y, loss="squared", alpha=0.01, random_state=0)
+        >>> model = PolyModel.from_state(state, design)
+        >>> bool(np.abs(model.decision(X) - y).max() < 0.1)
+        True
+        """
+        return cls(
+            state.H,
+            state.V,
+            state.intercept,
+            None if state.linear is None else state.linear.T,
+            activation=design.activation,
+            augment=design.fit_lower == "augment",
+            feature_names=feature_names,
+            output_names=output_names,
+        )
+
     @property
     def n_components(self) -> int:
         """k, the number of basis vectors."""

@@ -33,6 +33,7 @@ MAX_ROUNDS = 100
 # The Hessian with all interactions of outputs has (k m)^2 entries.
 COUPLED_OUTPUTS = 16
 COUPLED_PARAMETERS = 1200
+COUPLED_ENTRIES = 2**26  # twice the second derivatives of all rows: 256 MB of them
 # Forming B is the dear part: it is kept until the curvature has changed by this share.
 CHANGE = 0.1
 DAMPING = 1e-10
@@ -62,6 +63,7 @@ def couples(problem: OutputProblem) -> bool:
     return (
         1 < objective.m <= COUPLED_OUTPUTS
         and 0 < objective.k * objective.m <= COUPLED_PARAMETERS
+        and objective.n * objective.m * (objective.m + 1) <= COUPLED_ENTRIES
         and isinstance(objective.features, StoredFeatures)
         and getattr(objective.loss, "shift_invariant", False)
         and hasattr(objective.loss, "hessian")

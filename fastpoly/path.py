@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.conditional_gradient import State, conditional_gradient
-from fastpoly.design import Design
+from fastpoly.design import Design, check_design
 from fastpoly.kernels.checks import as_count, as_float_array, as_positive, as_weights
 from fastpoly.kernels.features import StoredFeatures
 from fastpoly.kernels.penalties import get_penalty
@@ -53,6 +53,7 @@ def alpha_max(
     >>> round(alpha_max(design, [[3.0], [1.0]], loss="squared"), 6)
     7.0
     """
+    check_design(design)
     loss, penalty = resolve_loss(loss, y), get_penalty(penalty)
     Y, m = encode(loss, y, n_outputs, design.n_samples)
     w = as_weights(sample_weight, "sample_weight", design.n_samples, some=True)
@@ -66,7 +67,7 @@ def alpha_max(
             O = lower.outputs(fit.linear) + fit.intercept
         _, D = loss.value_grad(Y, O, w)
         gamma = design.gamma(D)
-        return select_basis(gamma, penalty, tol=tol, random_state=random_state).value
+        return select_basis(gamma, penalty, tol=tol, thorough=True, random_state=random_state).value
 
 
 def alpha_grid(

@@ -11,7 +11,7 @@ from fastpoly.fista import Solution, fista
 from fastpoly.kernels.checks import as_count, as_float_array, as_positive, as_weights
 from fastpoly.kernels.features import RowBlocks, StoredFeatures
 from fastpoly.kernels.linear import LinearTerms
-from fastpoly.kernels.losses import get_loss
+from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.matrix import Matrix
 from fastpoly.kernels.objective import Objective
 from fastpoly.kernels.penalties import Penalty, get_penalty
@@ -52,7 +52,10 @@ class Refit(NamedTuple):
         Loss plus penalty (the loss alone in the constrained form), ridge included.
     loss : float
     gap : float
-        Upper bound on objective - minimum.
+        Upper bound on objective - minimum. Rows that no penalty bounds (the intercept, linear
+        weights with alpha_linear = 0, all rows with alpha = 0) enter it as if their optimum were
+        no farther away than 1 + their norm, in units of their activations: with such rows, and
+        nearly collinear features, the error can be larger.
     n_iter : int
     converged : bool
     """
@@ -94,9 +97,13 @@ def resolve_loss(loss: Any, y: ArrayLike) -> Any:
     """The loss for a name, where the short names depend on the targets.
 
     "logistic", "smoothed_hinge" and "squared_hinge" are the multi-class losses for class codes and
-    the binary ones for a matrix of signs, or a vector of signs -1 and +1.
+    the binary ones for a matrix of signs, or for one column in which a -1 occurs. (A column of
+    signs without a -1 looks like class codes: name the loss "binary_logistic" then.)
     """
     if not isinstance(loss, str) or loss not in SHORT_NAMES:
+        if isinstance(loss, str) and loss not in LOSSES:
+            known = ", ".join([*SHORT_NAMES, *LOSSES])
+            raise ValueError(f"unknown loss {loss!r}; known: {known}")
         return get_loss(loss)
     y = np.asarray(y)
     signs = y.ndim == 2 and y.shape[1] != 1

@@ -89,9 +89,9 @@ class _FullRefit:
         The outputs change by s_ir in v_r, and by v_r (ds_ir/dh_r) in h_r, where the activation is
         of degree 2: |ds/dh| is about 2 s / |h| along h, and that is the direction that counts.
         """
-        norms = np.zeros(len(point.H))
-        for S, _ in self.design.features(point.H).blocks():
-            norms += np.einsum("ir,ir->r", S, S)
+        w, norms = self.fitter.w, np.zeros(len(point.H))
+        for S, rows in self.design.features(point.H).blocks():
+            norms += np.einsum("ir,ir->r", S, S if w is None else S * w[rows, None])
         norms = np.maximum(norms, 1e-12 * norms.max(initial=1e-300))
         sizes = (point.V**2).sum(axis=1)
         length = np.maximum((point.H**2).sum(axis=1), 1e-12)
@@ -125,7 +125,8 @@ class _FullRefit:
         self.metric_V, self.metric_H = self.metrics(point)
         best = previous = at = point
         reached = [objective]
-        momentum, L = 1.0, 1.0
+        smoothness = float(self.fitter.loss.smoothness(self.fitter.m))
+        momentum, L = 1.0, smoothness if np.isfinite(smoothness) else 1.0
         for _ in range(max_iter):
             value, G_V, G_H = self.gradients(at)
             for _ in range(60):

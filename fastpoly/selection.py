@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 METHODS = ("refine", "l1", "random+refine", "random", "best_data", "exact")
 
 DENSE_FEATURES = 48  # up to here the m spectra cost less than the passes that avoid them
+MORE_STARTS = 96  # further eigenvectors to climb from, where that takes no pass over X
+THOROUGH_STARTS = 1000
+THOROUGH_SIGNS = 2**9  # up to here the thorough search tries all signs
 EXACT_OUTPUTS = 20
 BLOCK_DOUBLES = 2**20
 
@@ -70,6 +73,7 @@ def select_basis(
     max_iter: int = 30,
     start: ArrayLike | None = None,
     data: Any = None,
+    thorough: bool = False,
     random_state: object = None,
 ) -> Selection:
     """The basis vector with the largest dual norm of its gradient row.
@@ -96,6 +100,9 @@ def select_basis(
         Where the iterative eigen-solver begins: `vectors` of an earlier selection.
     data : Design, Matrix or array-like, (n, d), optional
         Rows for "best_data"; by default those of `gamma`, which explicit matrices do not have.
+    thorough : bool
+        For "refine", spare no effort: climb from many more starts, follow more of them, try all
+        signs where they are few. Meant for the last word on whether a model is optimal.
     random_state : int, Generator or None
 
     Returns
@@ -141,14 +148,22 @@ def select_basis(
         )
         vectors, sizes, passes = top.vectors, np.abs(top.values), top.n_matvecs
         bound = dual_norm(penalty, top.bounds)
+        others = np.empty((0, gamma.d))
     else:
-        vectors, sizes, bound = _spectra(dense, penalty)
+        vectors, sizes, others, bound = _spectra(dense, penalty)
         passes = 0
     order = np.argsort(-sizes, kind="stable")
     h = vectors[order[0]]
     if method == "refine" and gamma.m > 1 and not isinstance(penalty, L1) and sizes[order[0]] > 0:
-        h, more = refine(gamma, dense, vectors[order], penalty, tol, max_iter)
-        passes += more
+        if thorough and dense is not None and _few_signs(gamma, penalty):
+            h, bound = _exact(gamma, penalty)
+        else:
+            starts = np.vstack(
+                [vectors[order], others[: THOROUGH_STARTS if thorough else MORE_STARTS]]
+            )
+            wild = rng if thorough else None
+            h, more = refine(gamma, dense, starts, penalty, tol, max_iter, wild)
+            passes += more
     return _result(gamma, penalty, h, bound, vectors, passes)
 
 
@@ -176,8 +191,15 @@ def _few_features(gamma: Gamma) -> Floats | None:
 # ---- the other methods ---------------------------------------------------------------------------
 
 
-def _spectra(G: Floats, penalty: PenaltyLike) -> tuple[Floats, Floats, float]:
-    """Dominant eigenvectors (m, d), |eigenvalues| (m,), and an upper bound of the dual norm."""
+def _few_signs(gamma: Gamma, penalty: PenaltyLike) -> bool:
+    """Whether "exact" is a matter of moments."""
+    return isinstance(penalty, L1Linf) and 2 ** (gamma.m - 1) <= THOROUGH_SIGNS
+
+
+def _spectra(G: Floats, penalty: PenaltyLike) -> tuple[Floats, Floats, Floats, float]:
+    """Dominant eigenvectors (m, d), their |eigenvalues| (m,), all the other eigenvectors, those of
+    large ones first, and an upper bound of the dual norm.
+    """
     m, d, _ = G.shape
     values, vectors = np.linalg.eigh(G)
     sizes = np.abs(values)
@@ -187,13 +209,17 @@ def _spectra(G: Floats, penalty: PenaltyLike) -> tuple[Floats, Floats, float]:
     if isinstance(penalty, (L1L2, L1Linf)):
         # |q|_2^2 <= sum_c |Gamma_c h|^2 = h' (sum_c Gamma_c^2) h, and |q|_2 is at most the largest
         # singular value of the map hh' -> q.
-        stacked, rows = G.reshape(m * d, d), G.reshape(m, d * d)
-        largest = min(_top_eigenvalue(stacked.T @ stacked), _top_eigenvalue(rows @ rows.T))
+        tall, flat = G.reshape(m * d, d), G.reshape(m, d * d)
+        largest = min(_top_eigenvalue(tall.T @ tall), _top_eigenvalue(flat @ flat.T))
         bounds.append(np.sqrt(largest) * (1 if isinstance(penalty, L1L2) else np.sqrt(m)))
     if isinstance(penalty, L1Linf):
         # |q|_1 <= h' (sum_c |Gamma_c|) h
         bounds.append(_top_eigenvalue(np.einsum("cij,cj,ckj->ik", vectors, sizes, vectors)))
-    return np.ascontiguousarray(vectors[every, :, top]), sizes[every, top], float(min(bounds))
+    rows = vectors.transpose(0, 2, 1)
+    rest = np.ones((m, d), dtype=bool)
+    rest[every, top] = False
+    others = rows[rest][np.argsort(-sizes[rest], kind="stable")]
+    return rows[every, top], sizes[every, top], others, float(min(bounds))
 
 
 def _top_eigenvalue(S: Floats) -> float:
@@ -205,7 +231,7 @@ def _exact(gamma: Gamma, penalty: PenaltyLike) -> tuple[Floats, float]:
     if not isinstance(penalty, (L1, L1Linf)):
         raise ValueError(f"method 'exact' is for the penalties l1 and l1/linf, got {penalty!r}")
     if isinstance(penalty, L1):
-        vectors, sizes, bound = _spectra(gamma.dense(), penalty)
+        vectors, sizes, _, bound = _spectra(gamma.dense(), penalty)
         return vectors[sizes.argmax()], bound
     m, d = gamma.m, gamma.d
     if m > EXACT_OUTPUTS:

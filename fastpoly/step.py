@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from fastpoly.kernels.features import RowBlocks
 
@@ -38,6 +37,8 @@ def single_step(
     -------
     ndarray, (k + 1, m)
     """
+    from scipy.optimize import minimize  # only here, and dear to import
+
     if not hasattr(fitter.penalty, "polar"):
         raise TypeError('refit=None needs a penalty with a method `polar`; use refit="output"')
     p = fitter.penalty.polar(-q)

@@ -5,18 +5,44 @@ while the other wants to run. A pass of ours has threads of its own, so BLAS get
 threadpoolctl does this; it comes with scikit-learn.
 """
 
-from contextlib import AbstractContextManager
-from functools import lru_cache
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
 
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded before the controller looks for it)
 from threadpoolctl import ThreadpoolController
 
 
-@lru_cache(maxsize=1)
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
+class _Hold:
+    """The number of threads belongs to the process: the first one in sets it, the last one out
+    restores it, whichever Python threads they are in."""
+
+    def __init__(self) -> None:
+        self.lock, self.depth, self.controller, self.limiter = Lock(), 0, None, None
+
+    def enter(self) -> None:
+        with self.lock:
+            if self.depth == 0:
+                self.controller = self.controller or ThreadpoolController()
+                self.limiter = self.controller.limit(limits=1, user_api="blas")
+                self.limiter.__enter__()
+            self.depth += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.depth -= 1
+            if self.depth == 0:
+                self.limiter.__exit__(None, None, None)
 
 
-def one_blas_thread() -> AbstractContextManager:
+_hold = _Hold()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
     """A context in which every BLAS library of the process uses one thread."""
-    return _controller().limit(limits=1, user_api="blas")
+    _hold.enter()
+    try:
+        yield
+    finally:
+        _hold.leave()

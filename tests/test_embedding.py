@@ -29,7 +29,11 @@ def client(tmp_path_factory):
     shutil.copytree(CLIENT, place / "source")
     target = place / "installed"
     command = [sys.executable, "-P", "-m", "pip", "install", "--no-build-isolation", "--no-deps"]
-    command += ["--no-index", "--disable-pip-version-check", "-Csetup-args=-Doptimization=0"]
+    command += [
+        "--no-index",
+        "--disable-pip-version-check",
+        "--config-settings=setup-args=-Doptimization=0",
+    ]
     command += ["--target", target, place / "source"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # meson, ninja, cython
     env = os.environ | {"PATH": path}

@@ -15,7 +15,7 @@ ROOT = Path(fastpoly.__file__).parent
 LAYERS = (
     ("kernels", "threads"),
     ("design", "metrics", "npz", "interactions"),
-    ("climb", "selection", "fista", "problems", "newton", "step", "refit", "refit_full"),
+    ("climb", "selection", "fista", "problems", "newton", "step", "refit", "refit_full", "merging"),
     ("conditional_gradient", "path", "model"),
     ("estimators", "plotting"),
     ("demo",),

@@ -122,12 +122,17 @@ def test_what_the_loops_may_assume():
     assert not as_matrix(twice).ones
 
 
-def test_memory_is_shared():
+def test_values_are_shared_and_indices_are_not():
     dense, sparse = EXAMPLE.copy(), sp.csr_array(EXAMPLE)
     assert np.shares_memory(as_matrix(dense).array, dense)
     assert np.shares_memory(as_matrix(dense, True).array, dense)
     assert np.shares_memory(as_matrix(sparse).arrays[0], sparse.data)
-    assert np.shares_memory(as_matrix(sparse).arrays[1], sparse.indices)
+    # Indices changed afterwards would lead the loops anywhere.
+    for array, original in zip(
+        as_matrix(sparse).arrays[1:], (sparse.indices, sparse.indptr), strict=True
+    ):
+        assert not np.shares_memory(array, original)
+        assert not array.flags.writeable
 
 
 def unaligned(a):

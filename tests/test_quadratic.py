@@ -158,7 +158,7 @@ def test_bad_input():
         (ValueError, "B must have shape", (np.ones((2, 3)), P, G, one, one)),
         (ValueError, "B must have shape", (np.ones((2, 4, 2, 3)), P, G, one, one)),
         (ValueError, "P must be a float64 array of shape", (B, P[:1], G, one, one)),
-        (ValueError, "P must be C-contiguous and writeable", (B, read_only, G, one, one)),
+        (ValueError, "P must be C-contiguous, aligned", (B, read_only, G, one, one)),
         (ValueError, "G must be a float64 array of shape", (B, P, G.T, one, one)),
         (ValueError, "thresholds must have shape", (B, P, G, np.ones(3), one)),
         (ValueError, "thresholds must be non-negative", (B, P, G, -one, one)),

@@ -53,7 +53,7 @@ def test_degenerate_activations(loss, solver, form):
     for name, A in degenerate(rng).items():
         n, m = len(A), 3
         y = targets(loss, rng, n, m)
-        max_iter = 30 if solver == "fista" else 5
+        max_iter = 30 if solver == "fista" else 3
         fit = refit_output(
             A, y, loss=loss, solver=solver, n_outputs=m, max_iter=max_iter, tol=1e-3, **form
         )

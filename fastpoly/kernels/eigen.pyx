@@ -150,7 +150,7 @@ def _check_finite(image):
         raise ValueError("Gamma overflows; scale the data or the loss gradients down")
 
 
-def _exceeds(t, theta, log_norm):
+def _is_above(t, theta, log_norm):
     """Whether no |eigenvalue| is believed above t (m,): theta (m, j) Ritz values, log_norm (m,)
     the logarithm of beta_1 ... beta_j / delta."""
     with np.errstate(divide="ignore"):
@@ -160,14 +160,14 @@ def _exceeds(t, theta, log_norm):
 
 
 def _upper_bounds(theta, log_norm):
-    """The smallest t that `_exceeds`, by bisection."""
+    """The smallest t that `_is_above`, by bisection."""
     low = np.abs(theta).max(axis=1)
     width = np.where(np.isneginf(log_norm), 0, np.maximum(low, np.finfo(float).tiny))
-    while not _exceeds(low + width, theta, log_norm).all():
+    while not _is_above(low + width, theta, log_norm).all():
         width = 2 * width
     for _ in range(40):
         width = width / 2
-        low = np.where(_exceeds(low + width, theta, log_norm), low, low + width)
+        low = np.where(_is_above(low + width, theta, log_norm), low, low + width)
     return low + width
 
 
@@ -216,7 +216,7 @@ def _lanczos(Gamma gamma, B, delta, tol, max_matvecs, each, rng):
             theta = np.linalg.eigvalsh(T[:, :j + 1, :j + 1])
             values = np.abs(theta[:, [0, j]]).max(axis=1)
             target = (1 + tol) * (values if each else np.full(m, values.max()))
-            if last or _exceeds(target, theta, log_norm).all():
+            if last or _is_above(target, theta, log_norm).all():
                 break
     theta, S = np.linalg.eigh(T[:, :j + 1, :j + 1])
     best = np.where(-theta[:, 0] > theta[:, j], 0, j)

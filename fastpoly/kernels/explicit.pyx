@@ -24,7 +24,8 @@ cdef const gamma_loops* loops = choose_gamma_loops()
 
 cdef enum:
     PRODUCT_COLUMNS = 256            # products x_i x_j made at a time
-    EXPLICIT_FEATURES = 192          # measured: explicit wins up to about 150, never above 256
+    PASSES = 25                      # over the rows, in one selection
+    EXPLICIT_BYTES = 268435456
 
 
 cdef class ExplicitGamma(Gamma):
@@ -59,10 +60,12 @@ cdef class ExplicitGamma(Gamma):
 
     def blocks_array(self):
         """The operators as an array (d, d, m), outputs last."""
+        self._check_made()
         return self.blocks.base[:, :, :self.m]
 
     def dense(self):
         """The operators as an array (m, d, d)."""
+        self._check_made()
         return np.ascontiguousarray(self.blocks.base[:, :, :self.m].transpose(2, 0, 1))
 
 
@@ -168,13 +171,13 @@ def make_gamma(Matrix X not None, D, activation="squared", n_threads=1):
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
     cdef bint anova = activation == "anova"
-    cdef double stored
+    D = as_float_array(D, "D", (X.n, None))
+    cdef double stored = X.d
     if X.sparse:
-        # A pass over CSR rows costs its entries; forming costs n d^2 / 2 however sparse X is.
         stored = len((<CsrMatrix> X).arrays[0]) / max(1.0, X.n)
-        if X.d * X.d <= 60 * stored and X.d <= EXPLICIT_FEATURES:
-            return explicit_gamma(X, D, anova, n_threads)
-        return CsrGamma(X, D, anova, n_threads)
-    if X.d <= EXPLICIT_FEATURES:
+    # In passes over the rows: forming costs d / 5 dense ones, which is more of them the sparser X
+    # is; the work on matrices of d^2 entries counts where n is small. A selection takes about 25.
+    cdef double forming = X.d / 5.0 * X.d / max(1.0, stored) + 15.0 * X.d / max(1, X.n)
+    if forming <= PASSES and 8.0 * X.d * X.d * D.shape[1] <= EXPLICIT_BYTES:
         return explicit_gamma(X, D, anova, n_threads)
-    return DenseGamma(X, D, anova, n_threads)
+    return (CsrGamma if X.sparse else DenseGamma)(X, D, anova, n_threads)

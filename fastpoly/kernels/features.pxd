@@ -12,6 +12,7 @@ cdef class RowBlocks:
         self, Py_ssize_t first, Py_ssize_t last, double* buffer
     ) noexcept nogil
     cdef Py_ssize_t buffer_size(self) noexcept nogil
+    cdef int _check_new(self) except -1
     # The same, written to S.
     cdef void fill(
         self, Py_ssize_t first, Py_ssize_t last, double* S, double* buffer
@@ -33,6 +34,7 @@ cdef class Features(RowBlocks):
     cdef readonly Matrix X
     cdef readonly bint anova
     cdef readonly object H                # (k, d)
+    cdef double prepare(self) except -1
     cdef Py_ssize_t scratch_size(self) noexcept nogil
     cdef Py_ssize_t grad_size(self) noexcept nogil
     cdef object _basis_grad(self, const double[:, ::1] D, const double[:, ::1] V)

@@ -46,6 +46,11 @@ cdef class RowBlocks:
     ) noexcept nogil:
         return buffer
 
+    cdef int _check_new(self) except -1:
+        if self.block:
+            raise TypeError("these activations cannot be made a second time")
+        return 0
+
     cdef void fill(
         self, Py_ssize_t first, Py_ssize_t last, double* S, double* buffer
     ) noexcept nogil:
@@ -185,6 +190,7 @@ cdef class StoredFeatures(RowBlocks):
     """
 
     def __init__(self, A, n_threads=1):
+        self._check_new()
         self.A = as_float_array(A, "A", (None, None))
         self.n, self.k = self.A.shape[0], self.A.shape[1]
         self.block = max(8, min(256, BLOCK_DOUBLES // max(1, self.k)))
@@ -193,11 +199,15 @@ cdef class StoredFeatures(RowBlocks):
     @property
     def array(self):
         """The stored matrix, (n, k)."""
+        if not self.block:
+            raise TypeError("StoredFeatures.__init__ was not called")
         return self.A.base
 
     cdef const double* rows(
         self, Py_ssize_t first, Py_ssize_t last, double* buffer
     ) noexcept nogil:
+        if self.k == 0:
+            return buffer
         return &self.A[first, 0]
 
     cdef Py_ssize_t buffer_size(self) noexcept nogil:
@@ -208,15 +218,16 @@ cdef class Features(RowBlocks):
     """Activations of X on H, computed whenever they are needed; see `make_features`."""
 
     def __init__(self, Matrix X not None, H, bint anova=False, n_threads=1):
+        self._check_new()
         # A copy: the loops keep squares of H or H transposed, which must not come apart from it.
         H = as_float_array(H, "H", (None, X.d)).copy()
         self.X, self.H, self.anova = X, H, anova
         self.n, self.k = X.n, H.shape[0]
         self.block = max(8, min(256, BLOCK_DOUBLES // max(1, self.k)))
-        per_row = self._prepare()
+        per_row = self.prepare()
         self.n_threads = threads_for(effective_n_threads(n_threads), 2.0 * X.n * per_row * self.k)
 
-    def _prepare(self):
+    cdef double prepare(self) except -1:
         """Lay out H for the loops; return how many entries of X a row costs."""
         return self.X.d
 
@@ -314,7 +325,7 @@ cdef class CsrFeatures(Features):
             raise TypeError("X must be a CsrMatrix; DenseFeatures takes the other ones")
         Features.__init__(self, X, H, anova, n_threads)
 
-    def _prepare(self):
+    cdef double prepare(self) except -1:
         self.Ht = np.zeros((self.X.d, max(4, (self.k + 3) // 4 * 4)))
         self.Ht.base[:, :self.k] = self.H.T
         return len((<CsrMatrix> self.X).arrays[0]) / max(1, self.n)
@@ -342,7 +353,7 @@ cdef class CsrFeatures(Features):
 cdef class DenseFeatures(Features):
     """Activations of dense rows: products of a block of X with H, through BLAS."""
 
-    def _prepare(self):
+    cdef double prepare(self) except -1:
         cdef Py_ssize_t d = max(1, self.X.d)
         self.H_rows = self.H
         self.H_squares = self.H * self.H

@@ -38,6 +38,8 @@ cdef class Loss:
         self, const double* Y, const double* O, const double* w, double* C,
         Py_ssize_t n, Py_ssize_t m, Py_ssize_t y_width
     ) noexcept nogil
+    # Whether `row` takes y[0] for an index into o. Decides, with `target`, that codes are checked.
+    cdef bint reads_labels(self) noexcept nogil
     # Y as a checked (n, 1 or m) float64 view; raises for wrong shapes and codes outside 0 .. m - 1.
     cdef const double[:, ::1] targets(self, object Y, Py_ssize_t n, Py_ssize_t m)
 

@@ -5,7 +5,7 @@ X. Values are sums over the rows, not means. A subclass gives one row (`row`); s
 """
 
 from cython.parallel cimport prange
-from libc.math cimport INFINITY, NAN
+from libc.math cimport INFINITY, NAN, floor
 from libc.stdint cimport uintptr_t
 
 import numpy as np
@@ -110,11 +110,14 @@ cdef class Loss:
             scale(C + i * m, 1.0 if w == NULL else w[i], m)
 
     cdef const double[:, ::1] targets(self, object Y, Py_ssize_t n, Py_ssize_t m):
-        cdef bint label = self.target == "label"
+        cdef bint label = self.reads_labels() or self.target == "label"
         cdef const double[:, ::1] view = matrix(Y, "Y", n, 1 if label else m)
-        if label and n and not loops.all_within(&view[0, 0], n, 0.0, m):
+        if label and n and not (loops.all_within(&view[0, 0], n, 0.0, m) and whole(view, n)):
             encode_targets("label", Y, m)
         return view
+
+    cdef bint reads_labels(self) noexcept nogil:
+        return False
 
     # --- in Python: matrices ---
 
@@ -317,6 +320,14 @@ cdef const double[:, ::1] matrix(object a, str name, Py_ssize_t n, Py_ssize_t m)
     if view.shape[0] and misaligned(&view[0, 0]):
         view = np.array(a)  # a fresh array is aligned
     return view
+
+
+cdef bint whole(const double[:, ::1] codes, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef bint fine = True
+    for i in range(n):
+        fine &= codes[i, 0] == floor(codes[i, 0])
+    return fine
 
 
 cdef bint misaligned(const double* p) noexcept:

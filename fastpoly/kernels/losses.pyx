@@ -113,6 +113,9 @@ cdef class MulticlassLogistic(_BuiltIn):
 
     shift_invariant = True
 
+    cdef bint reads_labels(self) noexcept nogil:
+        return True
+
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m
     ) noexcept nogil:
@@ -139,6 +142,9 @@ cdef class SmoothedMulticlassHinge(_BuiltIn):
 
     shift_invariant = True
 
+    cdef bint reads_labels(self) noexcept nogil:
+        return True
+
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m
     ) noexcept nogil:
@@ -164,6 +170,9 @@ cdef class MulticlassSquaredHinge(_BuiltIn):
     target = "label"
 
     shift_invariant = True
+
+    cdef bint reads_labels(self) noexcept nogil:
+        return True
 
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m

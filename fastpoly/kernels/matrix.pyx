@@ -90,6 +90,10 @@ cdef class CsrMatrix(Matrix):
             indptr = np.ascontiguousarray(own.indptr, dtype=np.int64)
         if not np.isfinite(data).all():
             raise ValueError("X contains NaN or infinity; remove or impute these entries")
+        # Values may be shared, indices may not: changed afterwards, they would lead anywhere.
+        data, indices, indptr = data.view(), indices.copy(), indptr.copy()
+        for array in (data, indices, indptr):
+            array.flags.writeable = False
         self.n, self.d = n, d + augment
         self.sparse, self.augment, self.single = True, augment, data.dtype == np.float32
         self.pairs = n > 0 and bool((np.diff(indptr) == 2).all())

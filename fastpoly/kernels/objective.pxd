@@ -1,6 +1,6 @@
 from fastpoly.kernels.features cimport RowBlocks
 from fastpoly.kernels.linear cimport LinearTerms
-from fastpoly.kernels.losses cimport Loss
+from fastpoly.kernels.loss cimport Loss
 
 
 cdef class Objective:
@@ -12,6 +12,7 @@ cdef class Objective:
     cdef const double[:, ::1] Y
     cdef const double[::1] w              # None: all ones
     cdef Py_ssize_t block
+    cdef int _check_made(self) except -1
     cdef Py_ssize_t buffer_size(self) noexcept nogil
     cdef double share(
         self, int t, const double* V, const double* b, const double* W, double* G, double* D,

@@ -24,7 +24,8 @@ from cython.parallel cimport prange
 from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_tn
 from fastpoly.kernels.features cimport RowBlocks
 from fastpoly.kernels.linear cimport LinearTerms
-from fastpoly.kernels.losses cimport Loss
+from fastpoly.kernels.loss cimport Loss
+from fastpoly.kernels.runtime cimport live_threads
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights
 
@@ -61,8 +62,10 @@ cdef class Objective:
     (0.5, array([[-2.]]))
     """
 
-    def __init__(self, RowBlocks features, loss, Y, Py_ssize_t n_outputs, w=None,
+    def __init__(self, RowBlocks features not None, loss, Y, Py_ssize_t n_outputs, w=None,
                  LinearTerms linear=None):
+        if self.features is not None:
+            raise TypeError("an Objective cannot be made a second time")
         if n_outputs < 1:
             raise ValueError(f"n_outputs must be at least 1, got {n_outputs}")
         if linear is not None and linear.X.n != features.n:
@@ -73,6 +76,8 @@ cdef class Objective:
         if isinstance(loss, Loss):
             self.compiled = loss
             self.Y = self.compiled.targets(Y, self.n, self.m)
+            if self.Y.shape[1] == 1:
+                self.Y = np.array(self.Y)  # class codes are indices: nobody else may change them
         else:
             self.Y = as_float_array(Y, "Y", (self.n, None))
         self.block = max(1, min(features.block, max(8, SERIAL_PRODUCT // max(1, self.k * self.m))))
@@ -80,6 +85,7 @@ cdef class Objective:
     @property
     def n_rows(self):
         """Rows of a parameter matrix: k, then 1 + d where there are lower-order terms."""
+        self._check_made()
         return self.k + (0 if self.linear is None else 1 + self.linear.X.d)
 
     def value_grad(self, P, D=None):
@@ -96,15 +102,24 @@ cdef class Objective:
         value : float
         gradient : ndarray, (n_rows, m)
         """
+        self._check_made()
         P = as_float_array(P, "P", (self.n_rows, self.m), finite=False)
         if D is not None:
             as_output(D, "D", (self.n, self.m))
+            if any(np.may_share_memory(D, a) for a in (P, self.targets, self.w_array)):
+                raise ValueError("D must not share memory with P, Y or w; pass another array")
         if self.compiled is None:
             return self._value_grad_python(P, D)
         return self._pass(P, D)
 
+    cdef int _check_made(self) except -1:
+        if self.features is None:
+            raise TypeError("Objective.__init__ was not called")
+        return 0
+
     def outputs(self, P):
         """The outputs o_i, (n, m)."""
+        self._check_made()
         P = as_float_array(P, "P", (self.n_rows, self.m), finite=False)
         O = self.features.outputs(P[:self.k])
         if self.linear is not None:
@@ -114,6 +129,7 @@ cdef class Objective:
 
     def gradient(self, D):
         """The gradient with respect to P of sum(O * D), (n_rows, m)."""
+        self._check_made()
         G = [self.features.pullback(D)]
         if self.linear is not None:
             G += [D.sum(axis=0)[None], self.linear.grad(D)]
@@ -128,11 +144,13 @@ cdef class Objective:
     @property
     def w_array(self):
         """Sample weights (n,), or None."""
+        self._check_made()
         return None if self.w is None else self.w.base
 
     @property
     def targets(self):
         """Encoded targets, (n, 1 or m)."""
+        self._check_made()
         return self.Y.base
 
     cdef Py_ssize_t buffer_size(self) noexcept nogil:
@@ -167,7 +185,7 @@ cdef class Objective:
             if n_threads == 1:
                 values[0, 0] = self.share(0, V, b, W, &sums[0, 0], D_all, &buffers[0, 0])
             else:
-                for t in prange(n_threads, num_threads=n_threads, schedule="static", chunksize=1):
+                for t in prange(n_threads, num_threads=live_threads(n_threads), schedule="static", chunksize=1):
                     values[t, 0] = self.share(t, V, b, W, &sums[t, 0], D_all, &buffers[t, 0])
         total = sums.base[:, :size].sum(axis=0) if n_threads > 1 else sums.base[0, :size]
         G = np.empty((self.n_rows, m))
@@ -229,6 +247,7 @@ cdef class Objective:
         -------
         ndarray, (m, k, k)
         """
+        self._check_made()
         cdef const double[:, ::1] curvature = as_float_array(C, "C", (self.n, self.m))
         cdef Py_ssize_t size = self.m * self.k * self.k
         cdef int t, n_threads = self.features.n_threads
@@ -241,7 +260,7 @@ cdef class Objective:
                 if n_threads == 1:
                     self.share_hessian(0, &curvature[0, 0], &blocks[0, 0], &buffers[0, 0])
                 else:
-                    for t in prange(n_threads, num_threads=n_threads, schedule="static",
+                    for t in prange(n_threads, num_threads=live_threads(n_threads), schedule="static",
                                     chunksize=1):
                         self.share_hessian(t, &curvature[0, 0], &blocks[t, 0], &buffers[t, 0])
         return blocks.base[:, :size].sum(axis=0).reshape(self.m, self.k, self.k)

@@ -23,7 +23,7 @@ cdef inline void add(double* g, double t, const double* b, Py_ssize_t size) noex
         g[i] += t * b[i]
 
 
-def descend(Penalty penalty, B, P, G, thresholds, curvature, int n_sweeps=1):
+def descend(Penalty penalty not None, B, P, G, thresholds, curvature, int n_sweeps=1):
     """Sweep over the rows; P and G are updated in place.
 
     Parameters
@@ -55,6 +55,10 @@ def descend(Penalty penalty, B, P, G, thresholds, curvature, int n_sweeps=1):
     cdef const double[:, :, ::1] blocks = B.reshape(k, m if coupled else 1, size)
     cdef double[:, ::1] p = as_output(P, "P", (k, m))
     cdef double[:, ::1] g = as_output(G, "G", (k, m))
+    if thresholds is None or curvature is None:
+        raise TypeError("thresholds and curvature must be arrays, got None")
+    if any(np.may_share_memory(a, b) for a, b in ((P, G), (P, B), (G, B))):
+        raise ValueError("P, G and B must not share memory; pass copies")
     cdef const double[::1] t = as_weights(thresholds, "thresholds", k)
     cdef double[::1] row = np.empty(m + 1)
     cdef const double[::1] own = as_weights(curvature, "curvature", k)

@@ -7,13 +7,8 @@
 
 #include "vexp.h"
 
-#if defined(_MSC_VER) && !defined(__clang__)
-#define SIMD_SUM(...)
-#define SIMD_MAX(x)
-#else
 #define SIMD_SUM(...) FP_PRAGMA(omp simd reduction(+ : __VA_ARGS__))
 #define SIMD_MAX(x) FP_PRAGMA(omp simd reduction(max : x))
-#endif
 
 FP_INLINE double weight_of(const double *w, ptrdiff_t i) { return w ? w[i] : 1.0; }
 

@@ -7,13 +7,8 @@
 
 #include "isa.h"
 
-#ifdef FP_PRAGMA
 #define FP_SUM(...) FP_PRAGMA(omp simd reduction(+ : __VA_ARGS__))
 #define FP_MAX(x) FP_PRAGMA(omp simd reduction(max : x))
-#else
-#define FP_SUM(...)
-#define FP_MAX(x)
-#endif
 
 /* max_c |v_c| */
 FP_INLINE double fp_max_abs(const double *v, ptrdiff_t m) {

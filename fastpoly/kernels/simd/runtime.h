@@ -1,4 +1,4 @@
-/* Threads and cache-line-aligned memory, with or without OpenMP. */
+/* How many threads OpenMP would use, with or without OpenMP. */
 #ifndef FP_RUNTIME_H
 #define FP_RUNTIME_H
 

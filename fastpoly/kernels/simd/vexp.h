@@ -9,7 +9,7 @@
 
 #include "isa.h"
 
-/* ISO mode forbids contraction, so the fused form is asked for where the hardware has it. */
+/* The accuracy needs the fused form, so it is asked for where the hardware has it. */
 #ifdef __FMA__
 #define FP_FMA(a, b, c) __builtin_fma(a, b, c)
 #else

@@ -1,0 +1,154 @@
+"""What must never crash: objects made wrongly, memory changed behind their back, forks."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from subprocesses import run_python
+from threadpoolctl import threadpool_info
+
+from fastpoly import Design, conditional_gradient
+from fastpoly.kernels.explicit import ExplicitGamma, make_gamma
+from fastpoly.kernels.features import StoredFeatures
+from fastpoly.kernels.gamma import DenseGamma
+from fastpoly.kernels.losses import MulticlassLogistic, get_loss
+from fastpoly.kernels.matrix import as_matrix
+from fastpoly.kernels.objective import Objective
+from fastpoly.kernels.penalties import get_penalty
+from fastpoly.kernels.quadratic import descend
+from fastpoly.threads import one_blas_thread
+
+RNG = np.random.default_rng(0)
+
+
+def labelled(n=50, k=3, m=4):
+    A, Y = RNG.random((n, k)), RNG.integers(0, m, (n, 1)).astype(float)
+    return A, Y, RNG.random((k, m))
+
+
+def test_an_objective_works_in_a_forked_child():
+    code = """
+import os
+import numpy as np
+from fastpoly.kernels.features import StoredFeatures
+from fastpoly.kernels.losses import get_loss
+from fastpoly.kernels.objective import Objective
+A = np.ones((40000, 8))
+objective = Objective(StoredFeatures(A, 2), get_loss("squared"), np.ones((40000, 2)), 2)
+before, _ = objective.value_grad(np.ones((8, 2)))
+if os.fork() == 0:
+    same = objective.value_grad(np.ones((8, 2)))[0] == before
+    os._exit(0 if same else 3)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+    assert run_python(code).strip().endswith("0")
+
+
+def test_class_codes_cannot_change_behind_an_objective():
+    A, Y, V = labelled()
+    objective = Objective(StoredFeatures(A), get_loss("multiclass_logistic"), Y, 4)
+    value, _ = objective.value_grad(V)
+    Y[:] = 1e9
+    assert objective.value_grad(V)[0] == value
+
+
+def test_a_multiclass_loss_checks_codes_whatever_its_target_says():
+    class Renamed(MulticlassLogistic):
+        target = "real"
+
+    with pytest.raises(ValueError):
+        Renamed().value_grad(np.full((2, 1), 1e9), np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="not a class code"):
+        MulticlassLogistic().value_grad([[0.7]], np.zeros((1, 3)))
+
+
+def test_indices_cannot_change_behind_a_design():
+    X = sp.random_array((30, 20), density=0.2, rng=RNG, format="csr")
+    design, D = Design(X), RNG.random((30, 2))
+    before = design.gamma(D).forms(np.ones(20))
+    X.indices[:] = 2**30
+    np.testing.assert_array_equal(design.gamma(D).forms(np.ones(20)), before)
+
+
+def test_gradients_may_not_be_written_over_the_inputs():
+    A, _, V = labelled(m=1)
+    Y = RNG.random((50, 1))
+    objective = Objective(StoredFeatures(A), get_loss("squared"), Y, 1)
+    with pytest.raises(ValueError, match="share memory"):
+        objective.value_grad(V, D=objective.targets)
+
+
+def test_objects_that_were_not_made_or_made_twice():
+    for what in (
+        lambda: ExplicitGamma.__new__(ExplicitGamma).dense(),
+        lambda: ExplicitGamma.__new__(ExplicitGamma).blocks_array(),
+        lambda: StoredFeatures.__new__(StoredFeatures).array,
+        lambda: Objective.__new__(Objective).value_grad(np.zeros((1, 1))),
+        lambda: Objective.__new__(Objective).targets,
+        lambda: StoredFeatures(np.ones((9, 2))).__init__(np.ones((1, 2))),
+        lambda: Objective(None, get_loss("squared"), np.ones((1, 1)), 1),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            what()
+
+
+def test_descend_refuses_nothing_and_shared_memory():
+    B, P, G, t = np.ones((2, 2, 1)), np.zeros((2, 1)), np.ones((2, 1)), np.ones(2)
+    penalty = get_penalty("l1")
+    for arguments in (
+        (None, B, P, G, t, t),
+        (penalty, B, P, G, None, t),
+        (penalty, B, P, G, t, None),
+    ):
+        with pytest.raises(TypeError):
+            descend(*arguments)
+    with pytest.raises(ValueError, match="share memory"):
+        descend(penalty, B, P, P, t, t)
+
+
+def test_few_rows_are_not_worth_explicit_matrices():
+    assert isinstance(make_gamma(as_matrix(RNG.random((30, 120))), np.ones((30, 2))), DenseGamma)
+    many = make_gamma(as_matrix(RNG.random((3000, 20))), np.ones((3000, 2)))
+    assert isinstance(many, ExplicitGamma)
+
+
+def blas_threads():
+    return [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
+
+
+def test_blas_threads_come_back_whatever_the_order():
+    before = blas_threads()
+    first, second = one_blas_thread(), one_blas_thread()
+    first.__enter__()
+    second.__enter__()
+    assert set(blas_threads()) == {1}
+    first.__exit__(None, None, None)
+    assert set(blas_threads()) == {1}
+    second.__exit__(None, None, None)
+    assert blas_threads() == before
+
+
+def test_the_first_mistake_of_a_new_user():
+    with pytest.raises(TypeError, match=r"Design\(X\)"):
+        conditional_gradient(np.ones((3, 2)), [0, 1, 0])
+
+
+def test_a_run_ends_when_nothing_is_gained():
+    X = RNG.standard_normal((200, 3))
+    y = RNG.integers(0, 3, 200)
+    states = list(conditional_gradient(Design(X), y, alpha=1.0, tol=1e-4, random_state=0))
+    assert states[-1].stop in ("optimal", "no progress")
+    assert len(states) < 150
+
+
+def test_optimal_means_that_the_refit_is_accurate_too():
+    X = RNG.standard_normal((200, 6))
+    Y = np.where(RNG.random((200, 1)) < 0.05, 1.0, -1.0)
+    design = Design(X, fit_lower="explicit")
+    options = dict(loss="binary_logistic", alpha=1e4)
+    *_, exact = conditional_gradient(design, Y, tol=1e-8, max_iter=5000, **options)
+    *_, short = conditional_gradient(design, Y, max_iter=1, **options)
+    assert exact.stop == "optimal"
+    assert short.stop == "max_iter"
+    assert short.objective > exact.objective * 1.01
+    *_, tau = conditional_gradient(design, Y, loss="binary_logistic", tau=1e-6, max_iter=1)
+    assert tau.objective - exact.objective <= tau.gap
