@@ -145,7 +145,7 @@ class ConvergenceDisplay:
     Parameters
     ----------
     history : dict of arrays
-        "objective" and "violation", as in the `history_` of an estimator; "gap_bound" in place of
+        "objective" and "violation", as in the `history_` of an estimator; "gap" in place of
         the violation for the constrained form.
     alpha : float, optional
         The level at which the violation is optimal.
@@ -197,7 +197,7 @@ class ConvergenceDisplay:
         axes = _axes(None, ncols=2, figsize=(9, 3.6)) if ax is None else np.asarray(ax, object)
         if np.shape(axes) != (2,):
             raise ValueError("ax must be a sequence of 2 axes: for the objective and the violation")
-        measure = "violation" if self.tau is None else "gap_bound"
+        measure = "violation" if self.tau is None else "gap"
         steps = np.arange(len(self.history["objective"]))
         for each, name in zip(axes, ("objective", measure), strict=True):
             values = np.asarray(self.history[name], dtype=float)

@@ -67,7 +67,7 @@ def test_convergence_display(data):
     assert display.ax_[1].lines[1].get_ydata()[0] == 0.5
     model = PolynomialNetworkRegressor(tau=1.0, n_components=4, random_state=0).fit(*data)
     display = ConvergenceDisplay.from_estimator(model)
-    np.testing.assert_array_equal(display.ax_[1].lines[0].get_ydata(), model.history_["gap_bound"])
+    np.testing.assert_array_equal(display.ax_[1].lines[0].get_ydata(), model.history_["gap"])
 
 
 def test_interaction_display_names_and_signs(data):

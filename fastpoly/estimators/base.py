@@ -244,7 +244,7 @@ class PolyEstimator(Predictor):
         if self.fit_lower == "explicit":
             self.linear_coef_ = self.model_.linear
         if self.tau is not None:
-            self.dual_gap_ = best.gap_bound
+            self.dual_gap_ = best.gap
 
     def _warn_unless_converged(self) -> None:
         gap, objective = self._state.refit_gap, abs(self.objective_)

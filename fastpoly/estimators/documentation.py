@@ -78,7 +78,7 @@ dual_gap_ : float
     Upper bound on objective - optimum, only with tau.
 history_ : dict of ndarray
     One entry a step, the model without basis vectors first: "objective", "loss", "penalty",
-    "violation", "violation_bound", "gap", "gap_bound", "n_components", "seconds", and with
+    "violation", "violation_bound", "gap", "gap_found", "n_components", "seconds", and with
     early_stopping "validation_score".
 n_features_in_ : int
 feature_names_in_ : ndarray of str

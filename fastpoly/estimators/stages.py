@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 # Numbers of a State that the history keeps.
 RECORDED = (
-    "objective", "loss", "penalty", "violation", "violation_bound", "gap", "gap_bound",
+    "objective", "loss", "penalty", "violation", "violation_bound", "gap", "gap_found",
     "n_components",
 )  # fmt: skip
 
