@@ -13,13 +13,12 @@ accelerated gradient.
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.fista import Certificate, Solution, fista
+from fastpoly.fista import Certificate, Solution
 from fastpoly.kernels.explicit import explicit_gamma
 from fastpoly.kernels.features import StoredFeatures
 from fastpoly.kernels.matrix import as_matrix
-from fastpoly.kernels.penalties import Penalty
-from fastpoly.kernels.quadratic import descend, row_curvature
-from fastpoly.problems import OutputProblem, QuadraticProblem
+from fastpoly.newton_model import anderson, direction
+from fastpoly.problems import OutputProblem
 
 Floats = NDArray[np.float64]
 
@@ -27,9 +26,11 @@ ARMIJO = 1e-4
 # The relative error of an objective, and the steps in vain that end the search.
 ROUNDING = 1e-15
 PATIENCE = 3
-MAX_SWEEPS = 1000
+# So many steps together must gain this share of the tolerance, or halve the gap. Where columns are
+# collinear within rounding there is always something left to gain, but next to nothing a step.
+SLOW = 10
+WORTH = 0.1
 EXTRAPOLATE = 5
-MAX_ROUNDS = 100
 # The Hessian with all interactions of outputs has (k m)^2 entries.
 COUPLED_OUTPUTS = 16
 COUPLED_PARAMETERS = 1200
@@ -94,56 +95,6 @@ def hessian(problem: OutputProblem, C: Floats) -> Floats:
     return B
 
 
-def direction(problem: OutputProblem, P: Floats, G: Floats, B: Floats, tol: float) -> Floats:
-    """The minimiser of the penalised model around P."""
-    if problem.tau is None and isinstance(problem.penalty, Penalty):
-        return minimise_model(problem, P, G, B, tol)
-    model = QuadraticProblem(problem, P, G, B)
-    return fista(model, P, tol=tol, max_iter=MAX_SWEEPS).P
-
-
-def anderson(points: list[Floats]) -> Floats:
-    """Weights, which add up to 1, of all points but the first whose last steps cancel best."""
-    steps = np.diff(np.array(points).reshape(len(points), -1), axis=0)
-    gram = steps @ steps.T
-    gram[np.diag_indices(len(gram))] += 1e-10 * gram.trace() + 1e-300
-    weights = np.linalg.solve(gram, np.ones(len(gram)))
-    return weights / weights.sum()
-
-
-def minimise_model(problem: OutputProblem, P0: Floats, G0: Floats, B: Floats, tol: float) -> Floats:
-    """Block coordinate descent with Anderson extrapolation.
-
-    Descent alone is slow on ill-conditioned blocks. Every few sweeps the affine combination of the
-    last points whose sweeps would cancel best is tried; gradients combine the same way, and the
-    model's value follows from them, q(P) = <G0 + G(P), P - P0> / 2.
-    """
-    thresholds = problem.alpha * problem.weights
-    own = row_curvature(B)
-
-    def value(P: Floats, G: Floats) -> float:
-        return 0.5 * float(((G0 + G) * (P - P0)).sum()) + problem.penalty_value(P)
-
-    P, G = P0.copy(), G0.copy()
-    first = moved = descend(problem.penalty, B, P, G, thresholds, own)
-    for _ in range(MAX_ROUNDS):
-        if moved <= tol * first:
-            break
-        points, gradients = [P.copy()], [G.copy()]
-        for _ in range(EXTRAPOLATE):
-            moved = descend(problem.penalty, B, P, G, thresholds, own)
-            points.append(P.copy())
-            gradients.append(G.copy())
-        weights = anderson(points)
-        P_try = np.tensordot(weights, points[1:], 1)
-        G_try = np.tensordot(weights, gradients[1:], 1)
-        if value(P_try, G_try) < value(P, G):
-            P, G = P_try, G_try
-    # The last sweep makes zero rows exactly zero again.
-    descend(problem.penalty, B, P, G, thresholds, own)
-    return P
-
-
 def newton(
     problem: OutputProblem, P: Floats, *, tol: float, max_iter: int, at_least: int = 0
 ) -> Solution:
@@ -162,7 +113,7 @@ def newton(
     Solution
     """
     run = _Newton(problem, P)
-    best, stalled = None, 0
+    best, stalled, mark = None, 0, None
     for n_iter in range(max_iter + 1):
         P = run.P
         value, G, objective, gap = run.certify()
@@ -174,9 +125,19 @@ def newton(
             best = Solution(P, objective, gap, value, G, n_iter, gap <= tol * abs(objective))
         if (best.converged and n_iter >= at_least) or n_iter == max_iter or stalled == PATIENCE:
             break
+        if n_iter % SLOW == 0:
+            if mark and worthless(mark, best, WORTH * tol):
+                break
+            mark = best
         if not P.size or not run.step(G, objective):
             break
     return best._replace(n_iter=n_iter)
+
+
+def worthless(before: Solution, after: Solution, tol: float) -> bool:
+    """Whether neither the objective nor the gap has come down by much."""
+    gained = before.objective - after.objective
+    return gained <= tol * abs(after.objective) and after.gap > 0.5 * before.gap
 
 
 class _Newton:
