@@ -200,7 +200,9 @@ LONG_FIT = """
 @pytest.mark.parametrize("more", ["", 'refit="full",'])
 def test_interruption_leaves_the_last_state(more):
     code = textwrap.dedent(LONG_FIT).replace("{more}", more)
-    process = subprocess.Popen([sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, text=True
+    )
     try:
         while process.stdout.readline() != "2\n":
             assert process.poll() is None

@@ -96,6 +96,8 @@ class PolyEstimator(Predictor):
         X, y, targets, m, w = self._prepare(X, y, sample_weight, reset=start is None)
         held = None
         if self.early_stopping:
+            if start is None or not hasattr(self, "_split_seed"):
+                self._split_seed = self._seed()  # a warm start must hold out the same rows
             train, test = self._hold_out(y)
             held = X[test], y[test], None if w is None else w[test]
             X, targets, w = X[train], targets[train], None if w is None else w[train]
@@ -164,7 +166,7 @@ class PolyEstimator(Predictor):
     def _hold_out(self, y: Any) -> list[NDArray[np.intp]]:
         """Rows to train on and rows to validate with, by class where there are classes."""
         return train_test_split(
-            np.arange(len(y)), test_size=self.validation_fraction, random_state=self._seed(),
+            np.arange(len(y)), test_size=self.validation_fraction, random_state=self._split_seed,
             stratify=self._strata(y),
         )  # fmt: skip
 
@@ -251,9 +253,9 @@ class PolyEstimator(Predictor):
         # A converged refit is at least that good.
         if gap > max(self.tol, LOOSE) * objective:
             warnings.warn(
-                f"the last refit stopped at max_iter={self.max_iter} with a duality gap of "
-                f"{gap:.2g} for an objective of {objective:.2g}; raise max_iter or alpha, or "
-                "scale the features",
+                f"the last refit is inaccurate: a duality gap of {gap:.2g} for an objective of "
+                f"{objective:.2g}; scale the features (StandardScaler, MaxAbsScaler), raise alpha, "
+                f"or raise max_iter, which is {self.max_iter}",
                 ConvergenceWarning,
                 stacklevel=3,
             )

@@ -45,9 +45,12 @@ warm_start : bool, default=False
     Whether `fit` goes on from the fitted model, adding basis vectors up to n_components, or
     starts afresh. The data must be the same; alpha and tau may change.
 {class_weight}n_threads : int, optional
-    Threads of the kernels; by default one for small data, else what OpenMP says.
+    Threads of the kernels. By default one for small data and in any Python thread but the main
+    one (so that a pool of threads does not ask for more than there are cores), else what OpenMP
+    says, which joblib sets in the processes that it starts.
 verbose : int, default=0
-    0 is silent, 1 shows a progress bar, 2 writes lines to the logger "fastpoly".
+    0 is silent, 1 shows a progress bar, 2 writes lines of level INFO to the logger "fastpoly";
+    ``logging.basicConfig(level=logging.INFO)`` shows them.
 random_state : int, RandomState instance or None, default=None
     Seed of the selection and of the split of early_stopping."""
 

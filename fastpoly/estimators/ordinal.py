@@ -23,7 +23,7 @@ loss : {"logistic"} or loss object, default="logistic"
 
 CLASSES = """
 classes_ : ndarray, (m,)
-    The levels, sorted.
+    The levels, sorted; those of an ordered categorical (pandas) or an Enum (polars) in its order.
 """
 
 
@@ -41,6 +41,14 @@ def level_probabilities(O: Floats) -> Floats:
     return np.diff(np.hstack([ends[0], cumulative, ends[1]]), axis=1)
 
 
+def declared_order(y: Any) -> list[Any] | None:
+    """The levels of an ordered categorical of pandas or an Enum of polars, in its order."""
+    dtype = getattr(y, "dtype", None)
+    if getattr(dtype, "ordered", False) or type(dtype).__name__ == "Enum":
+        return list(dtype.categories)
+    return None
+
+
 def _has_levels(estimator: "PolyOrdinalRegressor") -> bool:
     if not getattr(estimator, "_graded", True):
         raise AttributeError(
@@ -53,6 +61,14 @@ def _has_levels(estimator: "PolyOrdinalRegressor") -> bool:
 class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
     """Base of the two ordinal regressors: outputs are the log odds of y <= level."""
 
+    _declared: list[Any] | None = None
+
+    def _prepare(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = True
+    ) -> tuple[Any, Any, NDArray, int, Floats | None]:
+        self._declared = declared_order(y)  # before y becomes an array
+        return super()._prepare(X, y, sample_weight, reset)
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags = ClassifierTags()  # a regressor that has `predict_proba`, too
@@ -61,6 +77,9 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
     def _encode_targets(self, y: Any) -> tuple[NDArray, Floats, int, dict[str, Any]]:
         y = column_or_1d(y, warn=True)
         levels, codes = np.unique(y, return_inverse=True)
+        if self._declared is not None:
+            order = np.argsort([self._declared.index(level) for level in levels])
+            levels, codes = levels[order], np.argsort(order)[codes]
         if len(levels) < 2:
             raise ValueError(f"y must have at least 2 levels, not one class only: {levels[0]!r}")
         signs = np.where(codes[:, None] <= np.arange(len(levels) - 1), 1.0, -1.0)
@@ -108,7 +127,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
             known = np.isin(y, self.classes_)
             if not known.all():
                 raise ValueError(f"y has levels that `fit` did not see: {np.unique(y[~known])}")
-            y = np.searchsorted(self.classes_, y) + 1.0
+            y = 1.0 + (y[:, None] == self.classes_).argmax(axis=1)
         return r2_score(y, prediction, sample_weight=sample_weight)
 
     @available_if(_has_levels)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator
+from threading import current_thread, main_thread
 from typing import Any, Self
 
 import numpy as np
@@ -34,9 +35,12 @@ class Predictor(BaseEstimator):
         )
 
     def _threads(self, X: Any) -> int | None:
-        """Waking threads costs more than they save on small data."""
-        small = self.n_threads is None and X.shape[0] * X.shape[1] <= SMALL
-        return 1 if small else self.n_threads
+        """One by default for small data, where waking threads costs more than they save, and in
+        a thread that someone else started: they share the cores already."""
+        if self.n_threads is not None:
+            return self.n_threads
+        small = X.shape[0] * X.shape[1] <= SMALL
+        return 1 if small or current_thread() is not main_thread() else None
 
     def _outputs(self, X: Any) -> Floats:
         X = self._validated(X)

@@ -166,9 +166,10 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         self
         """
         self._check_parameters()
-        X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
         model = clone(self.estimator)
         model._check_parameters()
+        X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
+        clone(model)._prepare(X, y, sample_weight)  # raises what a fit on all data would
         self.scorer_ = check_scoring(model, self.scoring)
         self.alphas_ = self._grid(clone(model), X, y, sample_weight)
         splits = list(self._splitter(model, y).split(X, y, groups))
@@ -205,6 +206,10 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
                 "the search chooses the number of basis vectors: set early_stopping=False in the "
                 "estimator"
             )
+        if not (self.scoring is None or isinstance(self.scoring, str) or callable(self.scoring)):
+            raise TypeError(f"scoring must be one scorer, its name or None, got {self.scoring!r}")
+        if not isinstance(self.refit, (bool, np.bool_)):
+            raise TypeError(f"refit must be True or False, got {self.refit!r}")
 
     def _grid(self, model: PolyEstimator, X: Any, y: Any, sample_weight: Any) -> Floats:
         if self.alphas is None:
