@@ -3,11 +3,14 @@
 import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 
+import joblib
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from joblib import Parallel, delayed
 from scipy.special import expit
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -16,6 +19,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from subprocesses import run_python
 
 import fastpoly
 from fastpoly import Design, PolyModel, conditional_gradient
@@ -49,7 +53,17 @@ def targets(cls, score):
     return np.digitize(score, [-0.5, 0.5])
 
 
-@parametrize_with_checks([cls(n_components=3, alpha=0.5) for cls in ALL])
+SMALL = {"n_components": 4, "alpha": 0.5}
+
+
+@parametrize_with_checks(
+    [cls(**SMALL) for cls in ALL]
+    + [fastpoly.FactorizationMachineClassifier(fit_lower="explicit", **SMALL)]
+    + [
+        fastpoly.PathSearchCV(cls(random_state=0, **SMALL), alphas=[0.5], cv=0.3)
+        for cls in ALL[::3]
+    ]
+)
 def test_scikit_learn(estimator, check):
     check(estimator)
 
@@ -194,6 +208,28 @@ def test_early_stopping_keeps_the_best(cls, data):
     assert model.n_components_ == model.history_["n_components"][best]
 
 
+@pytest.mark.parametrize("cls", ALL)
+def test_warm_start_holds_out_the_same_rows(cls, data):
+    """Else rows that were trained on would be validated with."""
+    X, score = data
+    y = targets(cls, score)
+    model = cls(n_components=1, early_stopping=True, warm_start=True).fit(X, y)
+    _, first = model._hold_out(y)
+    model.set_params(n_components=2).fit(X, y)
+    np.testing.assert_array_equal(model._hold_out(y)[1], first)
+
+
+@pytest.mark.parametrize("fit_lower", ["explicit", "augment"])
+def test_machines_learn_imbalance_with_an_intercept(fit_lower):
+    """The products of a machine have no constant term, whatever the constant feature."""
+    X = np.random.default_rng(0).standard_normal((200, 3))
+    y = np.arange(200) % 20 == 0
+    model = CLASSIFIERS[1](fit_lower=fit_lower, alpha=20.0, random_state=0).fit(X, y)
+    at_zero = model.decision_function(np.zeros((1, 3)))[0]
+    assert at_zero < -1 if fit_lower == "explicit" else at_zero == 0
+    assert model.__sklearn_tags__().classifier_tags.poor_score == (fit_lower == "augment")
+
+
 @pytest.mark.parametrize("cls", CLASSIFIERS)
 @pytest.mark.parametrize(
     "names", [["a", "b", "c"], [-7, -1, 3], [False, True], [0.0, 1.0, 2.0]], ids=str
@@ -247,6 +283,28 @@ def test_ordinal_levels(cls, data):
     assert words.score(X, np.array(["a", "b", "c", "d"])[codes]) > 0.5
     with pytest.raises(ValueError, match="did not see"):
         words.score(X[:2], ["a", "z"])
+
+
+@pytest.mark.parametrize("cls", ORDINAL)
+def test_declared_order_of_levels(cls, data):
+    """An ordered categorical says which level is higher; the alphabet does not."""
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    X, score = data
+    codes, order = np.digitize(score, [-0.5, 0.5]), ["low", "medium", "high"]
+    words = np.array(order)[codes]
+    numbers = cls(n_components=3, random_state=0).fit(X, codes + 1)
+    categorical = pandas.Categorical(words, categories=["none", *order], ordered=True)
+    for y in (
+        categorical,
+        pandas.Series(categorical),
+        polars.Series(words, dtype=polars.Enum(order)),
+    ):
+        model = cls(n_components=3, random_state=0).fit(X, y)
+        assert list(model.classes_) == order
+        np.testing.assert_array_equal(model.predict(X), numbers.predict(X))
+        assert model.score(X, words) == numbers.score(X, codes + 1)
+    unordered = pandas.Series(pandas.Categorical(words, categories=order))
+    assert list(cls(n_components=1).fit(X, unordered).classes_) == ["high", "low", "medium"]
 
 
 def test_crossing_probabilities_are_repaired():
@@ -330,8 +388,12 @@ def test_works_in_scikit_learn_tools(data):
     X, score = data
     y = np.digitize(score, [-0.5, 0.5])
     model = CLASSIFIERS[0](n_components=8, random_state=0)
-    pipeline = make_pipeline(StandardScaler().set_output(transform="default"), model)
+    pipeline = make_pipeline(StandardScaler(), model)
     assert cross_val_score(pipeline, X, y, cv=2).min() > 0.6
+    pytest.importorskip("pandas")
+    pipeline.set_output(transform="pandas").fit(X, y)
+    assert list(pipeline[-1].feature_names_in_) == ["x0", "x1", "x2", "x3", "x4"]
+    assert set(pipeline[-1].top_interactions(2, k=1)[0][:2]) == {"x0", "x1"}
     search = GridSearchCV(model, {"alpha": [0.1, 10.0]}, cv=2).fit(X, y)
     assert search.best_params_["alpha"] in (0.1, 10.0)
     assert OneVsRestClassifier(model).fit(X, y).score(X, y) > 0.6
@@ -352,9 +414,56 @@ def test_pickle_and_threads(cls, data, tmp_path):
             np.testing.assert_array_equal(result, expected)
 
 
-def test_joblib_processes(data):
-    from joblib import Parallel, delayed
+def test_pickles_from_another_process(data, tmp_path):
+    """What one process fits and dumps, another one loads and goes on with."""
+    X, score = data
+    problems = {cls.__name__: targets(cls, score) for cls in ALL}
+    joblib.dump((X, problems), tmp_path / "data")
+    run_python(
+        "import joblib, fastpoly\n"
+        f"X, problems = joblib.load({str(tmp_path / 'data')!r})\n"
+        "options = dict(n_components=2, warm_start=True, random_state=0)\n"
+        "models = {name: getattr(fastpoly, name)(**options).fit(X, y)\n"
+        "          for name, y in problems.items()}\n"
+        f"joblib.dump(models, {str(tmp_path / 'models')!r})\n"
+    )
+    for name, model in joblib.load(tmp_path / "models").items():
+        y = problems[name]
+        here = clone(model).fit(X, y)
+        np.testing.assert_array_equal(model.predict(X), here.predict(X))
+        for each in (model, here):
+            each.set_params(n_components=3).fit(X, y)
+        np.testing.assert_array_equal(model.predict(X), here.predict(X))
 
+
+def test_threads_of_a_pool_share_the_cores(data, monkeypatch):
+    """By default a kernel takes all cores only where no other Python thread asks for them."""
+    monkeypatch.setattr("fastpoly.estimators.prediction.SMALL", 0)
+    X, score = data
+    model, asked = REGRESSORS[0](), CLASSIFIERS[0](n_threads=3)
+    assert (model._threads(X), asked._threads(X)) == (None, 3)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(model._threads, X).result() == 1
+        assert pool.submit(asked._threads, X).result() == 3
+    monkeypatch.undo()
+    assert model._threads(X) == 1  # small data
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_kinds_of_X(cls, data):
+    """Formats, precisions and index types of the same numbers give the same model."""
+    X, score = data
+    X = np.where(np.abs(X) < 0.3, 0, X).astype(np.float32)
+    y = targets(cls, score)
+    expected = cls(n_components=3, random_state=0).fit(X.astype(float), y).predict(X)
+    long = sp.csr_array(X)
+    long.indices, long.indptr = long.indices.astype(np.int64), long.indptr.astype(np.int64)
+    for kind in (X, X.tolist(), sp.csr_matrix(X), sp.csc_array(X), sp.coo_array(X), long):
+        model = cls(n_components=3, random_state=0).fit(kind, y)
+        np.testing.assert_allclose(model.predict(kind), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_joblib_processes(data):
     X, score = data
     model = REGRESSORS[1](n_components=2, n_threads=1, random_state=0).fit(X, score)
     results = Parallel(n_jobs=2)(delayed(model.predict)(X) for _ in range(2))
@@ -405,6 +514,20 @@ def test_convergence_warning_names_a_cure(data):
         ConvergenceWarning, match="scale the features .* raise max_iter, which is 1$"
     ):
         model.fit(X * [1, 10, 100, 1, 1], score > 0)
+
+
+def test_convergence_warning_of_no_progress(data):
+    X, score = data
+    model = REGRESSORS[0](n_components=2, random_state=0).fit(X, score)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model._warn_unless_converged()
+        model._state = replace(model._state, stop="no progress")
+        model.violation_ = 1.9 * model.alpha
+        model._warn_unless_converged()
+    model.violation_ = 2.1 * model.alpha
+    with pytest.warns(ConvergenceWarning, match="gained nothing.* scale the features"):
+        model._warn_unless_converged()
 
 
 @pytest.mark.parametrize("cls", ALL)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ShuffleSplit
@@ -95,9 +96,11 @@ def test_parallel_equals_serial(iris):
     model = PolynomialNetworkClassifier(n_components=2, n_threads=1, random_state=0)
     search = PathSearchCV(model, alphas=[2.0, 0.2], cv=2)
     serial = clone(search).fit(X, y)
-    parallel = clone(search).set_params(n_jobs=2).fit(X, y)
-    for name, values in serial.cv_results_.items():
-        np.testing.assert_array_equal(values, parallel.cv_results_[name])
+    for backend in ("loky", "threading"):
+        with parallel_config(backend):
+            parallel = clone(search).set_params(n_jobs=2).fit(X, y)
+        for name, values in serial.cv_results_.items():
+            np.testing.assert_array_equal(values, parallel.cv_results_[name])
 
 
 def test_weights_reach_the_fits():
@@ -169,6 +172,14 @@ def test_bad_parameters(iris, options, message):
     options = {"estimator": PolynomialNetworkClassifier(n_components=1), **options}
     with pytest.raises(ValueError, match=message):
         PathSearchCV(**options).fit(*iris)
+
+
+def test_bad_types(iris):
+    model = PolynomialNetworkClassifier(n_components=1)
+    with pytest.raises(TypeError, match="one scorer"):
+        PathSearchCV(model, scoring=["accuracy", "r2"]).fit(*iris)
+    with pytest.raises(TypeError, match="refit"):
+        PathSearchCV(model, refit="accuracy").fit(*iris)
 
 
 def test_foreign_estimators_are_refused(iris):

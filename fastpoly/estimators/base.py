@@ -21,6 +21,8 @@ from fastpoly.path import alpha_max
 
 Floats = NDArray[np.float64]
 
+FAR = 2.0  # violation over alpha at the end, above which lack of progress is no optimum
+
 
 class PolyEstimator(Predictor):
     """Base of the estimators: the subclasses say what targets mean and name the activation.
@@ -249,13 +251,21 @@ class PolyEstimator(Predictor):
             self.dual_gap_ = best.gap
 
     def _warn_unless_converged(self) -> None:
-        gap, objective = self._state.refit_gap, abs(self.objective_)
+        """Tell of a model that is worse than its parameters promise, and of what to change."""
+        gap, objective, alpha = self._state.refit_gap, abs(self.objective_), self._state.alpha
+        cure = (
+            "scale the features (StandardScaler, MaxAbsScaler), raise alpha, or raise max_iter, "
+            f"which is {self.max_iter}"
+        )
         # A converged refit is at least that good.
         if gap > max(self.tol, LOOSE) * objective:
-            warnings.warn(
-                f"the last refit is inaccurate: a duality gap of {gap:.2g} for an objective of "
-                f"{objective:.2g}; scale the features (StandardScaler, MaxAbsScaler), raise alpha, "
-                f"or raise max_iter, which is {self.max_iter}",
-                ConvergenceWarning,
-                stacklevel=3,
+            trouble = f"a duality gap of {gap:.2g} for an objective of {objective:.2g}"
+            message = f"the last refit is inaccurate: {trouble}; {cure}"
+        elif self._state.stop == "no progress" and self.violation_ > FAR * (alpha or np.inf):
+            message = (
+                "training stopped because new basis vectors gained nothing, far from the optimum: "
+                f"the violation is {self.violation_:.2g}, alpha {alpha:.2g}; {cure}"
             )
+        else:
+            return
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)

@@ -22,7 +22,8 @@ refit : {"output", "full", None}, default="output"
     vectors, or only the step towards the new vector.
 fit_lower : {"augment", "explicit", None}, default="augment"
     Where linear terms come from: a constant feature in front of every row; an intercept and
-    linear weights of their own; or nowhere.
+    linear weights of their own; or nowhere. In a factorization machine the constant feature gives
+    linear terms but no intercept: take "explicit" unless the features are one-hot.
 alpha_linear : float, default=1.0
     Ridge penalty of the linear weights, with fit_lower="explicit".
 solver : {"auto", "fista", "newton"}, default="auto"
