@@ -175,7 +175,7 @@ def _lanczos(Gamma gamma, B, delta, tol, max_matvecs, each, rng):
     cdef Py_ssize_t d = gamma.d, m = gamma.m, width = gamma.width, j = 0, c
     cdef Py_ssize_t steps = min(d, max_matvecs), capacity = min(steps, 16)
     cdef double[:, :, ::1] Q = np.zeros((capacity + 1, d, width))
-    cdef double[:, ::1] coef = np.zeros((steps + 1, width))
+    cdef double[:, ::1] coef = np.zeros((2, width))
     cdef double[:, ::1] again = np.zeros((steps + 1, width))
     cdef double[::1] norms = np.zeros(width)
     cdef double[::1] work = np.empty(gamma.work_size() + 1)
@@ -191,12 +191,14 @@ def _lanczos(Gamma gamma, B, delta, tol, max_matvecs, each, rng):
         with nogil:
             gamma.apply(&Q[j, 0, 0], &Q[j + 1, 0, 0], &work[0])
             loops.column_dots(&Q[j + 1, 0, 0], &Q[j + 1, 0, 0], d, width, &norms[0])
-            # Twice is enough: the second sweep removes what rounding left of the first.
-            loops.orthogonalise(&Q[0, 0, 0], j + 1, d, width, &Q[j + 1, 0, 0], &coef[0, 0])
+            # The recurrence needs the last two vectors only; a sweep over all of them removes what
+            # rounding left of the others.
+            loops.orthogonalise(&Q[max(j - 1, 0), 0, 0], min(j + 1, 2), d, width,
+                                &Q[j + 1, 0, 0], &coef[0, 0])
             loops.orthogonalise(&Q[0, 0, 0], j + 1, d, width, &Q[j + 1, 0, 0], &again[0, 0])
         _check_finite(norms.base)
         scale = np.maximum(scale, np.sqrt(norms.base[:m]))
-        T[:, j, j] = coef.base[j, :m] + again.base[j, :m]
+        T[:, j, j] = coef.base[min(j, 1), :m] + again.base[j, :m]
         with nogil:
             loops.column_dots(&Q[j + 1, 0, 0], &Q[j + 1, 0, 0], d, width, &norms[0])
         beta = np.sqrt(norms.base[:m])

@@ -205,8 +205,9 @@ cdef class RowGamma(Gamma):
         if self.anova:
             for i in range(self.d):
                 diagonal = 0
-                for c in range(self.m):
-                    diagonal += w[c] * self.diagonal[i, c]
+                if self.diagonal.shape[0]:
+                    for c in range(self.m):
+                        diagonal += w[c] * self.diagonal[i, c]
                 out[i] = 0.5 * (out[i] - diagonal * h[i])
 
     cdef void finish(self, const double* B, double* out) noexcept nogil:
@@ -276,32 +277,28 @@ cdef class RowGamma(Gamma):
 
 
 cdef class CsrGamma(RowGamma):
-    """CSR rows. Rows with exactly two entries (one user, one item) have a loop of their own."""
+    """CSR rows. Rows with exactly two entries (one user, one item) have loops of their own."""
 
     def __init__(self, Matrix X not None, D, bint anova=False, n_threads=1):
         if not X.sparse:
             raise TypeError("X must be a CsrMatrix; DenseGamma takes the other ones")
-        RowGamma.__init__(self, X, D, anova, n_threads)
+        D = as_float_array(D, "D", (X.n, None))
+        rows, order = (<CsrMatrix> X).grouped()
+        RowGamma.__init__(self, rows, D if order is None else D.take(order, axis=0), anova,
+                          n_threads)
 
     cdef double flops(self) noexcept:
         return 4.0 * self.m * len((<CsrMatrix> self.X).arrays[0]) + 2.0 * self.X.n * self.m
 
     cdef int prepare(self) except -1:
         cdef csr_rows rows = rows_of(self.X)
-        if self.anova:
+        # The loops over pairs leave the diagonal out themselves.
+        if self.anova and not (<CsrMatrix> self.X).pairs:
             self.diagonal = np.zeros((self.d, self.width))
             if self.X.n:
                 with nogil:
                     loops.diagonal(&rows, 0, self.X.n, &self.D[0, 0], self.m,
                                    &self.diagonal[0, 0])
-
-    cdef void finish(self, const double* B, double* out) noexcept nogil:
-        cdef Py_ssize_t i
-        if (<CsrMatrix> self.X).pairs and self.anova:
-            for i in range(self.d * self.width):
-                out[i] *= 0.5
-        else:
-            RowGamma.finish(self, B, out)
 
     cdef void add_rows(
         self, Py_ssize_t first, Py_ssize_t last, const double* B, double* out, double* work
@@ -326,7 +323,11 @@ cdef class CsrGamma(RowGamma):
         double* work
     ) noexcept nogil:
         cdef csr_rows rows = rows_of(<CsrMatrix> self.X)
-        if first < last:
+        if first == last:
+            return
+        if self.anova and (<CsrMatrix> self.X).pairs:
+            loops.pair_combine(&rows, first, last, &self.D[0, 0], self.m, w, h, out)
+        else:
             loops.combine(&rows, first, last, &self.D[0, 0], self.m, w, h, out)
 
 

@@ -13,6 +13,8 @@ cdef extern from "simd/gamma.h":
                       const double*, double*) noexcept nogil
         void (*combine)(const csr_rows*, Py_ssize_t, Py_ssize_t, const double*, Py_ssize_t,
                         const double*, const double*, double*) noexcept nogil
+        void (*pair_combine)(const csr_rows*, Py_ssize_t, Py_ssize_t, const double*, Py_ssize_t,
+                             const double*, const double*, double*) noexcept nogil
         void (*dense_forms)(const double*, int, Py_ssize_t, Py_ssize_t, const double*, Py_ssize_t,
                             const double*, double*) noexcept nogil
         void (*dense_combine)(const double*, Py_ssize_t, Py_ssize_t, const double*, Py_ssize_t,

@@ -14,6 +14,8 @@ from fastpoly.kernels.checks import as_array
 
 _LIMIT = 2**31 - 1
 
+GROUPED = 0.25                       # changes of the user, a row, up to which rows are in order
+
 
 cdef class Matrix:
     """Base of the two storage forms; see `as_matrix`."""
@@ -105,6 +107,25 @@ cdef class CsrMatrix(Matrix):
         self.indices = <const int32_t*> address
         address = indptr.ctypes.data
         self.indptr = <const int64_t*> address
+
+    cdef tuple grouped(self):
+        """Pairs with the rows of one user behind one another, and their order; or (self, None).
+
+        A sum over the rows does not mind their order, and its loop keeps the user of the row
+        before in registers. Made once, when it is first asked for.
+        """
+        if self._grouped is None:
+            data, indices, indptr = self.arrays
+            users = indices[::2]
+            if not self.pairs or np.count_nonzero(users[1:] != users[:-1]) < GROUPED * self.n:
+                self._grouped = (self, None)
+            else:
+                order = np.argsort(users, kind="stable")
+                both = np.column_stack([2 * order, 2 * order + 1]).ravel()
+                rows = sp.csr_array((data[both], indices[both], indptr),
+                                    shape=(self.n, self.d - self.augment))
+                self._grouped = (CsrMatrix(rows, self.augment), order)
+        return self._grouped
 
     cdef const double* dense_rows(
         self, Py_ssize_t first, Py_ssize_t last, double* buffer

@@ -87,6 +87,13 @@ static void combine(const struct csr_rows *X, ptrdiff_t first, ptrdiff_t last, c
     else combine_f64(X, first, last, D, m, w, h, out);
 }
 
+static void pair_combine(const struct csr_rows *X, ptrdiff_t first, ptrdiff_t last,
+                         const double *D, ptrdiff_t m, const double *w, const double *h,
+                         double *out) {
+    if (X->single) pair_combine_f32(X, first, last, D, m, w, h, out);
+    else pair_combine_f64(X, first, last, D, m, w, h, out);
+}
+
 static void column_dots(const double *a, const double *b, ptrdiff_t d, ptrdiff_t ld,
                         double *dots) {
     for (ptrdiff_t c = 0; c < ld; c += VEC_WIDTH) {
@@ -168,6 +175,6 @@ static void orthogonalise(const double *Q, ptrdiff_t steps, ptrdiff_t d, ptrdiff
 }
 
 const struct gamma_loops FP_NAME(gamma_loops) = {
-    matvecs, pair_matvecs, diagonal, forms, combine, dense_forms, dense_combine,
+    matvecs, pair_matvecs, diagonal, forms, combine, pair_combine, dense_forms, dense_combine,
     explicit_matvecs, products, orthogonalise, column_dots,
 };

@@ -26,7 +26,12 @@ struct gamma_loops {
     /* out += sum_i (D_i'w) (x_i'h) x_i, (d,); w (ld,) padded with zeros */
     void (*combine)(const struct csr_rows *X, ptrdiff_t first, ptrdiff_t last,
                     const double *D, ptrdiff_t m, const double *w, const double *h, double *out);
-    /* the last two for `rows` dense rows x (rows, d), the constant included */
+    /* the same for rows with exactly two entries, without what lands on the diagonal:
+     * out_u += sum_i (D_i'w) a b h_j and so on, with the constant as a third entry */
+    void (*pair_combine)(const struct csr_rows *X, ptrdiff_t first, ptrdiff_t last,
+                         const double *D, ptrdiff_t m, const double *w, const double *h,
+                         double *out);
+    /* forms and combine for `rows` dense rows x (rows, d), the constant included */
     void (*dense_forms)(const double *x, int anova, ptrdiff_t rows, ptrdiff_t d,
                         const double *D, ptrdiff_t m, const double *h, double *q);
     void (*dense_combine)(const double *x, ptrdiff_t rows, ptrdiff_t d, const double *D,

@@ -180,3 +180,26 @@ FP_INLINE void TYPED(combine)(const struct csr_rows *X, ptrdiff_t first, ptrdiff
     }
     if (X->augment) out[0] += sum;
 }
+
+FP_INLINE void TYPED(pair_combine)(const struct csr_rows *X, ptrdiff_t first, ptrdiff_t last,
+                                   const double *FP_RESTRICT D, ptrdiff_t m,
+                                   const double *FP_RESTRICT w, const double *FP_RESTRICT h,
+                                   double *FP_RESTRICT out) {
+    const TYPE *data = X->data;
+    const int32_t *indices = X->indices;
+    const double h_0 = X->augment ? h[0] : 0.0, *h1 = h + X->augment;
+    double *out1 = out + X->augment, out_0 = 0.0;
+    for (ptrdiff_t i = first; i < last; i++) {
+        FP_CHECK(indices[2 * i] >= 0 && indices[2 * i] < X->d);
+        FP_CHECK(indices[2 * i + 1] >= 0 && indices[2 * i + 1] < X->d);
+        const ptrdiff_t u = indices[2 * i], j = indices[2 * i + 1];
+        const double a = (double)data[2 * i], b = (double)data[2 * i + 1];
+        const double at_u = a * h1[u], at_j = b * h1[j], *gradient = D + i * m;
+        double weight = 0.0;
+        for (ptrdiff_t c = 0; c < m; c++) weight += gradient[c] * w[c];
+        out_0 += weight * (at_u + at_j);
+        out1[u] += weight * a * (h_0 + at_j);
+        out1[j] += weight * b * (h_0 + at_u);
+    }
+    if (X->augment) out[0] += out_0;
+}
