@@ -289,7 +289,9 @@ class OutputRefit:
             if obstacle:
                 raise ValueError(f'solver="newton" {obstacle}; use solver="fista"')
             return newton
-        if obstacle or not isinstance(self.penalty, Penalty):
+        # In a ball the Newton model is itself minimised by fista: 3 times the time of fista on the
+        # data with 3 outputs and 20 activations, as much with 10 and 30, 7 times with 26 and 60.
+        if obstacle or self.tau is not None or not isinstance(self.penalty, Penalty):
             return fista
         if linear is not None:
             stored = 8.0 * features.n * (features.k + 1 + linear.X.d)
