@@ -368,6 +368,8 @@ def test_frames_and_names(cls, data, library):
     X, score = data
     names = ["age", "income", "c", "d", "e"]
     frame = frames.DataFrame({name: X[:, j] for j, name in enumerate(names)})
+    if not hasattr(StandardScaler().fit(frame), "feature_names_in_"):
+        pytest.skip(f"this scikit-learn is older than this {library} and sees no names")
     y = targets(cls, score)
     model = cls(n_components=3, random_state=0).fit(frame, frames.Series(y))
     assert list(model.feature_names_in_) == names
