@@ -43,9 +43,10 @@ def main(arguments: list[str] | None = None) -> None:
     data = digits()
     network = compare_on_digits(data)
     print()
-    machine = compare_on_ratings(ratings())
+    stars = ratings()
+    machine = compare_on_ratings(stars)
     print()
-    print(draw(network, machine, data, picture))
+    print(draw(network, data, machine, stars, picture))
 
 
 def digits() -> Split:
@@ -71,13 +72,13 @@ def compare_on_digits(data: Split) -> PolynomialNetworkClassifier:
     """Test accuracy of every way, and what the model keeps."""
     n, d = data.X.shape
     logistic = LogisticRegression(max_iter=1000)
-    network = PolynomialNetworkClassifier(alpha=0.1, n_components=40, random_state=0)
+    network = PolynomialNetworkClassifier(alpha=1.0, n_components=30, random_state=0)
     rows: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
         ("fastpoly network", network, lambda e: f"{e.n_components_} basis vectors"),
         ("linear logistic regression", logistic, lambda e: f"{d} features"),
         (
             "PolynomialFeatures + logistic",
-            make_pipeline(PolynomialFeatures(2), LogisticRegression(max_iter=1000)),
+            make_pipeline(PolynomialFeatures(2), LogisticRegression(max_iter=200)),
             lambda e: f"{e[0].n_output_features_} features",
         ),
         (
@@ -89,7 +90,7 @@ def compare_on_digits(data: Split) -> PolynomialNetworkClassifier:
             "Nystroem + logistic",
             make_pipeline(
                 Nystroem(
-                    kernel="poly", degree=2, coef0=1.0, gamma=1.0, n_components=40, random_state=0
+                    kernel="poly", degree=2, coef0=1.0, gamma=1.0, n_components=30, random_state=0
                 ),
                 LogisticRegression(max_iter=1000),
             ),
@@ -108,7 +109,9 @@ def compare_on_digits(data: Split) -> PolynomialNetworkClassifier:
 def compare_on_ratings(data: Split) -> FactorizationMachineOrdinalRegressor:
     """Test RMSE of every way."""
     n, d = data.X.shape
-    machine = FactorizationMachineOrdinalRegressor(alpha=1.0, n_components=15, random_state=0)
+    machine = FactorizationMachineOrdinalRegressor(
+        alpha=1.0, n_components=8, fit_lower="explicit", random_state=0
+    )
     products = PolynomialFeatures(2, interaction_only=True, include_bias=False)
     rows = (
         ("fastpoly ordinal machine", machine),
@@ -134,8 +137,9 @@ def timed_fit(model: Any, data: Split) -> float:
 
 def draw(
     network: PolynomialNetworkClassifier,
-    machine: FactorizationMachineOrdinalRegressor,
     data: Split,
+    machine: FactorizationMachineOrdinalRegressor,
+    stars: Split,
     picture: Path,
 ) -> str:
     """Save the picture; what to tell of it."""
@@ -143,16 +147,17 @@ def draw(
         from matplotlib.figure import Figure
     except ImportError:
         return 'no picture: it needs matplotlib, which comes with pip install ".[plot]"'
-    figure = Figure(figsize=(11, 7), layout="constrained")
-    above, below = figure.subfigures(2, 1, height_ratios=(1.3, 1))
+    figure = Figure(figsize=(11, 6), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=(2.2, 1))
     left, right = above.subplots(1, 2)
     accuracy = [
         (prediction == data.y_test).mean() for prediction in network.staged_predict(data.X_test)
     ]
     left.plot(network.history_["n_components"], accuracy, marker=".")
     left.set(xlabel="number of basis vectors", ylabel="test accuracy", title="digits")
-    right.plot(machine.history_["n_components"], machine.history_["objective"], marker=".")
-    right.set(xlabel="number of basis vectors", ylabel="objective", title="ratings")
+    errors = [rmse(stars.y_test, levels) for levels in machine.staged_predict(stars.X_test)]
+    right.plot(machine.history_["n_components"], errors, marker=".")
+    right.set(xlabel="number of basis vectors", ylabel="test RMSE", title="ratings")
     below.suptitle("digits: the basis vectors with the largest weights, as images")
     largest = np.argsort(-np.linalg.norm(network.coef_, axis=1))[:10]
     for axes, h in zip(below.subplots(1, 10), network.components_[largest], strict=False):

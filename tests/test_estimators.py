@@ -382,7 +382,7 @@ def test_frames_and_names(cls, data, library):
         cls().fit(text, [0, 1])
     early = clone(model).set_params(early_stopping=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         early.fit(frame, y)
 
 
