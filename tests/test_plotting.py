@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
 
+from fastpoly.demo import draw  # noqa: E402
 from fastpoly.plotting import (  # noqa: E402
     ConvergenceDisplay,
     InteractionDisplay,
@@ -98,6 +100,14 @@ def test_unfitted_and_inconsistent_input():
         InteractionDisplay(np.ones((2, 2)), ["a"])
     with pytest.raises(ValueError, match="2 axes"):
         ConvergenceDisplay({"objective": [1.0], "violation": [1.0]}).plot(plt.subplots()[1])
+
+
+def test_without_matplotlib(monkeypatch):
+    for name in ("matplotlib", "matplotlib.pyplot", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=r"pip install .*\[plot\]"):
+        InteractionDisplay([[1.0]]).plot()
+    assert "needs matplotlib" in draw(None, None, None, None, Path("none.png"))
 
 
 def test_imports_are_lazy():
