@@ -99,13 +99,18 @@ def select(X, X2, D: np.ndarray, anova: bool, max_iter: int = 50) -> np.ndarray:
 def refit(
     value_grad: Callable, P: np.ndarray, thresholds: np.ndarray, L: float, tol: float, max_iter: int
 ) -> tuple[np.ndarray, float, float]:
-    """FISTA with backtracking: P, objective, L. Rows of P with threshold 0 are not penalised."""
+    """FISTA with backtracking: P, objective, L. Rows of P with threshold 0 are not penalised.
+
+    Ends when ten iterations gain less than tol times the objective. (The usual rule, a small move
+    of P, ends far from the optimum: on letter, with 100 basis vectors, at nearly three times the
+    objective.)
+    """
 
     def penalty(P: np.ndarray) -> float:
         return float(thresholds @ np.linalg.norm(P, axis=1))
 
-    Y, momentum = P, 1.0
-    for _ in range(max_iter):
+    Y, momentum, best = P, 1.0, np.inf
+    for n_iter in range(max_iter):
         value, G = value_grad(Y)
         while True:
             Z = Y - G / L
@@ -114,16 +119,18 @@ def refit(
             kept[thresholds == 0] = 1
             new = kept[:, None] * Z
             move = new - Y
-            after = value_grad(new)[0]
+            after = value_grad(new, gradient=False)[0]
             if after <= value + (G * move).sum() + L / 2 * (move * move).sum() + 1e-12 * abs(value):
                 break
             L *= 2
         following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
         Y = new + (momentum - 1) / following * (new - P)
-        done = np.abs(new - P).max() <= tol * max(np.abs(new).max(), 1e-300)
         P, momentum = new, following
-        if done:
-            break
+        if n_iter % 10 == 9:
+            objective = after + penalty(P)
+            if best - objective <= tol * objective:
+                break
+            best = objective
     return P, after + penalty(P), L
 
 
@@ -138,7 +145,7 @@ def fit(
     alpha: float,
     n_components: int,
     alpha_linear: float = 1.0,
-    tol: float = 1e-3,
+    tol: float = 1e-4,
     max_iter: int = 1000,
 ) -> Iterator[Step]:
     """Run the algorithm; a Step after every refit."""
@@ -168,15 +175,18 @@ def fit(
             O += P[0] / scales[0] + X @ (P[1:n_free] / scales[1:, None])
         return O
 
-    def value_grad(P: np.ndarray) -> tuple[float, np.ndarray]:
+    def value_grad(P: np.ndarray, gradient: bool = True) -> tuple[float, np.ndarray | None]:
         value, D = loss(y, outputs(P))
+        if explicit:
+            free = P[:n_free] / scales[:, None]
+            value += 0.5 * float((ridge * free**2).sum())
+        if not gradient:
+            return value, None
         G = np.empty_like(P)
         G[n_free:] = A.T @ D / a_scales
         if explicit:
-            free = P[:n_free] / scales[:, None]
             G[0], G[1:n_free] = D.sum(axis=0), X.T @ D
             G[:n_free] = (G[:n_free] + ridge * free) / scales[:, None]
-            value += 0.5 * float((ridge * free**2).sum())
         return value, G
 
     for _ in range(2 * n_components):  # some vectors are dropped again

@@ -33,7 +33,7 @@ REFITS = ("output", "full", None)
 
 LAST_REFIT = 100  # iterations of the refit that makes a finished model accurate
 WINDOW = 10  # states over which the objective must fall
-LOOSE = 1e-2  # relative gap of a refit far from the optimum; the true error is far smaller
+LOOSE = 5e-2  # relative gap of a refit far from the optimum; the true error is far smaller
 
 
 @dataclass(frozen=True)

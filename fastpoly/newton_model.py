@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastpoly.fista import fista
 from fastpoly.kernels.penalties import Penalty
-from fastpoly.kernels.quadratic import descend, row_curvature
+from fastpoly.kernels.quadratic import RowDescent
 from fastpoly.problems import OutputProblem, QuadraticProblem
 
 Floats = NDArray[np.float64]
@@ -85,7 +85,8 @@ class _Descent:
     def __init__(self, problem: OutputProblem, P0: Floats, G0: Floats, B: Floats) -> None:
         self.problem, self.P0, self.G0, self.B = problem, P0, G0, B
         self.thresholds = problem.alpha * problem.weights
-        self.own = row_curvature(B)
+        self.rows = RowDescent(problem.penalty, B)
+        self.own = self.rows.curvature
         self.P, self.G = P0.copy(), G0.copy()
 
     def value(self, P: Floats, G: Floats) -> float:
@@ -97,7 +98,7 @@ class _Descent:
         return self.problem.penalty_value(self.P0) - self.value(self.P, self.G)
 
     def sweep(self) -> float:
-        return descend(self.problem.penalty, self.B, self.P, self.G, self.thresholds, self.own)
+        return self.rows.sweep(self.P, self.G, self.thresholds)
 
     def extrapolate(self) -> float:
         """A few sweeps, then the combination of their points whose sweeps would cancel best."""

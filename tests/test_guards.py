@@ -13,8 +13,6 @@ from fastpoly.kernels.gamma import DenseGamma
 from fastpoly.kernels.losses import MulticlassLogistic, get_loss
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.objective import Objective
-from fastpoly.kernels.penalties import get_penalty
-from fastpoly.kernels.quadratic import descend
 from fastpoly.threads import one_blas_thread
 
 RNG = np.random.default_rng(0)
@@ -89,20 +87,6 @@ def test_objects_that_were_not_made_or_made_twice():
     ):
         with pytest.raises((TypeError, ValueError)):
             what()
-
-
-def test_descend_refuses_nothing_and_shared_memory():
-    B, P, G, t = np.ones((2, 2, 1)), np.zeros((2, 1)), np.ones((2, 1)), np.ones(2)
-    penalty = get_penalty("l1")
-    for arguments in (
-        (None, B, P, G, t, t),
-        (penalty, B, P, G, None, t),
-        (penalty, B, P, G, t, None),
-    ):
-        with pytest.raises(TypeError):
-            descend(*arguments)
-    with pytest.raises(ValueError, match="share memory"):
-        descend(penalty, B, P, P, t, t)
 
 
 def test_few_rows_are_not_worth_explicit_matrices():

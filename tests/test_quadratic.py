@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fastpoly.kernels.penalties import PENALTIES, get_penalty
-from fastpoly.kernels.quadratic import descend, row_curvature
+from fastpoly.kernels.quadratic import RowDescent
 from fastpoly.newton_model import minimise_model
 
 EVERY_PENALTY = pytest.mark.parametrize("name", sorted(PENALTIES))
@@ -100,13 +100,13 @@ def test_start_is_not_written_to(name, coupled):
 )
 def test_a_sweep_descends_and_keeps_the_gradient(name, coupled, k, m, alpha, seed):
     B, full, P0, G0, weights = model(k, m, coupled, seed, free=seed % 2 if k > 1 else 0)
-    P, G, own = P0.copy(), G0.copy(), row_curvature(B)
+    P, G, descent = P0.copy(), G0.copy(), RowDescent(get_penalty(name), B)
     for r in range(k):
         block = full.reshape(k, m, k, m)[r, :, r, :]
-        assert_allclose(own[r], np.linalg.eigvalsh(block)[-1], rtol=1e-10)
+        assert_allclose(descent.curvature[r], np.linalg.eigvalsh(block)[-1], rtol=1e-10)
     before = value(name, full, P0, G0, alpha * weights, P0)
-    for n_sweeps in (1, 2):
-        descend(get_penalty(name), B, P, G, alpha * weights, own, n_sweeps)
+    for _ in range(2):
+        descent.sweep(P, G, alpha * weights)
         exact = G0.ravel() + full @ (P - P0).ravel()
         assert_allclose(G.ravel(), exact, rtol=1e-9, atol=1e-9)
         after = value(name, full, P0, G0, alpha * weights, P)
@@ -118,7 +118,8 @@ def test_a_sweep_descends_and_keeps_the_gradient(name, coupled, k, m, alpha, see
 def test_one_sweep_by_hand(name):
     """Row by row: a proximal step with the row's own curvature, then the gradient at the others."""
     B, full, P0, G0, _ = model(3, 2, True, 3)
-    own, t = row_curvature(B), np.array([0.5, 2.0, 0.0])
+    descent, t = RowDescent(get_penalty(name), B), np.array([0.5, 2.0, 0.0])
+    own = descent.curvature
     P, G, moved = P0.copy(), G0.copy(), 0.0
     for r in range(3):
         row = reference_penalties.prox(name, (P[r] - G[r] / own[r])[None], [t[r] / own[r]])[0]
@@ -126,7 +127,7 @@ def test_one_sweep_by_hand(name):
         P[r] = row
         G = G0 + (full @ (P - P0).ravel()).reshape(3, 2)
     P_got, G_got = P0.copy(), G0.copy()
-    assert_allclose(descend(get_penalty(name), B, P_got, G_got, t, own), moved, rtol=1e-12)
+    assert_allclose(descent.sweep(P_got, G_got, t), moved, rtol=1e-12)
     assert_allclose(P_got, P, atol=1e-13)
     assert_allclose(G_got, G, atol=1e-12)
 
@@ -135,7 +136,7 @@ def test_dead_rows():
     """Where the smooth part does not depend on a row, the penalty makes it zero."""
     B = np.zeros((2, 2, 1))
     P, G = np.ones((2, 1)), np.zeros((2, 1))
-    moved = descend(get_penalty("l1"), B, P, G, np.array([1.0, 0.0]), row_curvature(B))
+    moved = RowDescent(get_penalty("l1"), B).sweep(P, G, np.array([1.0, 0.0]))
     assert_array_equal(P, [[0.0], [1.0]])
     assert moved == 0
 
@@ -143,9 +144,9 @@ def test_dead_rows():
 @FORMS
 def test_no_rows(coupled):
     B = np.zeros((0, 2, 0, 2) if coupled else (0, 0, 2))
-    own = row_curvature(B)
-    assert own.shape == (0,)
-    assert descend(get_penalty("l1"), B, np.empty((0, 2)), np.empty((0, 2)), own, own) == 0
+    descent = RowDescent(get_penalty("l1"), B)
+    assert descent.curvature.shape == (0,)
+    assert descent.sweep(np.empty((0, 2)), np.empty((0, 2)), np.empty(0)) == 0
 
 
 def test_bad_input():
@@ -154,17 +155,25 @@ def test_bad_input():
     read_only = P.copy()
     read_only.flags.writeable = False
     for error, says, args in [
-        (ValueError, "B must have shape", (np.ones((2, 3, 3)), P, G, one, one)),
-        (ValueError, "B must have shape", (np.ones((2, 3)), P, G, one, one)),
-        (ValueError, "B must have shape", (np.ones((2, 4, 2, 3)), P, G, one, one)),
-        (ValueError, "P must be a float64 array of shape", (B, P[:1], G, one, one)),
-        (ValueError, "P must be C-contiguous, aligned", (B, read_only, G, one, one)),
-        (ValueError, "G must be a float64 array of shape", (B, P, G.T, one, one)),
-        (ValueError, "thresholds must have shape", (B, P, G, np.ones(3), one)),
-        (ValueError, "thresholds must be non-negative", (B, P, G, -one, one)),
-        (ValueError, "curvature must have shape", (B, P, G, one, np.ones(3))),
+        (ValueError, "B must have shape", (np.ones((2, 3, 3)), P, G, one)),
+        (ValueError, "B must have shape", (np.ones((2, 3)), P, G, one)),
+        (ValueError, "B must have shape", (np.ones((2, 4, 2, 3)), P, G, one)),
+        (ValueError, "P must be a float64 array of shape", (B, P[:1], G, one)),
+        (ValueError, "P must be C-contiguous, aligned", (B, read_only, G, one)),
+        (ValueError, "G must be a float64 array of shape", (B, P, G.T, one)),
+        (ValueError, "thresholds must have shape", (B, P, G, np.ones(3))),
+        (ValueError, "thresholds must be non-negative", (B, P, G, -one)),
+        (ValueError, "thresholds contains NaN", (B, P, G, [1.0, np.nan])),
+        (TypeError, "got None", (B, P, None, one)),
+        (TypeError, "got None", (B, P, G, None)),
     ]:
         with pytest.raises(error, match=says):
-            descend(penalty, *args)
+            RowDescent(penalty, args[0]).sweep(*args[1:])
     with pytest.raises(TypeError):
-        descend(object(), B, P, G, one, one)
+        RowDescent(object(), B)
+    with pytest.raises(ValueError, match="never initialised"):
+        RowDescent.__new__(RowDescent).sweep(P, G, one)
+    with pytest.raises(ValueError, match="share memory"):
+        RowDescent(penalty, B).sweep(P, P, one)
+    with pytest.raises(ValueError, match="share memory"):
+        RowDescent(penalty, B).sweep(P, B[0, :, :], one)

@@ -16,7 +16,7 @@ from fastpoly.kernels.matrix import as_matrix
 from . import Case
 
 QUALITY = 0.999
-LADDER = (3e-1, 1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
+LADDER = (1.0, 0.7, 0.5, 0.3, 0.2, 0.15, 0.1, 5e-2, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 
 
 def cases(quick: bool = False) -> Iterator[Case]:

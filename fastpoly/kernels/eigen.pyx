@@ -174,18 +174,20 @@ def _upper_bounds(theta, log_norm):
 def _lanczos(Gamma gamma, B, delta, tol, max_matvecs, each, rng):
     cdef Py_ssize_t d = gamma.d, m = gamma.m, width = gamma.width, j = 0, c
     cdef Py_ssize_t steps = min(d, max_matvecs), capacity = min(steps, 16)
-    cdef double[:, :, ::1] Q = np.zeros((capacity + 1, d, width))
+    cdef double[:, :, ::1] Q = np.empty((capacity + 1, d, width))
     cdef double[:, ::1] coef = np.zeros((2, width))
     cdef double[:, ::1] again = np.zeros((steps + 1, width))
     cdef double[::1] norms = np.zeros(width)
     cdef double[::1] work = np.empty(gamma.work_size() + 1)
-    T = np.zeros((m, steps, steps))
+    # T_c is tridiagonal: its diagonal and what stands beside it, a column for each output.
+    diagonal, beside = np.zeros((steps, m)), np.zeros((steps, m))
     scale = np.zeros(m)
     log_norm = -np.log(delta)
     Q.base[0, :, :m] = B
+    Q.base[0, :, m:] = 0
     for j in range(steps):
         if j + 1 >= Q.shape[0]:
-            grown = np.zeros((min(steps + 1, 2 * Q.shape[0]), d, width))
+            grown = np.empty((min(steps + 1, 2 * Q.shape[0]), d, width))
             grown[:j + 1] = Q.base
             Q = grown
         with nogil:
@@ -198,7 +200,7 @@ def _lanczos(Gamma gamma, B, delta, tol, max_matvecs, each, rng):
             loops.orthogonalise(&Q[0, 0, 0], j + 1, d, width, &Q[j + 1, 0, 0], &again[0, 0])
         _check_finite(norms.base)
         scale = np.maximum(scale, np.sqrt(norms.base[:m]))
-        T[:, j, j] = coef.base[min(j, 1), :m] + again.base[j, :m]
+        diagonal[j] = coef.base[min(j, 1), :m] + again.base[j, :m]
         with nogil:
             loops.column_dots(&Q[j + 1, 0, 0], &Q[j + 1, 0, 0], d, width, &norms[0])
         beta = np.sqrt(norms.base[:m])
@@ -208,25 +210,34 @@ def _lanczos(Gamma gamma, B, delta, tol, max_matvecs, each, rng):
         with np.errstate(divide="ignore"):
             log_norm = log_norm + np.log(beta)
         if not last:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                Q.base[j + 1, :, :m] /= beta
+            Q.base[j + 1, :, :m] /= np.where(ended, 1.0, beta)
             for c in np.flatnonzero(ended):
                 # The Krylov space is invariant: go on from a new direction, as if by restart.
                 Q.base[j + 1, :, c] = _new_direction(Q.base[:j + 1, :, c], rng)
-            T[:, j, j + 1] = T[:, j + 1, j] = beta
+            beside[j] = beta
         if last or (j >= 2 and (j < 8 or j % 3 == 0)):
-            theta = np.linalg.eigvalsh(T[:, :j + 1, :j + 1])
+            theta = np.linalg.eigvalsh(_tridiagonal(diagonal[:j + 1], beside[:j]))
             values = np.abs(theta[:, [0, j]]).max(axis=1)
             target = (1 + tol) * (values if each else np.full(m, values.max()))
             if last or _is_above(target, theta, log_norm).all():
                 break
-    theta, S = np.linalg.eigh(T[:, :j + 1, :j + 1])
+    theta, S = np.linalg.eigh(_tridiagonal(diagonal[:j + 1], beside[:j]))
     best = np.where(-theta[:, 0] > theta[:, j], 0, j)
     every = np.arange(m)
     h = np.einsum("jdc,cj->cd", Q.base[:j + 1, :, :m], S[every, :, best])
     h /= np.linalg.norm(h, axis=1, keepdims=True)
     return Dominant(theta[every, best], h, beta * np.abs(S[every, j, best]),
                     _upper_bounds(theta, log_norm), int(j + 1))
+
+
+def _tridiagonal(diagonal, beside):
+    """The matrices (m, j, j) with these diagonals (j, m) and off-diagonals (j - 1, m)."""
+    j, m = diagonal.shape
+    T = np.zeros((m, j, j))
+    i = np.arange(j)
+    T[:, i, i] = diagonal.T
+    T[:, i[1:], i[:j - 1]] = T[:, i[:j - 1], i[1:]] = beside.T
+    return T
 
 
 def _new_direction(Q, rng):

@@ -240,10 +240,11 @@ cdef class Loss:
         cdef const double[::1] weights = as_weights(w, "w", n)
         cdef double[:, ::1] H = np.empty((n, m * (m + 1) // 2))
         cdef double[::1] work = np.empty(m + 1)
-        for i in range(n if m else 0):
-            self.hessian_row(&y[i, 0], &outputs[i, 0], &H[i, 0], &work[0], m)
-            if weights is not None:
-                scale(&H[i, 0], weights[i], H.shape[1])
+        with nogil:
+            for i in range(n if m else 0):
+                self.hessian_row(&y[i, 0], &outputs[i, 0], &H[i, 0], &work[0], m)
+                if weights is not None:
+                    scale(&H[i, 0], weights[i], H.shape[1])
         return H.base
 
     def conjugate(self, Y, U, double scale=1.0, w=None):
@@ -273,11 +274,12 @@ cdef class Loss:
         cdef const double[:, ::1] y = self.targets(Y, n, m)
         cdef const double[::1] weights = as_weights(w, "w", n)
         cdef double total = 0.0, weight = 1.0
-        for i in range(n if m else 0):
-            if weights is not None:
-                weight = weights[i]
-            if weight > 0.0:
-                total += weight * self.conjugate_row(&y[i, 0], &u[i, 0], scale / weight, m)
+        with nogil:
+            for i in range(n if m else 0):
+                if weights is not None:
+                    weight = weights[i]
+                if weight > 0.0:
+                    total += weight * self.conjugate_row(&y[i, 0], &u[i, 0], scale / weight, m)
         return total
 
     def smoothness(self, n_outputs):

@@ -4,7 +4,7 @@ They have vectorised loops of their own in ``simd/losses.c``, where their gradie
 To add a loss, write one class with `name`, `target` and `row`, and list it in `LOSSES`.
 """
 
-from libc.math cimport INFINITY, fabs, log
+from libc.math cimport INFINITY, fabs
 
 import numpy as np
 
@@ -61,10 +61,6 @@ cdef class _BuiltIn(Loss):
                 scale(C + i * m, w[i], m)
 
 
-cdef inline double x_log_x(double x) noexcept nogil:
-    return x * log(x) if x > 0.0 else 0.0
-
-
 cdef bint adds_to_zero(const double* u, double scale, Py_ssize_t m) noexcept nogil:
     """Whether sum_c u_c = 0 within rounding; else o + t 1 makes u'o - l(y, o) unbounded."""
     cdef Py_ssize_t c
@@ -73,24 +69,6 @@ cdef bint adds_to_zero(const double* u, double scale, Py_ssize_t m) noexcept nog
         total += u[c]
         size += fabs(u[c])
     return scale * fabs(total) <= 1e-12 * (1.0 + scale * size)
-
-
-cdef double negative_entropy(
-    Py_ssize_t label, const double* u, double scale, double margin, Py_ssize_t m
-) noexcept nogil:
-    """Conjugate of the soft maximum: sum_c q_c log q_c - margin (1 - q_y), q = u + e_y >= 0."""
-    cdef Py_ssize_t c
-    cdef double total = 0.0, q
-    if not adds_to_zero(u, scale, m):
-        return INFINITY
-    for c in range(m):
-        q = scale * u[c] + (c == label)
-        if q < -1e-12:
-            return INFINITY
-        total += x_log_x(q)
-        if c != label:
-            total -= margin * q
-    return total
 
 
 cdef void softmax_hessian(
@@ -119,7 +97,7 @@ cdef class MulticlassLogistic(_BuiltIn):
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m
     ) noexcept nogil:
-        return negative_entropy(<Py_ssize_t> y[0], u, scale, 0.0, m)
+        return loops.softmax_conjugate(u, scale, <Py_ssize_t> y[0], 0.0, m)
 
     cdef void hessian_row(
         self, const double* y, const double* o, double* h, double* work, Py_ssize_t m
@@ -148,7 +126,7 @@ cdef class SmoothedMulticlassHinge(_BuiltIn):
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m
     ) noexcept nogil:
-        return negative_entropy(<Py_ssize_t> y[0], u, scale, 1.0, m)
+        return loops.softmax_conjugate(u, scale, <Py_ssize_t> y[0], 1.0, m)
 
     cdef void hessian_row(
         self, const double* y, const double* o, double* h, double* work, Py_ssize_t m
@@ -231,15 +209,7 @@ cdef class BinaryLogistic(_BuiltIn):
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m
     ) noexcept nogil:
-        # sum_c s log s + (1 - s) log(1 - s), s = -y_c u_c in 0..1
-        cdef Py_ssize_t c
-        cdef double total = 0.0, s
-        for c in range(m):
-            s = -y[c] * scale * u[c]
-            if not -1e-12 <= s <= 1.0 + 1e-12:
-                return INFINITY
-            total += x_log_x(s) + x_log_x(1.0 - s)
-        return total
+        return loops.binary_logistic_conjugate(y, u, scale, m)
 
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.binary_logistic

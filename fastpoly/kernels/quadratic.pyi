@@ -5,13 +5,7 @@ from fastpoly.kernels.penalties import Penalty
 
 Floats = NDArray[np.float64]
 
-def descend(
-    penalty: Penalty,
-    B: Floats,
-    P: Floats,
-    G: Floats,
-    thresholds: Floats,
-    curvature: Floats,
-    n_sweeps: int = 1,
-) -> float: ...
-def row_curvature(B: Floats) -> Floats: ...
+class RowDescent:
+    curvature: Floats
+    def __init__(self, penalty: Penalty, B: Floats) -> None: ...
+    def sweep(self, P: Floats, G: Floats, thresholds: Floats) -> float: ...

@@ -12,95 +12,153 @@ its own curvature L_r, the largest eigenvalue of B_rr,
 
 import numpy as np
 
+from libc.math cimport INFINITY
+from libc.stdint cimport uintptr_t
+
+from fastpoly.kernels.gamma_loops cimport choose_gamma_loops, gamma_loops
 from fastpoly.kernels.penalties cimport Penalty
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights
 
-
-cdef inline void add(double* g, double t, const double* b, Py_ssize_t size) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(size):
-        g[i] += t * b[i]
+cdef const gamma_loops* loops = choose_gamma_loops()
 
 
-def descend(Penalty penalty not None, B, P, G, thresholds, curvature, int n_sweeps=1):
-    """Sweep over the rows; P and G are updated in place.
+cdef class RowDescent:
+    """Sweeps over the rows of one model, whose arrays are checked once.
 
     Parameters
     ----------
     penalty : Penalty
     B : ndarray, (k, k, m) or (k, m, k, m)
-        B[i, j, c] or B[i, e, j, c]: second derivatives in p_ic and p_jc, or p_ie and p_jc.
-    P : ndarray, (k, m)
-        The start; holds the solution afterwards.
-    G : ndarray, (k, m)
-        Gradient of the smooth part at P; kept up to date.
-    thresholds : ndarray, (k,)
-        t_r >= 0; 0 leaves a row unpenalised.
+        B[i, j, c] or B[i, e, j, c]: second derivatives in p_ic and p_jc, or p_ie and p_jc. Its
+        memory is shared: do not change it while the object is in use.
+
+    Attributes
+    ----------
     curvature : ndarray, (k,)
-        L_r, as `row_curvature` gives them.
-    n_sweeps : int
+        L_r, the largest eigenvalue of every B_rr.
 
-    Returns
-    -------
-    float
-        sum_r L_r |change of p_r|^2 of the last sweep.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.kernels.penalties import get_penalty
+    >>> from fastpoly.kernels.quadratic import RowDescent
+    >>> P, G = np.zeros((1, 1)), np.array([[-6.0]])
+    >>> RowDescent(get_penalty("l1"), np.full((1, 1, 1), 2.0)).sweep(P, G, np.array([2.0]))
+    8.0
+    >>> P, G
+    (array([[2.]]), array([[-2.]]))
     """
-    B = as_float_array(B, "B", (None,) * np.ndim(B), finite=False)
-    shape = B.shape[:2] + (B.shape[:2] if B.ndim == 4 else B.shape[2:])
-    if B.ndim not in (3, 4) or B.shape != shape or B.shape[0] != B.shape[B.ndim - 2]:
-        raise ValueError(f"B must have shape (k, k, m) or (k, m, k, m), got {B.shape}")
-    cdef bint coupled = B.ndim == 4
-    cdef Py_ssize_t k = B.shape[0], m = B.shape[B.ndim - 1], r, j, c, e, size = k * m
-    cdef const double[:, :, ::1] blocks = B.reshape(k, m if coupled else 1, size)
-    cdef double[:, ::1] p = as_output(P, "P", (k, m))
-    cdef double[:, ::1] g = as_output(G, "G", (k, m))
-    if thresholds is None or curvature is None:
-        raise TypeError("thresholds and curvature must be arrays, got None")
-    if any(np.may_share_memory(a, b) for a, b in ((P, G), (P, B), (G, B))):
-        raise ValueError("P, G and B must not share memory; pass copies")
-    cdef const double[::1] t = as_weights(thresholds, "thresholds", k)
-    cdef double[::1] row = np.empty(m + 1)
-    cdef const double[::1] own = as_weights(curvature, "curvature", k)
-    cdef double L, moved = 0, change
-    cdef const double* block
-    cdef int sweep
-    with nogil:
-        for sweep in range(n_sweeps):
-            moved = 0
-            for r in range(k):
-                L = own[r]
-                if L <= 0:
-                    # A dead row: the smooth part does not depend on it.
-                    if t[r] > 0:
-                        for c in range(m):
-                            p[r, c] = 0
-                    continue
+
+    cdef readonly object curvature
+    cdef Penalty penalty
+    cdef const double[:, :, ::1] blocks  # (k, 1 or m, k m)
+    cdef const double[::1] own
+    cdef double[::1] row
+    cdef Py_ssize_t k, m
+    cdef bint coupled
+
+    def __init__(self, Penalty penalty not None, B):
+        B = as_float_array(B, "B", (None,) * np.ndim(B), finite=False)
+        shape = B.shape[:2] + (B.shape[:2] if B.ndim == 4 else B.shape[2:])
+        if B.ndim not in (3, 4) or B.shape != shape or B.shape[0] != B.shape[B.ndim - 2]:
+            raise ValueError(f"B must have shape (k, k, m) or (k, m, k, m), got {B.shape}")
+        self.curvature = _row_curvature(B)
+        self.own = as_float_array(self.curvature, "curvature", (B.shape[0],), finite=False)
+        self.penalty, self.coupled = penalty, B.ndim == 4
+        self.k, self.m = B.shape[0], B.shape[B.ndim - 1]
+        self.row = np.empty(self.m + 1)
+        self.blocks = B.reshape(self.k, self.m if self.coupled else 1, self.k * self.m)
+
+    def sweep(self, P, G, thresholds):
+        """Update every row once; P and G change in place.
+
+        Parameters
+        ----------
+        P : ndarray, (k, m)
+        G : ndarray, (k, m)
+            Gradient of the smooth part at P; kept up to date.
+        thresholds : ndarray, (k,)
+            t_r >= 0; 0 leaves a row unpenalised.
+
+        Returns
+        -------
+        float
+            sum_r L_r |change of p_r|^2.
+        """
+        if self.penalty is None:
+            raise ValueError("this RowDescent was never initialised")
+        if P is None or G is None or thresholds is None:
+            raise TypeError("P, G and thresholds must be arrays, got None")
+        cdef double[:, ::1] p = as_output(P, "P", (self.k, self.m))
+        cdef double[:, ::1] g = as_output(G, "G", (self.k, self.m))
+        cdef const double[::1] t = self.checked(thresholds)
+        cdef Py_ssize_t r, size = self.k * self.m
+        if not size:
+            return 0.0
+        cdef const double* B = &self.blocks[0, 0, 0]
+        if (
+            overlap(&p[0, 0], size, &g[0, 0], size)
+            or overlap(&p[0, 0], size, B, size * self.k * self.blocks.shape[1])
+            or overlap(&g[0, 0], size, B, size * self.k * self.blocks.shape[1])
+        ):
+            raise ValueError("P, G and B must not share memory; pass copies")
+        cdef double moved = 0
+        with nogil:
+            for r in range(self.k):
+                moved += self.update(r, t[r], &p[r, 0], &g[0, 0])
+        return moved
+
+    cdef const double[::1] checked(self, thresholds):
+        """Thresholds as they should be; at little cost where they are, as sweeps are short."""
+        cdef const double[::1] t
+        cdef Py_ssize_t r
+        cdef bint fine = True
+        try:
+            t = thresholds
+        except (TypeError, ValueError):
+            return as_weights(thresholds, "thresholds", self.k)
+        for r in range(t.shape[0]):
+            fine &= 0 <= t[r] < INFINITY
+        if not fine or t.shape[0] != self.k:
+            return as_weights(thresholds, "thresholds", self.k)
+        return t
+
+    cdef double update(self, Py_ssize_t r, double t, double* p, double* g) noexcept nogil:
+        """The proximal step of row r, L_r |change of p_r|^2."""
+        cdef Py_ssize_t c, m = self.m
+        cdef double L = self.own[r], change = 0
+        cdef double* row = &self.row[0]
+        if L <= 0:
+            # A dead row: the smooth part does not depend on it.
+            if t > 0:
                 for c in range(m):
-                    row[c] = p[r, c] - g[r, c] / L
-                if t[r] > 0:
-                    penalty.row_prox(&row[0], t[r] / L, m)
-                change = 0
-                for c in range(m):
-                    row[c] -= p[r, c]
-                    p[r, c] += row[c]
-                    change += row[c] * row[c]
-                if change == 0:
-                    continue
-                moved += L * change
-                if coupled:
-                    for e in range(m):
-                        if row[e] != 0:
-                            add(&g[0, 0], row[e], &blocks[r, e, 0], size)
-                else:
-                    block = &blocks[r, 0, 0]
-                    for j in range(k):
-                        for c in range(m):
-                            g[j, c] += block[j * m + c] * row[c]
-    return moved
+                    p[c] = 0
+            return 0
+        for c in range(m):
+            row[c] = p[c] - g[r * m + c] / L
+        if t > 0:
+            self.penalty.row_prox(row, t / L, m)
+        for c in range(m):
+            row[c] -= p[c]
+            p[c] += row[c]
+            change += row[c] * row[c]
+        if change == 0:
+            return 0
+        if not self.coupled:
+            loops.add_scaled(&self.blocks[r, 0, 0], self.k, m, row, g)
+        else:
+            for c in range(m):
+                if row[c] != 0:
+                    loops.add_multiple(&self.blocks[r, c, 0], self.k * m, row[c], g)
+        return L * change
 
 
-def row_curvature(B):
+cdef bint overlap(const double* a, Py_ssize_t n_a, const double* b, Py_ssize_t n_b) noexcept:
+    return <uintptr_t> a < <uintptr_t> (b + n_b) and <uintptr_t> b < <uintptr_t> (a + n_a)
+
+
+def _row_curvature(B):
     """The largest eigenvalue of every B_rr, (k,)."""
     k = B.shape[0]
     rows = np.arange(k)

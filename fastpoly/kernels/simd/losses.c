@@ -286,6 +286,44 @@ static double squared(const double *Y, const double *O, const double *w, double 
     return sum_of_entries(SQUARED, Y, O, w, G, n, m);
 }
 
+/* Conjugates of one row, l*(y, u) with u times a scale; infinity outside of their domain, which
+ * rounding may leave by a little. */
+
+static const double outside = 1e-12;
+
+/* sum_c q_c log q_c - margin (1 - q_y) for q = u + e_y >= 0, sum_c u_c = 0. */
+static double softmax_conjugate(const double *u, double scale, ptrdiff_t label, double margin,
+                                ptrdiff_t m) {
+    double total = 0.0, sum = 0.0, size = 0.0, negative = 0.0;
+    SIMD_SUM(total, sum, size, negative)
+    for (ptrdiff_t c = 0; c < m; c++) {
+        const double q = scale * u[c];
+        total += fp_x_log_x(q);
+        sum += q;
+        size += fabs(q);
+        negative += q < -outside ? 1.0 : 0.0;
+    }
+    /* The label's own entry, u_y <= 0, has added nothing yet. */
+    const double u_y = scale * u[label], q_y = 1.0 + u_y;
+    if (u_y > 0.0) total -= fp_x_log_x(u_y);
+    negative -= u_y < -outside ? 1.0 : 0.0;
+    if (negative > 0.0 || q_y < -outside || !(fabs(sum) <= outside * (1.0 + size))) return INFINITY;
+    return total + fp_x_log_x(q_y) - margin * (sum - u_y);
+}
+
+/* sum_c s log s + (1 - s) log(1 - s), s = -y_c u_c in 0..1 */
+static double binary_logistic_conjugate(const double *y, const double *u, double scale,
+                                        ptrdiff_t m) {
+    double total = 0.0, bad = 0.0;
+    SIMD_SUM(total, bad)
+    for (ptrdiff_t c = 0; c < m; c++) {
+        const double s = -y[c] * scale * u[c];
+        total += fp_x_log_x(s) + fp_x_log_x(1.0 - s);
+        bad += s >= -outside && s <= 1.0 + outside ? 0.0 : 1.0;
+    }
+    return bad > 0.0 ? INFINITY : total;
+}
+
 static void exp_all(const double *FP_RESTRICT x, double *FP_RESTRICT y, ptrdiff_t n) {
     FP_SIMD
     for (ptrdiff_t i = 0; i < n; i++) y[i] = fp_exp(x[i]);
@@ -306,5 +344,6 @@ static int all_within(const double *x, ptrdiff_t n, double low, double high) {
 const struct losses_loops FP_NAME(losses_loops) = {
     multiclass_logistic, smoothed_multiclass_hinge, multiclass_squared_hinge,
     binary_logistic,     binary_squared_hinge,      squared,
+    softmax_conjugate,   binary_logistic_conjugate,
     exp_all,             log1p_all,                 all_within,
 };

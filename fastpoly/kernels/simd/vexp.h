@@ -68,19 +68,16 @@ FP_INLINE double fp_exp(double x) {
     return x < -746.0 ? 0.0 : q;
 }
 
-/* log(1 + u) for finite u >= 0, accurate for tiny u; NaN for NaN.
+/* log(v + err) for a normal v > 0 and a correction |err| far below v; NaN for NaN.
  *
- * 1 + u = 2^k (1 + f), 1 + f in [sqrt(1/2), sqrt(2)); the rounding error of 1 + u goes into f.
+ * v = 2^k (1 + f), 1 + f in [sqrt(1/2), sqrt(2)); the correction goes into f.
  * With s = f / (2 + f):  log(1 + f) = 2 atanh(s) = f - (f^2 / 2 - s (f^2 / 2 + R(s^2))).
  */
-FP_INLINE double fp_log1p(double u) {
-    const double v = 1.0 + u;
-    const double b = v - 1.0;
-    const double err = (1.0 - (v - b)) + (u - b);
-    const uint64_t sqrt_half = 0x3fe6a09e667f3bcd;
-    const uint64_t k_bits = (fp_bits(v) - sqrt_half) >> 52;
-    const double k = fp_double(k_bits | fp_bits(fp_two52)) - fp_two52;
-    const double mantissa = fp_double(fp_bits(v) - (k_bits << 52));
+FP_INLINE double fp_log_of_sum(double v, double err) {
+    const uint64_t sqrt_half = 0x3fe6a09e667f3bcd, one = (uint64_t)1023 << 52;
+    const uint64_t biased = (fp_bits(v) - sqrt_half + one) >> 52; /* k + 1023 */
+    const double k = fp_double(biased | fp_bits(fp_two52)) - (fp_two52 + 1023.0);
+    const double mantissa = fp_double(fp_bits(v) - (biased << 52) + one);
     const double f = (mantissa - 1.0) + err * fp_pow2(fp_round - k, 0);
 
     const double s = f / (2.0 + f), z = s * s, half_square = 0.5 * f * f;
@@ -93,6 +90,18 @@ FP_INLINE double fp_log1p(double u) {
     p = FP_FMA(p, z, 0.66666666666667310);
     const double tail = FP_FMA(s, FP_FMA(p, z, half_square), k * fp_ln2_lo);
     return FP_FMA(k, fp_ln2_hi, f - (half_square - tail));
+}
+
+/* log(1 + u) for finite u >= 0, accurate for tiny u; NaN for NaN. */
+FP_INLINE double fp_log1p(double u) {
+    const double v = 1.0 + u, b = v - 1.0;
+    return fp_log_of_sum(v, (1.0 - (v - b)) + (u - b));
+}
+
+/* x log x, 0 for x <= 0; next to nothing, and not accurate, for subnormal x. */
+FP_INLINE double fp_x_log_x(double x) {
+    const double product = x * fp_log_of_sum(x, 0.0);
+    return x > 0.0 ? product : 0.0;
 }
 
 #endif
