@@ -117,7 +117,8 @@ cdef class CsrMatrix(Matrix):
         if self._grouped is None:
             data, indices, indptr = self.arrays
             users = indices[::2]
-            if not self.pairs or np.count_nonzero(users[1:] != users[:len(users) - 1]) < GROUPED * self.n:
+            changes = np.count_nonzero(np.diff(users)) if self.pairs else 0
+            if changes <= GROUPED * self.n:
                 self._grouped = (self, None)
             else:
                 order = np.argsort(users, kind="stable")
