@@ -20,6 +20,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import datasets
 import numpy as np
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded before it is held to one thread)
 import scipy.sparse as sp
@@ -61,37 +62,12 @@ TARGET, MEMORY_GB = 8.0, 4.0
 
 def load(name: str, quick: bool) -> tuple[Any, np.ndarray, int]:
     """X, the targets as the loss takes them, and the number of outputs."""
-    folder = os.environ.get("FASTPOLY_DATA")
+    data = None if quick else datasets.find(name)
     shape = (QUICK if quick else SHAPES)[name]
-    if folder and not quick:
-        data = np.load(Path(folder) / f"{name}.npz")
-        if "rating" in data:
-            return ratings(data["user"], data["item"], data["rating"])
-        train = data["split"] == 0
-        X, y = data["X"][train][: shape[0]], data["y"][train][: shape[0]]
-        return X, y, int(data["y"].max()) + 1
-    rng = np.random.default_rng(0)
-    n = shape[0]
-    if name.startswith("ml"):
-        n_users, n_items = shape[1:]
-        user, item = rng.integers(n_users, size=n), rng.integers(n_items, size=n)
-        taste = rng.standard_normal((n_users, 5)), rng.standard_normal((n_items, 5))
-        level = 3.5 + 0.4 * rng.standard_normal(n_items)[item] + 0.4 * rng.standard_normal(n)
-        level += 0.4 * np.einsum("ij,ij->i", taste[0][user], taste[1][item])
-        return ratings(np.sort(user), item, np.clip(np.rint(level), 1, 5))
-    d, m = shape[1:]
-    X = rng.uniform(-1, 1, (n, d))
-    scores = (X @ rng.standard_normal((d, 2 * m))) ** 2 @ rng.standard_normal((2 * m, m))
-    return X, ((scores - scores.mean(0)) / scores.std(0)).argmax(1), m
-
-
-def ratings(user: np.ndarray, item: np.ndarray, rating: np.ndarray) -> tuple[Any, np.ndarray, int]:
-    """One-hot users and items; signs of rating <= level for levels 1 to 4."""
-    n, n_users = len(user), int(user.max()) + 1
-    indices = np.stack([user, item.astype(np.int64) + n_users], axis=1).ravel().astype(np.int32)
-    indptr = np.arange(0, 2 * n + 1, 2, dtype=np.int32)
-    X = sp.csr_array((np.ones(2 * n), indices, indptr))
-    return X, np.where(rating[:, None] <= np.arange(1, 5), 1, -1), 4
+    data = data or datasets.stand_in(name, shape)
+    if isinstance(data, datasets.Ratings):
+        return data.one_hot(), np.where(data.rating[:, None] <= np.arange(1, 5), 1, -1), 4
+    return data.X[: shape[0]], data.y[: shape[0]], data.m
 
 
 def our_fit(case: Case, X: Any, y: np.ndarray, m: int) -> Iterator[dict]:
@@ -227,10 +203,7 @@ def main() -> None:
         bases = args.baseline_bases if args.child == "plain" else None
         print(json.dumps(child(args.cases[0], args.child, args.quick, args.cap, bases)))
         return
-    source = "made up"
-    if os.environ.get("FASTPOLY_DATA") and not args.quick:
-        source = "from FASTPOLY_DATA"
-    print(f"whole fits, one thread, data {source}")
+    print("whole fits, one thread")
     results = []
     for name in args.cases or CASES:
         ours = run_child(name, "fastpoly", args, float("inf"))

@@ -14,7 +14,6 @@ thread, apart from the column that says two. Needs the `bench` extra.
 
 import argparse
 import json
-import os
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -22,6 +21,7 @@ from time import perf_counter
 import numpy as np
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded before threads are limited)
 import spams
+from datasets import find, stand_in
 from threadpoolctl import threadpool_limits
 
 from fastpoly.design import Design
@@ -36,14 +36,8 @@ ALPHA, PENALTY = 1.0, "l1/l2"
 
 def letter(n: int) -> tuple[np.ndarray, np.ndarray, str]:
     """n rows with 26 classes, and where they are from."""
-    path = Path(os.environ.get("FASTPOLY_DATA", ".")) / "letter.npz"
-    if path.exists():
-        with np.load(path) as file:
-            return file["X"][:n], file["y"][:n], "letter"
-    rng = np.random.default_rng(0)
-    X = rng.integers(0, 16, (n, 16)) / 7.5 - 1
-    O = X @ rng.normal(size=(16, 26)) + (X @ rng.normal(size=(16, 26))) ** 2
-    return X, (O + rng.gumbel(size=O.shape)).argmax(axis=1), "generated"
+    data = find("letter") or stand_in("letter")
+    return data.X[:n], data.y[:n], data.source
 
 
 def objective(A: np.ndarray, y: np.ndarray, V: np.ndarray) -> float:

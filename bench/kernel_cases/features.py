@@ -4,7 +4,7 @@ import tracemalloc
 from collections.abc import Iterator
 
 import numpy as np
-from data import one_hot, ratings
+from datasets import made_up_ratings
 
 from fastpoly import Design
 
@@ -14,8 +14,7 @@ from . import Case
 def cases(quick: bool = False) -> Iterator[Case]:
     """Yield the cases; the arrays of one are made when it is asked for."""
     n = 1_000_209 // (50 if quick else 1)
-    user, item, _ = ratings(n, 6040, 3900)
-    X = one_hot(user, item, 6040, 3900)
+    X = made_up_ratings(n, 6040, 3900).one_hot()
     XX = X * X
     rng = np.random.default_rng(0)
     n, d = X.shape

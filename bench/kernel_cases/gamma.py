@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import scipy.sparse as sp
-from data import load, one_hot, ratings
+from datasets import find, made_up_ratings, one_hot, stand_in
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from fastpoly import Design, conditional_gradient
@@ -22,9 +22,9 @@ LADDER = (1.0, 0.7, 0.5, 0.3, 0.2, 0.15, 0.1, 5e-2, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4
 def cases(quick: bool = False) -> Iterator[Case]:
     """Yield the cases; the arrays of one are made when it is asked for."""
     small = 50 if quick else 1
-    user, item, _ = ratings(1_000_209 // small, 6040, 3900)
+    ratings = made_up_ratings(1_000_209 // small, 6040, 3900)
     for dtype, target in ((np.float64, 4.5), (np.float32, 6.0)):
-        X = one_hot(user, item, 6040, 3900, dtype)
+        X = one_hot(ratings.user, ratings.item, 6040, 3900, dtype)
         yield matvecs("one-hot", X, 5, {"scipy per class": target})
     yield matvecs("one-hot", movielens_100k(small)[0], 5, {"scipy per class": 4.0})
     rng = np.random.default_rng(0)
@@ -46,12 +46,8 @@ def cases(quick: bool = False) -> Iterator[Case]:
 
 def movielens_100k(small: int) -> tuple[sp.csr_array, np.ndarray, str]:
     """One-hot rows, ratings and where they come from."""
-    arrays, source = load("ml-100k"), "MovieLens"
-    if arrays is None:
-        arrays = dict(zip(("user", "item", "rating"), ratings(100_000, 943, 1682), strict=True))
-        source = "generated"
-    X = one_hot(arrays["user"], arrays["item"], 943, 1682)
-    return X[::small], arrays["rating"][::small], source
+    data = find("ml-100k") or stand_in("ml-100k")
+    return data.one_hot()[::small], data.rating[::small], data.source
 
 
 def row_bytes(X: sp.csr_array, m: int) -> float:

@@ -1,0 +1,176 @@
+"""Time and size beside the peers: what a model costs that is as good as theirs.
+
+Every method gets its grid on the same splits, one thread, one after the other in turns; ratios are
+medians over the splits. Classes: the network (l1/l2, logistic, output refit) against the quadratic
+SVC, logistic regression on all products, and Nystroem. "Time to quality": seconds until the network
+first is within one point of the SVC's validation accuracy. Ratings (ML-100k): the ordinal machine
+against biases, myFM and cmfrec.
+"""
+
+from statistics import median
+
+import classifiers
+import multiclass
+import recommenders
+import recsys
+from experiment import (
+    Options,
+    Result,
+    Store,
+    Task,
+    figure,
+    options,
+    run_tasks,
+    spread,
+    table,
+    write,
+)
+
+NETWORK = "fastpoly, l1/l2, output refit"
+RIVALS = ("quadratic SVC", "polynomial LR", "Nystroem")
+NYSTROEM_C = (10, 100)
+NEAR = 1.0  # points of validation accuracy
+
+Results = list[tuple[Task, Result]]
+
+
+def class_tasks(where: Options) -> list[Task]:
+    """In turns: all methods on one split, then on the next."""
+    found = []
+    for seed in range(1 if where.quick else 5 if where.wide else 3):
+        for name in multiclass.SETS:
+            networks = multiclass.conditional_gradient_tasks(
+                name, where, ["l1/l2"], ["logistic"], ["output"]
+            )
+            others = multiclass.other_tasks(name, where)
+            sizes = [20 if where.quick else multiclass.UNITS[name]]
+            nystroem = [
+                {"method": "Nystroem", "C": C, "sizes": sizes, "set": name, "seed": seed,
+                 "data": where.data}
+                for C in NYSTROEM_C
+            ]  # fmt: skip
+            found += [
+                task
+                for task in (*networks, *others, *nystroem)
+                if task["seed"] == seed and task["method"] in ("conditional gradient", *RIVALS)
+            ]
+    return found
+
+
+def rating_tasks(where: Options) -> list[Task]:
+    return [
+        task
+        for task in recsys.tasks_of("ml-100k", where)
+        if task["seed"] < 3
+        and task.get("lower") != "augment"
+        and task["method"] != "single-output FM"
+    ]
+
+
+def main(argv: list[str] | None = None) -> None:
+    with options(__doc__, argv) as where:
+        store = Store(where.results / "peers_runs.json")
+        # One process: these are timings.
+        classes = run_tasks(classifiers.fit, class_tasks(where), store, 1, "peers, classes")
+        ratings = run_tasks(recommenders.fit, rating_tasks(where), store, 1, "peers, ratings")
+        report(where, classes, ratings)
+
+
+def reached(results: Results, seed: int, target: float) -> float | None:
+    """Seconds until a fit of that seed first has this validation accuracy."""
+    times = [
+        seconds
+        for task, r in results
+        if task["seed"] == seed
+        for seconds, accuracy in zip(r["seconds"], r["validation"], strict=True)
+        if accuracy >= target
+    ]
+    return min(times, default=None)
+
+
+def class_summary(results: Results, name: str) -> dict[str, dict]:
+    """Of every method: the chosen models, and ratios to the SVC."""
+    labels = {NETWORK: "conditional gradient", **{rival: rival for rival in RIVALS}}
+    entries = {label: multiclass.chosen(results, name, method=m) for label, m in labels.items()}
+    svc = entries["quadratic SVC"]
+    networks = [
+        (task, r)
+        for task, r in results
+        if task["set"] == name and task["method"] == "conditional gradient"
+    ]
+    times = [reached(networks, e["seed"], e["validation"] - NEAR) for e in svc]
+    answer: dict[str, dict] = {}
+    for label, of_seeds in entries.items():
+        pairs = list(zip(of_seeds, svc, strict=True))
+        answer[label] = {
+            "test": [e["test"] for e in of_seeds],
+            "units": median(e["units"] for e in of_seeds),
+            "parameters": median(e["parameters"] for e in of_seeds),
+            "grid": median(e["grid"] for e in of_seeds),
+            "grid_ratio": median(e["grid"] / s["grid"] for e, s in pairs),
+            "fit": median(e["seconds"] for e in of_seeds),
+            "predict": median(e["predict"] for e in of_seeds),
+            "predict_gain": median(s["predict"] / e["predict"] for e, s in pairs),
+        }
+    known = [t for t in times if t is not None]
+    answer[NETWORK]["to_quality"] = median(known) if len(known) == len(times) else None
+    return answer
+
+
+def report(where: Options, classes: Results, ratings: Results) -> None:
+    summary: dict = {name: class_summary(classes, name) for name in multiclass.SETS}
+    text = ""
+    for name, methods in summary.items():
+        rows = []
+        for label, m in methods.items():
+            quality = m.get("to_quality")
+            rows.append(
+                [label, spread(m["test"]), f"{m['units']:.0f}", f"{m['parameters']:.0f}",
+                 f"{m['fit']:.3f}", "" if quality is None else f"{quality:.3f}", f"{m['grid']:.2f}",
+                 f"{m['grid_ratio']:.2f}x", f"{1e3 * m['predict']:.2f}",
+                 f"{m['predict_gain']:.1f}x"]
+            )  # fmt: skip
+        header = ["", "test accuracy", "units", "parameters", "fit (s)", "to quality (s)",
+                  "grid (s)", "grid / SVC's", "predict (ms)", "faster than SVC"]  # fmt: skip
+        text += f"{name}\n\n{table(header, rows)}\n"
+    summary["ml-100k"] = rating_summary(ratings)
+    rows = [
+        [label, *(spread(m[metric], 4) for metric in recommenders.METRICS), f"{m['seconds']:.2f}"]
+        for label, m in summary["ml-100k"].items()
+    ]
+    text += "ml-100k (settings chosen for each measure; seconds of the fit chosen by RMSE)\n\n"
+    text += table(["", *recsys.NAMES.values(), "fit (s)"], rows)
+    write(where, "peers", summary, text, draw(summary))
+
+
+def rating_summary(results: Results) -> dict[str, dict]:
+    answer = {}
+    for method in dict.fromkeys(task["method"] for task, _ in results):
+        own = [(task, r) for task, r in results if task["method"] == method]
+        chosen = recsys.chosen(own, "rmse")
+        answer[method] = {"seconds": median(e["seconds"] for e in chosen)}
+        for metric in recommenders.METRICS:
+            answer[method][metric] = [e["test"] for e in recsys.chosen(own, metric)]
+    return answer
+
+
+def draw(summary: dict):
+    """Accuracy against fitting time, the area of a dot for the number of parameters."""
+    picture, axes = figure(1, len(multiclass.SETS), 3.2, 3.0)
+    for axis, name in zip(axes[0], multiclass.SETS, strict=True):
+        for i, (label, m) in enumerate(summary[name].items()):
+            axis.scatter(
+                m["fit"], median(m["test"]), s=8 + m["parameters"] / 100, color=f"C{i}", alpha=0.6,
+                label=label,
+            )  # fmt: skip
+        axis.set_xscale("log")
+        axis.set_title(name)
+        axis.set_xlabel("seconds of one fit")
+    axes[0, 0].set_ylabel("test accuracy (%)")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    picture.legend(handles, labels, loc="outside lower center", ncols=4)
+    return picture
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Figure 3: test accuracy against the number of basis vectors, for three penalties.
+
+Output-layer refitting, logistic loss; alpha is chosen on the validation part for every number of
+basis vectors. Beside them: linear logistic regression, the quadratic SVC (whatever its number of
+support vectors), and Nystroem's features of the same kernel, as many as basis vectors. The fits
+are those of `multiclass.py`, and shared with it.
+"""
+
+from itertools import product
+from statistics import mean
+
+import multiclass
+from classifiers import STAGES, best, fit
+from experiment import Options, Result, Store, Task, figure, options, run_tasks, table, write
+
+SETS = ("vowel", "letter", "segment", "satimage")
+SHOWN = (5, 10, 15, 20, 30, 40, 50, 70, 100, 120, 150)
+NYSTROEM_C = (10, 100)
+NYSTROEM_SIZES = (10, 20, 30, 50, 100, 150)
+
+
+def tasks(where: Options) -> list[Task]:
+    """Of the networks, and of what they are compared with."""
+    found = []
+    for name in SETS:
+        found += multiclass.conditional_gradient_tasks(
+            name, where, losses=["logistic"], refits=["output"]
+        )
+        for method in ("linear LR", "quadratic SVC"):
+            found += [
+                task for task in multiclass.other_tasks(name, where) if task["method"] == method
+            ]
+        most = 20 if where.quick else multiclass.UNITS[name]
+        sizes = [k for k in NYSTROEM_SIZES if k <= most]
+        found += [
+            {"method": "Nystroem", "C": C, "sizes": sizes, "set": name, "seed": seed,
+             "data": where.data}
+            for C, seed in product(NYSTROEM_C, multiclass.seeds(name, where))
+        ]  # fmt: skip
+    return found
+
+
+def main(argv: list[str] | None = None) -> None:
+    with options(__doc__, argv) as where:
+        store = Store(where.results / "classifier_runs.json")
+        report(where, run_tasks(fit, tasks(where), store, where.processes, "penalties"))
+
+
+def curve(results: list[tuple[Task, Result]], most: int) -> dict[int, float]:
+    """Mean test accuracy for at most k units, k up to `most`, chosen on validation for every k."""
+    seeds = {task["seed"] for task, _ in results}
+    answer = {}
+    for k in (k for k in STAGES if k <= most):
+        fitting = [
+            [(task, r) for task, r in results if task["seed"] == seed and min(r["units"]) <= k]
+            for seed in seeds
+        ]
+        if all(fitting):
+            answer[k] = mean(best(of_seed, most=k)["test"] for of_seed in fitting)
+    return answer
+
+
+def report(where: Options, results: list[tuple[Task, Result]]) -> None:
+    summary: dict[str, dict] = {}
+    for name in SETS:
+        here = [(task, result) for task, result in results if task["set"] == name]
+        most = max(max(r["units"]) for t, r in here if t["method"] == "conditional gradient")
+        curves = {
+            penalty: curve([(t, r) for t, r in here if t.get("penalty") == penalty], most)
+            for penalty in multiclass.PENALTIES
+        }
+        curves["Nystroem"] = curve([(t, r) for t, r in here if t["method"] == "Nystroem"], most)
+        levels = {
+            method: mean(e["test"] for e in multiclass.chosen(results, name, method=method))
+            for method in ("linear LR", "quadratic SVC")
+        }
+        summary[name] = {"curves": curves, "levels": levels}
+    text = "Mean test accuracy (%) for at most so many basis vectors\n"
+    for name, part in summary.items():
+        columns = [k for k in SHOWN if k <= multiclass.UNITS[name]]
+        rows = [
+            [label, *(f"{c[k]:.2f}" if k in c else "" for k in columns)]
+            for label, c in part["curves"].items()
+        ]
+        rows += [[label, *[f"{v:.2f}"] * len(columns)] for label, v in part["levels"].items()]
+        text += f"\n{name}\n\n" + table(["", *columns], rows)
+    write(where, "penalties", summary, text, draw(summary))
+
+
+def draw(summary: dict[str, dict]):
+    picture, axes = figure(2, 2)
+    labels = {"l1": "$l_1$", "l1/l2": "$l_1/l_2$", "l1/linf": r"$l_1/l_\infty$"}
+    for axis, (name, part) in zip(axes.flat, summary.items(), strict=True):
+        for label, c in part["curves"].items():
+            style = ":" if label == "Nystroem" else "-"
+            axis.plot(list(c), list(c.values()), style, marker=".", label=labels.get(label, label))
+        for style, (label, level) in zip(("--", "-."), part["levels"].items(), strict=True):
+            axis.axhline(level, ls=style, color="gray", label=label)
+        floor = min(part["levels"]["linear LR"], part["levels"]["quadratic SVC"]) - 15
+        axis.set_ylim(bottom=max(floor, 0))
+        axis.set_title(name)
+        axis.set_xlabel("basis vectors (at most)")
+        axis.set_ylabel("test accuracy (%)")
+    axes[0, 0].legend(fontsize="small", loc="lower right")
+    return picture
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""All experiments, one after the other, then the report: `python bench/run_all.py`.
+
+What is finished is kept, so a run that was cut off goes on where it stopped: call it again. To
+measure anew, name an empty folder with --results or remove the files `*_runs.json`.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+import multiclass
+import peers
+import penalties
+import recsys
+import refit_comparison
+import report
+import subproblem
+
+EXPERIMENTS = (subproblem, multiclass, penalties, refit_comparison, recsys, peers)
+
+
+def main() -> None:
+    argv = sys.argv[1:]
+    if "-h" in argv or "--help" in argv:
+        print(f"{__doc__}\nThe options are those of every experiment:\n")
+        subproblem.main(argv)
+    with tempfile.TemporaryDirectory() as place:
+        if "--quick" in argv and "--results" not in argv:
+            argv += ["--results", str(Path(place) / "results")]
+        run(argv)
+
+
+def run(argv: list[str]) -> None:
+    begun = perf_counter()
+    for number, experiment in enumerate(EXPERIMENTS, 1):
+        title = experiment.__doc__.splitlines()[0]
+        print(f"\n[{number}/{len(EXPERIMENTS)}] {title}\n", flush=True)
+        experiment.main(argv)
+    report.main(argv)
+    print(f"{(perf_counter() - begun) / 60:.1f} minutes")
+
+
+if __name__ == "__main__":
+    main()
