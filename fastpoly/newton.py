@@ -34,7 +34,7 @@ EXTRAPOLATE = 5
 # The Hessian with all interactions of outputs has (k m)^2 entries.
 COUPLED_OUTPUTS = 16
 COUPLED_PARAMETERS = 1200
-COUPLED_ENTRIES = 2**26  # twice the second derivatives of all rows: 256 MB of them
+COUPLED_BYTES = 2**28  # of the second derivatives of all rows, within the problem's memory
 # Forming B is the dear part: it is kept until the curvature has changed by this share.
 CHANGE = 0.1
 DAMPING = 1e-10
@@ -64,7 +64,7 @@ def couples(problem: OutputProblem) -> bool:
     return (
         1 < objective.m <= COUPLED_OUTPUTS
         and 0 < objective.k * objective.m <= COUPLED_PARAMETERS
-        and objective.n * objective.m * (objective.m + 1) <= COUPLED_ENTRIES
+        and 4 * objective.n * objective.m * (objective.m + 1) <= min(COUPLED_BYTES, problem.memory)
         and isinstance(objective.features, StoredFeatures)
         and getattr(objective.loss, "shift_invariant", False)
         and hasattr(objective.loss, "hessian")
@@ -122,11 +122,12 @@ def newton(
         stalled += 1
         if best is None or objective < best.objective - rounding or gap < 0.5 * best.gap:
             stalled = 0
-            best = Solution(P, objective, gap, value, G, n_iter, gap <= tol * abs(objective))
+            done = gap <= tol * problem.size(objective)
+            best = Solution(P, objective, gap, value, G, n_iter, done)
         if (best.converged and n_iter >= at_least) or n_iter == max_iter or stalled == PATIENCE:
             break
         if n_iter % SLOW == 0:
-            if mark and worthless(mark, best, WORTH * tol):
+            if mark and worthless(mark, best, WORTH * tol * problem.size(objective)):
                 break
             mark = best
         if not P.size or not run.step(G, objective):
@@ -134,10 +135,9 @@ def newton(
     return best._replace(n_iter=n_iter)
 
 
-def worthless(before: Solution, after: Solution, tol: float) -> bool:
+def worthless(before: Solution, after: Solution, least: float) -> bool:
     """Whether neither the objective nor the gap has come down by much."""
-    gained = before.objective - after.objective
-    return gained <= tol * abs(after.objective) and after.gap > 0.5 * before.gap
+    return before.objective - after.objective <= least and after.gap > 0.5 * before.gap
 
 
 class _Newton:
@@ -174,7 +174,25 @@ class _Newton:
             self.C, self.B = C, hessian(self.problem, C)
             self.trail = self.trail[-1:]
         target = direction(self.problem, self.P, G, self.B, INNER)
-        return self._search(target, G, objective)
+        return self._search(target, G, objective) or self.damped_step(G, objective)
+
+    def damped_step(self, G: Floats, objective: float) -> bool:
+        """The same with more and more of the largest curvature that the loss can have.
+
+        Far from the optimum the loss may be all but linear, and the model's minimum nowhere near.
+        """
+        smoothness = float(self.objective.loss.smoothness(self.objective.m))
+        if not np.isfinite(smoothness):
+            return False
+        k, m = self.P.shape
+        rows, outputs = np.arange(k)[:, None], np.arange(m)
+        own = (rows, rows, outputs) if self.B.ndim == 3 else (rows, outputs, rows, outputs)
+        for damping in (1e-6, 1e-3, 1.0):
+            B = self.B.copy()
+            B[own] += damping * smoothness * self.problem.metric[:, None]
+            if self._search(direction(self.problem, self.P, G, B, INNER), G, objective):
+                return True
+        return False
 
     def extrapolate(self, objective: float) -> None:
         """Anderson's combination of the last points, if it is better.

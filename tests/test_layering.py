@@ -15,8 +15,19 @@ ROOT = Path(fastpoly.__file__).parent
 LAYERS = (
     ("kernels", "threads"),
     ("design", "metrics", "npz", "interactions"),
-    ("climb", "selection", "fista", "problems", "newton", "step", "refit", "refit_full", "merging"),
-    ("conditional_gradient", "path", "model"),
+    (
+        "climb",
+        "selection",
+        "fista",
+        "problems",
+        "newton",
+        "newton_model",
+        "step",
+        "refit",
+        "refit_full",
+        "merging",
+    ),
+    ("state", "iteration", "conditional_gradient", "path", "model"),
     ("estimators", "plotting"),
     ("demo",),
 )

@@ -199,6 +199,34 @@ def test_warm_start(solver, form):
         assert_allclose(other.objective, fit.objective, rtol=1e-6)
 
 
+@pytest.mark.parametrize("form", [{"alpha": 3.0}, {"tau": 0.5}])
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_fista_returns_the_best_prox_point(penalty, form):
+    """Cut off anywhere: rows exactly zero, within the ball, and no worse for more iterations.
+
+    An extrapolated point is affine in two prox points: it leaves the ball, and keeps dust in rows
+    that have just become zero. The last point instead of the best one is worse now and then.
+    """
+    A, Y, _ = data("multiclass_logistic")
+    rng = np.random.default_rng(0)
+    A = np.hstack([A, 1e-2 * rng.normal(size=(len(A), 4))])
+    norm, zeros = get_penalty(penalty), 0
+    start = rng.normal(size=(A.shape[1], 3))
+    objectives = []
+    for max_iter in range(1, 60):
+        fit = refit_output(
+            A, Y, penalty=penalty, solver="fista", tol=1e-12, max_iter=max_iter, start=start, **form
+        )
+        size = np.abs(fit.V).max(axis=1)
+        assert ((size == 0) | (size > 1e-8)).all()
+        zeros += (size == 0).sum()
+        assert norm.value(fit.V) <= form.get("tau", np.inf) * (1 + 1e-9)
+        objectives.append(fit.objective)
+    assert zeros > 100
+    assert min(objectives[10:]) == objectives[-1]
+    assert (np.minimum.accumulate(objectives[9::10]) == objectives[9::10]).all()
+
+
 @EVERY_SOLVER
 @pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "squared"])
 @pytest.mark.parametrize("max_iter", [1, 3, 11])
