@@ -38,6 +38,7 @@ COUPLED_BYTES = 2**28  # of the second derivatives of all rows, within the probl
 # Forming B is the dear part: it is kept until the curvature has changed by this share.
 CHANGE = 0.1
 DAMPING = 1e-10
+FLAT = 1e-20
 # Accuracy of the model's minimum: the share of the first sweep's movement that is left.
 INNER = 1e-3
 
@@ -72,16 +73,13 @@ def couples(problem: OutputProblem) -> bool:
 
 
 def hessian(problem: OutputProblem, C: Floats) -> Floats:
-    """B (k, k, m) or (k, m, k, m), slightly damped: flat directions must stay bounded.
-
-    The damping is in proportion to the row's own curvature: scales of rows differ by many orders.
-    """
+    """B (k, k, m) or (k, m, k, m), slightly damped: flat directions must stay bounded."""
     objective = problem.objective
     k, m = objective.k, objective.m
     if C.shape[1] == m:
         B = np.ascontiguousarray(objective.hessian_blocks(C).transpose(1, 2, 0))
         own = np.arange(k), np.arange(k)
-        B[own] += problem.ridge + DAMPING * B[own].max(axis=1, keepdims=True, initial=0.0)
+        B[own] += problem.ridge + damping(problem, B[own])
         return B
     X = as_matrix(objective.features.array)
     packed = explicit_gamma(X, C, n_threads=objective.features.n_threads).blocks_array()
@@ -91,8 +89,21 @@ def hessian(problem: OutputProblem, C: Floats) -> Floats:
     B = np.ascontiguousarray(packed[:, :, pair].transpose(0, 2, 1, 3))
     rows, outputs = np.arange(k)[:, None], np.arange(m)
     own = rows, outputs, rows, outputs
-    B[own] += problem.ridge + DAMPING * B[own].max(axis=1, keepdims=True, initial=0.0)
+    B[own] += problem.ridge + damping(problem, B[own])
     return B
+
+
+def damping(problem: OutputProblem, own: Floats) -> Floats:
+    """What is added to the curvature (k, m) of the entries, (k, 1).
+
+    In proportion to the row's largest; and a trace of what the loss can have at most, lest a
+    perfect fit, where it has none left, sends the next one to infinity.
+    """
+    added = DAMPING * own.max(axis=1, keepdims=True, initial=0.0)
+    smoothness = float(problem.objective.loss.smoothness(problem.objective.m))
+    if np.isfinite(smoothness):
+        added += FLAT * smoothness * problem.metric[:, None]
+    return added
 
 
 def newton(
