@@ -4,7 +4,9 @@ The core is imported at once; the scikit-learn layer when one of its names is fi
 importing fastpoly imports neither scikit-learn nor matplotlib.
 """
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from fastpoly.conditional_gradient import State, conditional_gradient
 from fastpoly.design import Design
@@ -12,13 +14,44 @@ from fastpoly.model import PolyModel
 from fastpoly.path import alpha_max
 from fastpoly.selection import select_basis
 
+if TYPE_CHECKING:
+    from fastpoly.estimators import (
+        FactorizationMachineClassifier,
+        FactorizationMachineOrdinalRegressor,
+        FactorizationMachineRegressor,
+        PathSearchCV,
+        PolynomialNetworkClassifier,
+        PolynomialNetworkOrdinalRegressor,
+        PolynomialNetworkRegressor,
+    )
+
 __version__ = version("fastpoly")
 __all__ = [
     "Design",
+    "FactorizationMachineClassifier",
+    "FactorizationMachineOrdinalRegressor",
+    "FactorizationMachineRegressor",
+    "PathSearchCV",
     "PolyModel",
+    "PolynomialNetworkClassifier",
+    "PolynomialNetworkOrdinalRegressor",
+    "PolynomialNetworkRegressor",
     "State",
     "__version__",
     "alpha_max",
     "conditional_gradient",
     "select_basis",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Names that are not defined above live in `fastpoly.estimators`, imported on first use."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module("fastpoly.estimators"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(globals().keys() | set(__all__))

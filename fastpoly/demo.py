@@ -1,127 +1,171 @@
-"""A short demonstration on generated data: `fastpoly-demo`.
+"""A short demonstration: `fastpoly-demo`.
 
-First the kernels: one pass over the data for all outputs, against the two lines of SciPy that
-compute the same, one thread each. Then a factorization machine with five classes that share one
-basis, trained on products of features that no linear model can see.
+A network for all ten classes of scikit-learn's digits, and an ordinal factorization machine on
+generated ratings, each beside the ways to a quadratic model that scikit-learn has. Prints two
+tables and saves a picture, in well under a minute.
 """
 
+import argparse
 from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
-from scipy.special import logsumexp
+from sklearn.datasets import load_digits
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, PolynomialFeatures
+from sklearn.svm import SVC
 
-from fastpoly import Design, PolyModel, conditional_gradient
-from fastpoly.kernels.eigen import dominant_eigenvectors
-from fastpoly.kernels.losses import MulticlassLogistic
-from fastpoly.kernels.runtime import simd_level
-from fastpoly.threads import one_blas_thread
+from fastpoly import FactorizationMachineOrdinalRegressor, PolynomialNetworkClassifier
+from fastpoly.metrics import rmse
 
-ROUNDS = 5
+PICTURE = "fastpoly-demo.png"
 
 
-def main() -> None:
-    """Print both parts."""
-    print(f"fastpoly on generated data; inner loops: {simd_level()}\n")
-    compare_kernels()
+class Split(NamedTuple):
+    """Training and test rows."""
+
+    X: Any
+    X_test: Any
+    y: np.ndarray
+    y_test: np.ndarray
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Train, compare, print, draw."""
+    parser = argparse.ArgumentParser("fastpoly-demo", description="Demonstration of fastpoly.")
+    parser.add_argument("--picture", type=Path, default=Path(PICTURE), help="where to save it")
+    picture = parser.parse_args(arguments).picture
+    data = digits()
+    network = compare_on_digits(data)
     print()
-    train_classifier()
+    stars = ratings()
+    machine = compare_on_ratings(stars)
+    print()
+    print(draw(network, data, machine, stars, picture))
 
 
-def ratings(
-    n: int, n_users: int, n_items: int, rng: np.random.Generator
-) -> tuple[sp.csr_array, np.ndarray]:
-    """One-hot rows [user, item] (n, n_users + n_items) and ratings 0..4 with taste in them."""
-    user = np.sort(rng.integers(0, n_users, n))
-    item = n_users + rng.zipf(1.3, n) % n_items
-    columns = np.column_stack([user, item]).ravel()
-    X = sp.csr_array(
-        (np.ones(2 * n), columns, np.arange(0, 2 * n + 1, 2)), shape=(n, n_users + n_items)
-    )
-    taste = rng.standard_normal((n_users + n_items, 4))
-    liking = (taste[user] * taste[item]).sum(axis=1) + rng.standard_normal(n)
-    return X, np.searchsorted(np.quantile(liking, [0.06, 0.17, 0.44, 0.79]), liking)
+def digits() -> Split:
+    """Images of 8 x 8 pixels in 0..1, ten classes."""
+    X, y = load_digits(return_X_y=True)
+    return Split(*train_test_split(X / 16, y, test_size=0.5, random_state=0, stratify=y))
 
 
-def compare_kernels() -> None:
+def ratings(n: int = 20_000, n_users: int = 300, n_items: int = 200) -> Split:
+    """One-hot [user, item] and ratings of 1 to 5 stars: habits of both, and taste in between."""
     rng = np.random.default_rng(0)
-    X, y = ratings(200_000, 4000, 2000, rng)
-    n, d, m, k = *X.shape, 5, 30
-    loss, outputs, rows = MulticlassLogistic(), rng.standard_normal((n, m)), np.arange(n)
-    Y = loss.encode(y, m)
-    D = loss.value_grad(Y, outputs)[1]
-    B, H, V = rng.standard_normal((d, m)), rng.standard_normal((k, d)), rng.standard_normal((k, m))
-    design = Design(X, "anova", n_threads=1)
-    gamma, XX, diagonal = design.gamma(D), X * X, (X * X).T @ D
+    pairs = np.column_stack([rng.integers(0, n_users, n), rng.integers(0, n_items, n)])
+    user, item = pairs.T
+    users, items = rng.standard_normal((n_users, 4)), rng.standard_normal((n_items, 4))
+    liking = (users[user, :3] * items[item, :3]).sum(axis=1) + users[user, 3] + items[item, 3]
+    liking += 0.5 * rng.standard_normal(n)
+    stars = 1 + np.searchsorted(np.quantile(liking, [0.06, 0.17, 0.44, 0.79]), liking)
+    X = OneHotEncoder().fit_transform(pairs)
+    return Split(*train_test_split(X, stars, test_size=0.25, random_state=0))
 
-    def scipy_products() -> np.ndarray:
-        parts = [X.T @ (D[:, c] * (X @ B[:, c])) for c in range(m)]
-        return (np.column_stack(parts) - diagonal * B) / 2
 
-    def scipy_activations() -> np.ndarray:
-        return ((X @ H.T) ** 2 - XX @ (H * H).T) / 2
-
-    def scipy_loss() -> np.ndarray:
-        log_sum = logsumexp(outputs, axis=1, keepdims=True)
-        G = np.exp(outputs - log_sum)
-        G[rows, y] -= 1
-        return G
-
-    table = (
-        ("Gamma_c b_c for all outputs", lambda: gamma.matvecs(B), scipy_products),
-        (f"activations of {k} bases", lambda: design.activations(H), scipy_activations),
+def compare_on_digits(data: Split) -> PolynomialNetworkClassifier:
+    """Test accuracy of every way, and what the model keeps."""
+    n, d = data.X.shape
+    logistic = LogisticRegression(max_iter=1000)
+    network = PolynomialNetworkClassifier(alpha=1.0, n_components=30, random_state=0)
+    rows: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
+        ("fastpoly network", network, lambda e: f"{e.n_components_} basis vectors"),
+        ("linear logistic regression", logistic, lambda e: f"{d} features"),
         (
-            "outputs, no n x k matrix",
-            lambda: design.outputs(H, V),
-            lambda: scipy_activations() @ V,
+            "PolynomialFeatures + logistic",
+            make_pipeline(PolynomialFeatures(2), LogisticRegression(max_iter=200)),
+            lambda e: f"{e[0].n_output_features_} features",
         ),
-        ("loss and its gradient", lambda: loss.value_grad(Y, outputs)[1], scipy_loss),
+        (
+            "SVC, quadratic kernel",
+            SVC(kernel="poly", degree=2, coef0=1.0, gamma=1.0, C=1.0),
+            lambda e: f"{len(e.support_)} support vectors",
+        ),
+        (
+            "Nystroem + logistic",
+            make_pipeline(
+                Nystroem(
+                    kernel="poly", degree=2, coef0=1.0, gamma=1.0, n_components=30, random_state=0
+                ),
+                LogisticRegression(max_iter=1000),
+            ),
+            lambda e: f"{e[0].components_.shape[0]} landmarks",
+        ),
     )
-    print(f"{n:,} ratings of {d - 2000:,} users x 2,000 items, {m} outputs, one thread")
-    print(f"{'kernel':<30}{'fastpoly':>10}{'SciPy':>10}{'faster':>9}{'differ by':>12}")
-    for name, ours, theirs in table:
-        a, b = ours(), theirs()
-        difference = np.abs(a - b).max() / np.abs(b).max()
-        fast, slow = interleaved(ours, theirs)
-        times = f"{1e3 * fast:>7.1f} ms{1e3 * slow:>7.1f} ms{slow / fast:>8.1f}x"
-        print(f"{name:<30}{times}{difference:>12.0e}")
-    top = dominant_eigenvectors(gamma, random_state=0)
-    print(f"dominant eigenvectors of the {m} operators: {top.n_matvecs} passes over the data")
+    print(f"digits: {len(np.unique(data.y))} classes, {n} training rows, {d} features")
+    print(f"{'model':<32}{'test accuracy':>14}{'fit seconds':>13}   {'keeps'}")
+    for name, model, size in rows:
+        seconds = timed_fit(model, data)
+        accuracy = model.score(data.X_test, data.y_test)
+        print(f"{name:<32}{accuracy:>14.3f}{seconds:>13.2f}   {size(model)}")
+    return network
 
 
-def interleaved(*runs: Callable[[], object]) -> list[float]:
-    """Median seconds of each, taken in turns so that they share what else the machine does."""
-    times = np.empty((ROUNDS, len(runs)))
-    with one_blas_thread():
-        for row in times:
-            for i, run in enumerate(runs):
-                begun = perf_counter()
-                run()
-                row[i] = perf_counter() - begun
-    return list(np.median(times, axis=0))
+def compare_on_ratings(data: Split) -> FactorizationMachineOrdinalRegressor:
+    """Test RMSE of every way."""
+    n, d = data.X.shape
+    machine = FactorizationMachineOrdinalRegressor(
+        alpha=1.0, n_components=8, fit_lower="explicit", random_state=0
+    )
+    products = PolynomialFeatures(2, interaction_only=True, include_bias=False)
+    rows = (
+        ("fastpoly ordinal machine", machine),
+        ("ridge: user + item", Ridge(alpha=1.0)),
+        ("PolynomialFeatures + ridge", make_pipeline(products, Ridge(alpha=1.0))),
+    )
+    print(f"ratings: 1 to 5 stars, {n} training rows, {d} one-hot features")
+    print(f"{'model':<32}{'test RMSE':>14}{'fit seconds':>13}")
+    mean = np.full(len(data.y_test), data.y.mean())
+    print(f"{'the mean rating':<32}{rmse(data.y_test, mean):>14.3f}{0:>13.2f}")
+    for name, model in rows:
+        seconds = timed_fit(model, data)
+        error = rmse(data.y_test, model.predict(data.X_test))
+        print(f"{name:<32}{error:>14.3f}{seconds:>13.2f}")
+    return machine
 
 
-def train_classifier() -> None:
-    rng = np.random.default_rng(1)
-    n, d, m = 2000, 20, 5
-    X = rng.standard_normal((2 * n, d))
-    scores = np.column_stack([X[:, c] * X[:, c + 1] - X[:, c + 7] * X[:, c + 9] for c in range(m)])
-    y = scores.argmax(axis=1)
-    train, test = slice(0, n), slice(n, 2 * n)
+def timed_fit(model: Any, data: Split) -> float:
+    begun = perf_counter()
+    model.fit(data.X, data.y)
+    return perf_counter() - begun
 
-    print(f"a factorization machine for {m} classes, {n:,} rows, {d} features, penalty l1/l2")
-    print(f"{'bases':>5}{'objective':>12}{'violation':>12}{'test accuracy':>15}{'seconds':>10}")
-    design, begun = Design(X[train], "anova"), perf_counter()
-    states = conditional_gradient(design, y[train], alpha=10.0, n_components=20, random_state=0)
-    for state in states:
-        model = PolyModel(state.H, state.V, state.intercept, activation="anova")
-        accuracy = (model.decision(X[test]).argmax(axis=1) == y[test]).mean()
-        if state.n_iter % 4 == 0 or state.stop:
-            numbers = f"{state.objective:>12.1f}{state.violation:>12.1f}{accuracy:>15.3f}"
-            print(f"{state.n_components:>5}{numbers}{perf_counter() - begun:>10.2f}")
-    pairs = ", ".join(f"{v:+.2f} x{i} x{j}" for i, j, v in model.top_interactions(0, 2))
-    print(f"class 0 was made as x0 x1 - x7 x9; strongest interactions found: {pairs}")
+
+def draw(
+    network: PolynomialNetworkClassifier,
+    data: Split,
+    machine: FactorizationMachineOrdinalRegressor,
+    stars: Split,
+    picture: Path,
+) -> str:
+    """Save the picture; what to tell of it."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return 'no picture: it needs matplotlib, which comes with pip install ".[plot]"'
+    figure = Figure(figsize=(11, 6), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=(2.2, 1))
+    left, right = above.subplots(1, 2)
+    accuracy = [
+        (prediction == data.y_test).mean() for prediction in network.staged_predict(data.X_test)
+    ]
+    left.plot(network.history_["n_components"], accuracy, marker=".")
+    left.set(xlabel="number of basis vectors", ylabel="test accuracy", title="digits")
+    errors = [rmse(stars.y_test, levels) for levels in machine.staged_predict(stars.X_test)]
+    right.plot(machine.history_["n_components"], errors, marker=".")
+    right.set(xlabel="number of basis vectors", ylabel="test RMSE", title="ratings")
+    below.suptitle("digits: the basis vectors with the largest weights, as images")
+    largest = np.argsort(-np.linalg.norm(network.coef_, axis=1))[:10]
+    for axes, h in zip(below.subplots(1, 10), network.components_[largest], strict=False):
+        limit = np.abs(h[1:]).max()
+        axes.imshow(h[1:].reshape(8, 8), cmap="RdBu_r", vmin=-limit, vmax=limit)
+        axes.set_axis_off()
+    figure.savefig(picture, dpi=100)
+    return f"picture: {picture}"
 
 
 if __name__ == "__main__":

@@ -7,5 +7,16 @@ makes `import fastpoly` find the installed (or editable) package whichever way p
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != ROOT]
+
+
+@pytest.fixture(scope="module")
+def data():
+    """X (120, 5), and a score with interactions and a linear term."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 5))
+    return X, X[:, 0] * X[:, 1] + 0.7 * X[:, 2] + 0.05 * rng.standard_normal(120)

@@ -1,17 +1,22 @@
-"""The examples in docstrings, compiled modules included, and in the README."""
+"""The examples in docstrings, compiled modules included, in the README and under docs/."""
 
 import doctest
 import importlib
 import inspect
 import pkgutil
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
 import fastpoly
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("core", "guide", "migrating")),
+]
 MODULES = ["fastpoly"] + [
     found.name
     for found in pkgutil.walk_packages(fastpoly.__path__, "fastpoly.")
@@ -55,11 +60,45 @@ def test_compiled_examples_are_found():
     assert "get_loss" in found
 
 
-def test_readme(tmp_path, monkeypatch):
-    """Its Python examples, in order and in one namespace."""
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages(page, tmp_path, monkeypatch):
+    """Their examples, in order and in one namespace: programs, and sessions with their output."""
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= 2
-    namespace = {}
-    for number, block in enumerate(blocks):
-        exec(compile(block, f"README.md, example {number + 1}", "exec"), namespace)
+    if "fastpoly.plotting" in page.read_text():
+        pytest.importorskip("matplotlib").use("Agg")
+    pattern = r"^```(python|pycon)\n(.*?)^```"
+    blocks = re.findall(pattern, page.read_text(), re.MULTILINE | re.DOTALL)
+    assert blocks, f"{page.name} has no example"
+    namespace, report = {}, []
+    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner()
+    for number, (kind, block) in enumerate(blocks):
+        name = f"{page.name}, example {number + 1}"
+        if kind == "python":
+            exec(compile(block, name, "exec"), namespace)
+        else:
+            session = parser.get_doctest(block, namespace, name, None, 0)
+            runner.run(session, out=report.append, clear_globs=False)
+            namespace = session.globs
+    assert not runner.failures, "".join(report)
+
+
+def test_every_page_is_tested_or_generated():
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} == {
+        *(page.name for page in PAGES[1:]),
+        "api.md",  # its examples are those of the docstrings
+    }
+
+
+def test_api_page_is_current():
+    build_api = runpy.run_path(str(ROOT / "docs" / "build_api.py"))
+    current = (ROOT / "docs" / "api.md").read_text() == build_api["page"]()
+    assert current, "run: python -P docs/build_api.py"
+
+
+def test_api_page_has_every_public_name():
+    headings = set(re.findall(r"^### (\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE))
+    assert set(fastpoly.__all__) - {"__version__"} <= headings
+
+
+def test_readme_has_two_commands():
+    assert len(re.findall(r"^```sh$", (ROOT / "README.md").read_text(), re.MULTILINE)) == 2

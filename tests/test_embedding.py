@@ -137,8 +137,8 @@ def test_whole_algorithm_with_both(client):
     assert np.median(residuals) < 0.2 < np.median(np.abs(y))
 
 
-def test_readme_shows_this_client():
-    """What the README prints of a client package is this one, to the letter."""
-    text = (CLIENT.parent.parent / "README.md").read_text()
+def test_documentation_shows_this_client():
+    """What docs/core.md prints of a client package is this one, to the letter."""
+    text = (CLIENT.parent.parent / "docs" / "core.md").read_text()
     for name in ("pyproject.toml", "meson.build", "huber.pyx"):
         assert (CLIENT / name).read_text() in text, name

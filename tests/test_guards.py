@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_info
 
 from fastpoly import Design, conditional_gradient
 from fastpoly.kernels.explicit import ExplicitGamma, make_gamma
-from fastpoly.kernels.features import StoredFeatures
+from fastpoly.kernels.features import StoredFeatures, make_features
 from fastpoly.kernels.gamma import DenseGamma
 from fastpoly.kernels.losses import MulticlassLogistic, get_loss
 from fastpoly.kernels.matrix import as_matrix
@@ -136,3 +136,27 @@ def test_optimal_means_that_the_refit_is_accurate_too():
     assert short.objective > exact.objective * 1.01
     *_, tau = conditional_gradient(design, Y, loss="binary_logistic", tau=1e-6, max_iter=1)
     assert tau.objective - exact.objective <= tau.gap
+
+
+def test_results_are_not_written_over_the_data():
+    X = np.ones((4, 4))
+    for features in (make_features(as_matrix(X), np.eye(4)), StoredFeatures(X)):
+        with pytest.raises(ValueError, match="out must not overlap"):
+            features.activations(out=X)
+
+
+def forged(kind):
+    X = getattr(sp, f"{kind}_array")(np.eye(3))
+    if kind == "coo":
+        X.coords = X.coords[:1]
+    elif kind == "lil":
+        X.rows[0] = [2**33]
+    else:
+        X.offsets = np.array([2**33])
+    return X
+
+
+@pytest.mark.parametrize("kind", ["coo", "lil", "dia"])
+def test_forged_arrays_of_other_formats(kind):
+    with pytest.raises(ValueError, match="rebuild"):
+        as_matrix(forged(kind))

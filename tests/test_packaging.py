@@ -108,10 +108,16 @@ import fastpoly.kernels.losses
     assert "pip install" in done.stderr.splitlines()[-1], done.stderr
 
 
-def test_demo_runs_from_the_project_root():
+def test_demo_runs_from_the_project_root(tmp_path):
     """The README's first command, after the installation."""
+    picture = tmp_path / "demo.png"
     done = subprocess.run(
-        [Path(sys.executable).with_name("fastpoly-demo")], cwd=ROOT, capture_output=True, text=True
-    )
+        [Path(sys.executable).with_name("fastpoly-demo"), "--picture", picture],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "bases" in done.stdout
+    rows = dict(re.findall(r"^(\S.*?)  +(\d\.\d{3}) ", done.stdout, re.MULTILINE))
+    assert float(rows["fastpoly network"]) > float(rows["linear logistic regression"])
+    assert float(rows["fastpoly ordinal machine"]) < float(rows["ridge: user + item"])
+    drawn = f"picture: {picture}" in done.stdout
+    assert drawn == picture.exists() != ("needs matplotlib" in done.stdout)

@@ -65,16 +65,22 @@ cdef class RowBlocks:
         Parameters
         ----------
         out : ndarray, (n, k), optional
-            C-ordered float64 memory for the result.
+            C-ordered float64 memory for the result; not that of X.
 
         Returns
         -------
         ndarray, (n, k)
         """
         S = as_output(out, "out", (self.n, self.k))
+        if out is not None and np.may_share_memory(S, self._read()):
+            raise ValueError("out must not overlap the data; pass another array")
         if S.size:
             self._outputs(S, None)
         return S
+
+    def _read(self):
+        """The array that the rows are made from."""
+        return np.empty(0)
 
     def blocks(self):
         """Iterate over (S of a block of rows, slice of those rows); S is overwritten."""
@@ -203,6 +209,9 @@ cdef class StoredFeatures(RowBlocks):
             raise TypeError("StoredFeatures.__init__ was not called")
         return self.A.base
 
+    def _read(self):
+        return self.A.base
+
     cdef const double* rows(
         self, Py_ssize_t first, Py_ssize_t last, double* buffer
     ) noexcept nogil:
@@ -226,6 +235,9 @@ cdef class Features(RowBlocks):
         self.block = max(8, min(256, BLOCK_DOUBLES // max(1, self.k)))
         per_row = self.prepare()
         self.n_threads = threads_for(effective_n_threads(n_threads), 2.0 * X.n * per_row * self.k)
+
+    def _read(self):
+        return self.X.arrays[0] if self.X.sparse else self.X.array
 
     cdef double prepare(self) except -1:
         """Lay out H for the loops; return how many entries of X a row costs."""

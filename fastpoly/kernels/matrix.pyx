@@ -117,7 +117,8 @@ cdef class CsrMatrix(Matrix):
         if self._grouped is None:
             data, indices, indptr = self.arrays
             users = indices[::2]
-            if not self.pairs or np.count_nonzero(users[1:] != users[:-1]) < GROUPED * self.n:
+            changes = np.count_nonzero(np.diff(users)) if self.pairs else 0
+            if changes <= GROUPED * self.n:
                 self._grouped = (self, None)
             else:
                 order = np.argsort(users, kind="stable")
@@ -170,15 +171,21 @@ def _check_shape(shape, augment):
 def _as_csr(X):
     """X in CSR form, with index arrays that point nowhere outside of it."""
     _check_dtype(X.dtype)
-    if X.format == "dok":
-        X = X.tocoo()
-    if X.format != "csr":
-        _check_storage(X)
-        if X.dtype not in (np.float32, np.float64):
-            # Before duplicates are added up: small integers would overflow.
-            with np.errstate(over="ignore"):
-                X = X.astype(np.float64)
-        X = X.tocsr()
+    kind = X.format
+    try:
+        if kind == "dok":
+            X = X.tocoo()
+        if kind != "csr":
+            _check_storage(X)
+            if X.dtype not in (np.float32, np.float64):
+                # Before duplicates are added up: small integers would overflow.
+                with np.errstate(over="ignore"):
+                    X = X.astype(np.float64)
+            X = X.tocsr()
+    except (IndexError, OverflowError) as error:
+        raise ValueError(
+            f"X is not a valid {kind} matrix ({error}); rebuild it from valid arrays"
+        ) from error
     _check_storage(X)
     return X
 
@@ -215,7 +222,9 @@ def _check_storage(X):
     elif X.format == "dia":
         if X.data.ndim != 2:
             raise ValueError(f"X.data must be 2-D, got shape {X.data.shape}")
-        _as_index(X.offsets, "offsets", len(X.data))
+        offsets = _as_index(X.offsets, "offsets", len(X.data))
+        if len(offsets) and not (-_LIMIT <= offsets.min() and offsets.max() <= _LIMIT):
+            raise ValueError("X.offsets must lie within +-2**31; rebuild X from valid arrays")
     elif X.format == "lil":
         if X.rows.shape != (X.shape[0],) or list(map(len, X.rows)) != list(map(len, X.data)):
             raise ValueError("X.rows and X.data must hold one list a row, of equal lengths")

@@ -1,0 +1,272 @@
+"""What the six estimators share: parameters, the training loop, stages, interactions."""
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import train_test_split
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from fastpoly.conditional_gradient import State, conditional_gradient
+from fastpoly.design import Design
+from fastpoly.estimators.prediction import Predictor
+from fastpoly.estimators.progress import Progress
+from fastpoly.estimators.rows import forget_unseen, merge_rows, unseen_features
+from fastpoly.estimators.stages import Stages
+from fastpoly.iteration import LOOSE
+from fastpoly.kernels.checks import as_count, as_positive
+from fastpoly.path import alpha_max
+
+Floats = NDArray[np.float64]
+
+FAR = 2.0  # violation over alpha at the end, above which lack of progress is no optimum
+
+
+class PolyEstimator(Predictor):
+    """Base of the estimators: the subclasses say what targets mean and name the activation.
+
+    A subclass gives `_encode_targets(y)`, which returns y checked, the targets of the loss, the
+    number of outputs, and the attributes that decode predictions; and `_model_loss`.
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 1.0,
+        tau: float | None = None,
+        penalty: Any = "l1/l2",
+        loss: Any = "logistic",
+        n_components: int = 50,
+        refit: str | None = "output",
+        fit_lower: str | None = "augment",
+        alpha_linear: float = 1.0,
+        solver: str = "auto",
+        max_iter: int = 1000,
+        tol: float = 1e-3,
+        selection: str = "refine",
+        early_stopping: bool = False,
+        validation_fraction: float = 0.25,
+        n_iter_no_change: int = 10,
+        warm_start: bool = False,
+        n_threads: int | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.tau = tau
+        self.penalty = penalty
+        self.loss = loss
+        self.n_components = n_components
+        self.refit = refit
+        self.fit_lower = fit_lower
+        self.alpha_linear = alpha_linear
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.selection = selection
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
+        self.n_threads = n_threads
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d)
+        y : array-like, (n,) or (n, m)
+        sample_weight : array-like, (n,), optional
+            Weights of the rows, >= 0; the loss is their weighted sum.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        start = self._start()
+        X, y, targets, m, w = self._prepare(X, y, sample_weight, reset=start is None)
+        held = None
+        if self.early_stopping:
+            if start is None or not hasattr(self, "_split_seed"):
+                self._split_seed = self._seed()  # a warm start must hold out the same rows
+            train, test = self._hold_out(y)
+            held = X[test], y[test], None if w is None else w[test]
+            X, targets, w = X[train], targets[train], None if w is None else w[train]
+        X, targets, w = merge_rows(X, targets, w)
+        self._train(X, targets, m, w, held, start)
+        self._warn_unless_converged()
+        return self
+
+    def _check_parameters(self) -> None:
+        """Parameters that the functional core does not check."""
+        as_count(self.n_components, "n_components")
+        as_count(self.n_iter_no_change, "n_iter_no_change")
+        if not as_positive(self.validation_fraction, "validation_fraction") < 1:
+            raise ValueError(
+                f"validation_fraction must be between 0 and 1, got {self.validation_fraction}"
+            )
+        for name in ("early_stopping", "warm_start"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if self.verbose not in (0, 1, 2):
+            raise ValueError(f"verbose must be 0, 1 or 2, got {self.verbose!r}")
+
+    def _start(self) -> State | None:
+        """Where a warm start begins, if this is one."""
+        if not self.warm_start or not hasattr(self, "_state"):
+            return None
+        if self.n_components < self._state.n_components:
+            raise ValueError(
+                f"n_components={self.n_components} is less than the {self._state.n_components} "
+                "basis vectors that are fitted; with warm_start=True it can only grow"
+            )
+        if self.fit_lower != self._fitted_lower:
+            raise ValueError(
+                f"fit_lower was {self._fitted_lower!r} in the earlier fit and cannot change with "
+                "warm_start=True"
+            )
+        return self._state
+
+    def _prepare(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = True
+    ) -> tuple[Any, Any, NDArray, int, Floats | None]:
+        """Checked X and y, the targets of the loss, the number of outputs, weights."""
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32],
+            multi_output=True, y_numeric=self._numeric_targets(), reset=reset,
+        )  # fmt: skip
+        y, targets, m, decoding = self._encode_targets(y)
+        if not reset:
+            for name, value in decoding.items():
+                if not np.array_equal(value, getattr(self, name)):
+                    raise ValueError(
+                        f"warm_start=True needs the same kind of y as the earlier fit: {name} was "
+                        f"{getattr(self, name)}, now {value}"
+                    )
+        vars(self).update(decoding)
+        return X, y, targets, m, self._weights(X, y, sample_weight)
+
+    def _numeric_targets(self) -> bool:
+        return False
+
+    def _weights(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Floats | None:
+        if sample_weight is None:
+            return None
+        return _check_sample_weight(sample_weight, X, dtype=np.float64)
+
+    def _hold_out(self, y: Any) -> list[NDArray[np.intp]]:
+        """Rows to train on and rows to validate with, by class where there are classes."""
+        return train_test_split(
+            np.arange(len(y)), test_size=self.validation_fraction, random_state=self._split_seed,
+            stratify=self._strata(y),
+        )  # fmt: skip
+
+    def _strata(self, y: Any) -> Any:
+        return None
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, (int, np.integer)):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _design(self, X: Any) -> Design:
+        n_threads = self._threads(X)
+        return Design(X, self._activation, fit_lower=self.fit_lower, n_threads=n_threads)
+
+    def _alpha_max(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> float:
+        """The smallest alpha for which the model without basis vectors is optimal."""
+        X, _, targets, m, w = self._prepare(X, y, sample_weight)
+        return alpha_max(
+            self._design(X), targets, loss=self._model_loss(), penalty=self.penalty,
+            alpha_linear=self.alpha_linear, sample_weight=w, n_outputs=m,
+        )  # fmt: skip
+
+    def _train(
+        self, X: Any, targets: NDArray, m: int, w: Floats | None, held: Any, start: State | None
+    ) -> None:
+        design = self._design(X)
+        states = conditional_gradient(
+            design, targets,
+            loss=self._model_loss(), penalty=self.penalty,
+            alpha=self.alpha if self.tau is None else None, tau=self.tau,
+            n_components=self.n_components, refit=self.refit, alpha_linear=self.alpha_linear,
+            solver=self.solver, max_iter=self.max_iter, tol=self.tol, selection=self.selection,
+            sample_weight=w, n_outputs=m, start=start, random_state=self._seed(),
+        )  # fmt: skip
+        strength = (self.alpha, None) if self.tau is None else (None, self.tau)
+        goes_on = start is not None and (start.alpha, start.tau) == strength
+        stages = self._stages.up_to(len(self._stages)) if goes_on else Stages(design.n_features)
+        best, since = start, 0
+        best_score = -np.inf if start is None or held is None else self._score_of(start, held)
+        last, unseen = len(stages) - 1, unseen_features(X)
+        with Progress(self.verbose, self.n_components) as progress:
+            for state in states:
+                state = forget_unseen(state, unseen)
+                score = None if held is None else self._score_of(state, held)
+                stages.append(state, score)
+                progress.show(state, score)
+                if best is None or score is None or score > best_score:
+                    best, best_score, last, since = state, score, len(stages) - 1, 0
+                    continue
+                since += 1
+                if since >= self.n_iter_no_change:
+                    break
+        self.history_ = stages.history(with_scores=held is not None)
+        self._stages = stages.up_to(last)
+        self._fitted_lower = self.fit_lower
+        self._remember(best)
+
+    def _score_of(self, state: State, held: tuple[Any, Any, Floats | None]) -> float:
+        """What `score` will say of a model that is still being trained."""
+        view = self._view(self._as_model(state.H, state.V, state.intercept, state.linear))
+        vars(view).pop("feature_names_in_", None)  # the rows held out are a plain array
+        return view.score(*held)
+
+    def _remember(self, best: State) -> None:
+        self._state = best
+        self.model_ = self._as_model(best.H, best.V, best.intercept, best.linear)
+        self.components_ = self.model_.H
+        self.coef_ = self.model_.V
+        self.intercept_ = self.model_.intercept
+        self.n_components_ = best.n_components
+        self.n_iter_ = max(1, best.n_iter)
+        self.objective_ = best.objective
+        self.violation_ = best.violation
+        for name in ("linear_coef_", "dual_gap_"):  # of an earlier fit with other parameters
+            vars(self).pop(name, None)
+        if self.fit_lower == "explicit":
+            self.linear_coef_ = self.model_.linear
+        if self.tau is not None:
+            self.dual_gap_ = best.gap
+
+    def _warn_unless_converged(self) -> None:
+        """Tell of a model that is worse than its parameters promise, and of what to change."""
+        gap, objective, alpha = self._state.refit_gap, abs(self.objective_), self._state.alpha
+        cure = (
+            "scale the features (StandardScaler, MaxAbsScaler), raise alpha, or raise max_iter, "
+            f"which is {self.max_iter}"
+        )
+        # A converged refit is at least that good.
+        if gap > max(self.tol, LOOSE) * objective:
+            trouble = f"a duality gap of {gap:.2g} for an objective of {objective:.2g}"
+            message = f"the last refit is inaccurate: {trouble}; {cure}"
+        elif self._state.stop == "no progress" and self.violation_ > FAR * (alpha or np.inf):
+            message = (
+                "training stopped because new basis vectors gained nothing, far from the optimum: "
+                f"the violation is {self.violation_:.2g}, alpha {alpha:.2g}; {cure}"
+            )
+        else:
+            return
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)

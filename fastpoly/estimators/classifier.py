@@ -1,0 +1,268 @@
+"""Binary, multi-class and multi-label classification."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils import Tags
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import column_or_1d
+
+from fastpoly.estimators.base import PolyEstimator
+from fastpoly.estimators.documentation import documented
+from fastpoly.refit import SHORT_NAMES
+
+Floats = NDArray[np.float64]
+
+LOSS = """
+loss : {"logistic", "smoothed_hinge", "squared_hinge"} or loss object, default="logistic"
+    The multi-class form where y is 1-D; the binary form, a label at a time, where it is a label
+    indicator ("smoothed_hinge" has none)."""
+
+CLASSES = """
+classes_ : ndarray, (m,)
+    The classes, in the order of the outputs; 0 .. m-1 where y is a label indicator.
+"""
+
+
+def _has_probabilities(estimator: "PolyClassifier") -> bool:
+    if estimator.loss != "logistic":
+        raise AttributeError(f'predict_proba needs loss="logistic", not {estimator.loss!r}')
+    return True
+
+
+class PolyClassifier(ClassifierMixin, PolyEstimator):
+    """Base of the two classifiers. Two classes or more: one output a class; 2-D indicator y:
+    multi-label, one output a label with the binary form of the loss."""
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 1.0,
+        tau: float | None = None,
+        penalty: Any = "l1/l2",
+        loss: Any = "logistic",
+        n_components: int = 50,
+        refit: str | None = "output",
+        fit_lower: str | None = "augment",
+        alpha_linear: float = 1.0,
+        solver: str = "auto",
+        max_iter: int = 1000,
+        tol: float = 1e-3,
+        selection: str = "refine",
+        early_stopping: bool = False,
+        validation_fraction: float = 0.25,
+        n_iter_no_change: int = 10,
+        warm_start: bool = False,
+        class_weight: Any = None,
+        n_threads: int | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            alpha=alpha, tau=tau, penalty=penalty, loss=loss, n_components=n_components,
+            refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear, solver=solver,
+            max_iter=max_iter, tol=tol, selection=selection, early_stopping=early_stopping,
+            validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change,
+            warm_start=warm_start, n_threads=n_threads, verbose=verbose,
+            random_state=random_state,
+        )  # fmt: skip
+        self.class_weight = class_weight
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        # Products of different features have no constant term: no class can be favoured as such.
+        tags.classifier_tags.poor_score = (
+            self._activation == "anova" and self.fit_lower != "explicit"
+        )
+        return tags
+
+    def _encode_targets(self, y: Any) -> tuple[NDArray, NDArray, int, dict[str, Any]]:
+        check_classification_targets(y)
+        kind = type_of_target(y, input_name="y")
+        if kind == "multilabel-indicator":
+            y = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
+            if len(np.unique(y)) > 2 or not np.isin(y, (0, 1)).all():
+                raise ValueError("a 2-D y must be a label indicator, of 0 and 1 only")
+            m = y.shape[1]
+            decoding = {"classes_": np.arange(m), "_multilabel": True}
+            return y, np.where(y == 1, 1.0, -1.0), m, decoding
+        if kind == "multiclass-multioutput":
+            raise ValueError(
+                "a 2-D y must be a label indicator, of 0 and 1 only; for several multi-class "
+                "targets use sklearn.multioutput.MultiOutputClassifier"
+            )
+        y = column_or_1d(y, warn=True)
+        classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(
+                "This solver needs samples of at least 2 classes in the data, but the data "
+                f"contains only one class: {classes[0]!r}"
+            )
+        return y, codes, len(classes), {"classes_": classes, "_multilabel": False}
+
+    def _weights(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Floats | None:
+        w = super()._weights(X, y, sample_weight)
+        if self.class_weight is None:
+            return w
+        by_class = compute_sample_weight(self.class_weight, y)
+        return by_class if w is None else w * by_class
+
+    def _strata(self, y: Any) -> Any:
+        return None if self._multilabel else y
+
+    def _model_loss(self) -> Any:
+        if not isinstance(self.loss, str):
+            return self.loss
+        if self.loss not in SHORT_NAMES:
+            known = ", ".join(map(repr, SHORT_NAMES))
+            raise ValueError(f"unknown loss {self.loss!r}; known: {known}")
+        name = SHORT_NAMES[self.loss][self._multilabel]
+        if name is None:
+            raise ValueError(
+                f"loss {self.loss!r} has no multi-label form; use 'logistic' or 'squared_hinge'"
+            )
+        return name
+
+    def _output_names(self) -> list[str] | None:
+        names = list(map(str, self.classes_))
+        return None if any("\0" in name for name in names) else names
+
+    def _decide(self, O: Floats) -> Floats:
+        if not self._multilabel and len(self.classes_) == 2:
+            return O[:, 1] - O[:, 0]
+        return O
+
+    def _predict(self, O: Floats) -> NDArray:
+        if self._multilabel:
+            return (O > 0).astype(int)
+        return self.classes_[O.argmax(axis=1)]
+
+    def decision_function(self, X: Any) -> Floats:
+        """Outputs of the model.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d)
+
+        Returns
+        -------
+        ndarray
+            One column a class or label, (n, m); for two classes the output of the second minus
+            that of the first, (n,).
+        """
+        return self._decide(self._outputs(X))
+
+    def _probabilities(self, O: Floats) -> Floats:
+        return expit(O) if self._multilabel else softmax(O, axis=1)
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> Floats:
+        """Probabilities of the classes, with loss="logistic".
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d)
+
+        Returns
+        -------
+        ndarray, (n, m)
+            Rows sum to 1; for multi-label y they do not, each entry is the probability of a label.
+        """
+        return self._probabilities(self._outputs(X))
+
+    @available_if(_has_probabilities)
+    def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
+        """Yield the probabilities after each step of training, the empty model first.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d)
+
+        Yields
+        ------
+        ndarray, (n, m)
+        """
+        return map(self._probabilities, self._staged_outputs(X))
+
+
+@documented(LOSS, CLASSES, class_weight=True)
+class PolynomialNetworkClassifier(PolyClassifier):
+    """Classification with a polynomial network: squares and products of features.
+
+    The outputs are V's(Hx) with s_r = (h_r'x)^2: one output a class for two classes or more, one
+    a label where y is a 2-D label indicator. Basis vectors h_r are added one at a time, each the
+    one that promises most, and all outputs share them.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    {attributes}
+
+    See Also
+    --------
+    FactorizationMachineClassifier : Products of different features only.
+    PathSearchCV : Chooses alpha and the number of basis vectors.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
+    >>> from fastpoly import PolynomialNetworkClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = PolynomialNetworkClassifier(alpha=0.1, n_components=8, random_state=0)
+    >>> model = model.fit(scale(X), y)
+    >>> model.score(scale(X), y) > 0.97
+    True
+    >>> model.predict_proba(scale(X[:5])).shape
+    (5, 3)
+    """
+
+    _activation = "squared"
+
+
+@documented(LOSS, CLASSES, class_weight=True)
+class FactorizationMachineClassifier(PolyClassifier):
+    """Classification with a factorization machine: products of different features.
+
+    The outputs are V's(Hx) with s_r = sum over i < j of h_ri x_i h_rj x_j: no squares, as suits
+    one-hot features. There is one output a class for two classes or more, one a label where y is
+    a 2-D label indicator. Basis vectors h_r are added one at a time, each the one that promises
+    most, and all outputs share them.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    {attributes}
+
+    See Also
+    --------
+    PolynomialNetworkClassifier : Squares, too.
+    PathSearchCV : Chooses alpha and the number of basis vectors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly import FactorizationMachineClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 4))
+    >>> labels = np.column_stack([X[:, 0] * X[:, 1] > 0, X[:, 2] > 0]).astype(int)
+    >>> model = FactorizationMachineClassifier(alpha=0.5, n_components=8, random_state=0)
+    >>> model = model.fit(X, labels)
+    >>> model.score(X, labels) > 0.9
+    True
+    """
+
+    _activation = "anova"

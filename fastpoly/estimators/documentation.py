@@ -1,0 +1,110 @@
+"""The text that the docstrings of the estimators share."""
+
+import inspect
+from typing import TypeVar
+
+Class = TypeVar("Class", bound=type)
+
+PARAMETERS = """\
+alpha : float, default=1.0
+    Strength of the penalty: loss + alpha Omega(V). The loss is a sum over the rows, not a mean,
+    so the alpha that suits the data grows with their number. Not used where tau is given.
+tau : float, optional
+    Constrained form: Omega(V) <= tau in place of the penalty.
+penalty : {"l1/l2", "l1", "l1/linf"} or penalty object, default="l1/l2"
+    Omega. "l1/l2" and "l1/linf" select basis vectors that all outputs share; "l1" lets every
+    output choose its own.
+{loss}
+n_components : int, default=50
+    Largest number of basis vectors.
+refit : {"output", "full", None}, default="output"
+    After each added basis vector fit the output layer again, the output layer and the basis
+    vectors, or only the step towards the new vector.
+fit_lower : {"augment", "explicit", None}, default="augment"
+    Where linear terms come from: a constant feature in front of every row; an intercept and
+    linear weights of their own; or nowhere. In a factorization machine the constant feature gives
+    linear terms but no intercept: take "explicit" unless the features are one-hot.
+alpha_linear : float, default=1.0
+    Ridge penalty of the linear weights, with fit_lower="explicit".
+solver : {"auto", "fista", "newton"}, default="auto"
+    Solver of the refit.
+max_iter : int, default=1000
+    Iterations of one refit at most.
+tol : float, default=1e-3
+    Relative tolerance of the refits, and of the optimality at which training stops before
+    n_components.
+selection : {"refine", "random+refine", "l1", "random", "best_data", "exact"}, default="refine"
+    How the next basis vector is found; see `fastpoly.select_basis`.
+early_stopping : bool, default=False
+    Hold out a part of the data, score it after each added basis vector, stop when the score no
+    longer improves, and keep the model of the best score.
+validation_fraction : float, default=0.25
+    Share of the rows that is held out, with early_stopping.
+n_iter_no_change : int, default=10
+    With early_stopping, steps without a better score after which training stops.
+warm_start : bool, default=False
+    Whether `fit` goes on from the fitted model, adding basis vectors up to n_components, or
+    starts afresh. The data must be the same; alpha and tau may change.
+{class_weight}n_threads : int, optional
+    Threads of the kernels. By default one for small data and in any Python thread but the main
+    one (so that a pool of threads does not ask for more than there are cores), else what OpenMP
+    says, which joblib sets in the processes that it starts.
+verbose : int, default=0
+    0 is silent, 1 shows a progress bar, 2 writes lines of level INFO to the logger "fastpoly";
+    ``logging.basicConfig(level=logging.INFO)`` shows them.
+random_state : int, RandomState instance or None, default=None
+    Seed of the selection and of the split of early_stopping."""
+
+CLASS_WEIGHT = """\
+class_weight : dict, list of dict, "balanced" or None, default=None
+    Weights of the classes, multiplied with sample_weight; a list has one dict a label.
+"""
+
+ATTRIBUTES = """\
+components_ : ndarray, (k, d), or (k, d + 1) with fit_lower="augment"
+    Basis vectors; the weight of the constant feature comes first.
+coef_ : ndarray, (k, m)
+    Output layer.
+intercept_ : ndarray, (m,)
+linear_coef_ : ndarray, (m, d)
+    Linear weights, only with fit_lower="explicit".
+model_ : PolyModel
+    The fitted model: save it, load it without scikit-learn.
+{classes}n_components_ : int
+    k, the number of basis vectors.
+n_iter_ : int
+    Steps of training, those included whose basis vector was dropped later.
+objective_ : float
+    Loss plus penalty.
+violation_ : float
+    Largest dual norm of a gradient row that was found; optimal when not above alpha.
+dual_gap_ : float
+    Upper bound on objective - optimum, only with tau.
+history_ : dict of ndarray
+    One entry a step, the model without basis vectors first: "objective", "loss", "penalty",
+    "violation", "violation_bound", "gap", "gap_found", "n_components", "seconds", and with
+    early_stopping "validation_score".
+n_features_in_ : int
+feature_names_in_ : ndarray of str
+    Only where X had column names that are all strings."""
+
+
+def documented(loss: str, classes: str = "", class_weight: bool = False):
+    """A class decorator that writes the shared text into {parameters} and {attributes}."""
+
+    def write(cls: Class) -> Class:
+        if cls.__doc__:  # there is none under python -OO
+            texts = {
+                "{parameters}": PARAMETERS,
+                "{attributes}": ATTRIBUTES,
+                "{loss}": loss.strip(),
+                "{classes}": classes.lstrip(),
+                "{class_weight}": CLASS_WEIGHT if class_weight else "",
+            }
+            text = inspect.cleandoc(cls.__doc__)
+            for place, words in texts.items():
+                text = text.replace(place, words)
+            cls.__doc__ = text
+        return cls
+
+    return write

@@ -1,0 +1,152 @@
+"""Regression with one or several outputs."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.utils import Tags
+
+from fastpoly.estimators.base import PolyEstimator
+from fastpoly.estimators.documentation import documented
+
+Floats = NDArray[np.float64]
+
+LOSS = """
+loss : {"squared"} or loss object, default="squared"
+    1/2 (o - y)^2, summed over outputs and rows."""
+
+
+class PolyRegressor(RegressorMixin, PolyEstimator):
+    """Base of the two regressors: y (n,) or (n, m), squared loss."""
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 1.0,
+        tau: float | None = None,
+        penalty: Any = "l1/l2",
+        loss: Any = "squared",
+        n_components: int = 50,
+        refit: str | None = "output",
+        fit_lower: str | None = "augment",
+        alpha_linear: float = 1.0,
+        solver: str = "auto",
+        max_iter: int = 1000,
+        tol: float = 1e-3,
+        selection: str = "refine",
+        early_stopping: bool = False,
+        validation_fraction: float = 0.25,
+        n_iter_no_change: int = 10,
+        warm_start: bool = False,
+        n_threads: int | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            alpha=alpha, tau=tau, penalty=penalty, loss=loss, n_components=n_components,
+            refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear, solver=solver,
+            max_iter=max_iter, tol=tol, selection=selection, early_stopping=early_stopping,
+            validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change,
+            warm_start=warm_start, n_threads=n_threads, verbose=verbose,
+            random_state=random_state,
+        )  # fmt: skip
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _numeric_targets(self) -> bool:
+        return True
+
+    def _encode_targets(self, y: NDArray) -> tuple[NDArray, Floats, int, dict[str, Any]]:
+        Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+        return y, Y, Y.shape[1], {"_one_dimensional": y.ndim == 1}
+
+    def _model_loss(self) -> Any:
+        if isinstance(self.loss, str) and self.loss != "squared":
+            raise ValueError(f"unknown loss {self.loss!r}; known: 'squared'")
+        return self.loss
+
+    def _decide(self, O: Floats) -> Floats:
+        return O[:, 0] if self._one_dimensional else O
+
+    _predict = _decide
+
+
+@documented(LOSS)
+class PolynomialNetworkRegressor(PolyRegressor):
+    """Regression with a polynomial network: squares and products of features.
+
+    The outputs are V's(Hx) with s_r = (h_r'x)^2. Basis vectors h_r are added one at a time, each
+    the one that promises most, and all outputs share them.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    {attributes}
+
+    See Also
+    --------
+    FactorizationMachineRegressor : Products of different features only.
+    PathSearchCV : Chooses alpha and the number of basis vectors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly import PolynomialNetworkRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 5))
+    >>> y = X[:, 0] * X[:, 1] - X[:, 2] ** 2
+    >>> model = PolynomialNetworkRegressor(alpha=0.1, n_components=8, random_state=0)
+    >>> model = model.fit(X, y)
+    >>> model.score(X, y) > 0.98
+    True
+    >>> [(i, j, round(float(c), 1)) for i, j, c in model.top_interactions(k=1)]
+    [(0, 1, 1.0)]
+    """
+
+    _activation = "squared"
+
+
+@documented(LOSS)
+class FactorizationMachineRegressor(PolyRegressor):
+    """Regression with a factorization machine: products of different features.
+
+    The outputs are V's(Hx) with s_r = sum over i < j of h_ri x_i h_rj x_j: no squares, as suits
+    one-hot features. Basis vectors h_r are added one at a time, each the one that promises most,
+    and all outputs share them.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    {attributes}
+
+    See Also
+    --------
+    PolynomialNetworkRegressor : Squares, too.
+    FactorizationMachineOrdinalRegressor : Ratings on a scale of few levels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly import FactorizationMachineRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 5))
+    >>> Y = np.column_stack([X[:, 0] * X[:, 1], X[:, 2] - X[:, 0] * X[:, 1]])
+    >>> model = FactorizationMachineRegressor(alpha=0.1, n_components=8, random_state=0)
+    >>> model = model.fit(X, Y)
+    >>> model.predict(X).shape, model.coef_.shape[1]
+    ((200, 2), 2)
+    >>> model.score(X, Y) > 0.98
+    True
+    """
+
+    _activation = "anova"

@@ -1,0 +1,98 @@
+"""The models after each step of training, each basis vector stored once."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastpoly.conditional_gradient import State
+
+Floats = NDArray[np.float64]
+
+# Numbers of a State that the history keeps.
+RECORDED = (
+    "objective", "loss", "penalty", "violation", "violation_bound", "gap", "gap_found",
+    "n_components",
+)  # fmt: skip
+
+
+class Stage(NamedTuple):
+    """The model after one step: `rows` are the positions of its basis vectors in the pool."""
+
+    rows: NDArray[np.intp]
+    V: Floats
+    intercept: Floats
+    linear: Floats | None
+
+
+class Stages:
+    """A sequence of models that share a pool of basis vectors.
+
+    A step appends one basis vector and drops some; the others stay, in their order, unless the
+    refit moved them. So k steps need k vectors, not k (k + 1) / 2.
+    """
+
+    def __init__(self, n_features: int) -> None:
+        self.n_features = n_features
+        self.pool: list[Floats] = []
+        self.stages: list[Stage] = []
+        self.numbers: list[tuple[float, ...]] = []
+
+    def append(self, state: State, score: float | None = None) -> None:
+        """Add the model of a state, and its validation score if there is one."""
+        # Kept rows are found among those of the stage before, in one sweep; what is not found
+        # is new.
+        known = iter(self.stages[-1].rows if self.stages else ())
+        rows = []
+        for h in state.H:
+            row = next((r for r in known if np.array_equal(self.pool[r], h)), None)
+            if row is None:
+                row = len(self.pool)
+                self.pool.append(h.copy())
+            rows.append(row)
+        indices = np.array(rows, dtype=np.intp)
+        self.stages.append(Stage(indices, state.V, state.intercept, state.linear))
+        seconds = sum(state.timings.values())
+        recorded = [getattr(state, name) for name in RECORDED]
+        self.numbers.append((*recorded, seconds, np.nan if score is None else score))
+
+    def history(self, with_scores: bool) -> dict[str, NDArray]:
+        """What was recorded of the stages: one array a name, one entry a stage."""
+        names = (*RECORDED, "seconds", "validation_score")
+        columns = dict(zip(names, map(np.array, zip(*self.numbers, strict=True)), strict=True))
+        if not with_scores:
+            del columns["validation_score"]
+        return columns
+
+    def up_to(self, last: int) -> "Stages":
+        """The first `last` + 1 stages."""
+        shorter = Stages(self.n_features)
+        shorter.stages = self.stages[: last + 1]
+        used = 1 + max((int(s.rows.max(initial=-1)) for s in shorter.stages), default=-1)
+        shorter.pool = self.pool[:used]
+        shorter.numbers = self.numbers[: last + 1]
+        return shorter
+
+    def sizes(self) -> list[int]:
+        """Number of basis vectors of every stage."""
+        return [len(stage.V) for stage in self.stages]
+
+    def first_of_size(self, k: int) -> int:
+        """The stage at which a fit with n_components=k would have stopped."""
+        sizes = self.sizes()
+        return next((i for i, size in enumerate(sizes) if size >= k), len(sizes) - 1)
+
+    def __len__(self) -> int:
+        return len(self.stages)
+
+    def __getitem__(self, i: int) -> tuple[Floats, Floats, Floats, Floats | None]:
+        """H, V, intercept and linear weights of stage i."""
+        rows, V, intercept, linear = self.stages[i]
+        H = np.empty((len(rows), self.n_features))
+        for r, row in enumerate(rows):
+            H[r] = self.pool[row]
+        return H, V, intercept, linear
+
+    def __iter__(self) -> Iterator[tuple[Floats, Floats, Floats, Floats | None]]:
+        return (self[i] for i in range(len(self)))

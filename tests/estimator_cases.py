@@ -1,0 +1,26 @@
+"""The six estimators, and targets of each kind for one set of data."""
+
+import numpy as np
+
+import fastpoly
+
+CLASSIFIERS = (fastpoly.PolynomialNetworkClassifier, fastpoly.FactorizationMachineClassifier)
+
+REGRESSORS = (fastpoly.PolynomialNetworkRegressor, fastpoly.FactorizationMachineRegressor)
+
+ORDINAL = (
+    fastpoly.PolynomialNetworkOrdinalRegressor,
+    fastpoly.FactorizationMachineOrdinalRegressor,
+)
+
+ALL = CLASSIFIERS + REGRESSORS + ORDINAL
+
+
+def activation(cls):
+    return "squared" if cls.__name__.startswith("PolynomialNetwork") else "anova"
+
+
+def targets(cls, score):
+    if cls in REGRESSORS:
+        return score
+    return np.digitize(score, [-0.5, 0.5])

@@ -1,0 +1,226 @@
+"""What the estimators take: labels, levels, frames, formats, and what they refuse."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from estimator_cases import ALL, CLASSIFIERS, ORDINAL, REGRESSORS, targets
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.preprocessing import StandardScaler
+
+from fastpoly.estimators.ordinal import level_probabilities
+
+
+@pytest.mark.parametrize("fit_lower", ["explicit", "augment"])
+def test_machines_learn_imbalance_with_an_intercept(fit_lower):
+    """The products of a machine have no constant term, whatever the constant feature."""
+    X = np.random.default_rng(0).standard_normal((200, 3))
+    y = np.arange(200) % 20 == 0
+    model = CLASSIFIERS[1](fit_lower=fit_lower, alpha=20.0, random_state=0).fit(X, y)
+    at_zero = model.decision_function(np.zeros((1, 3)))[0]
+    assert at_zero < -1 if fit_lower == "explicit" else at_zero == 0
+    assert model.__sklearn_tags__().classifier_tags.poor_score == (fit_lower == "augment")
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+@pytest.mark.parametrize(
+    "names", [["a", "b", "c"], [-7, -1, 3], [False, True], [0.0, 1.0, 2.0]], ids=str
+)
+def test_label_types(cls, data, names):
+    X, score = data
+    y = np.array(names)[np.digitize(score, [0.0] if len(names) == 2 else [-0.5, 0.5])]
+    model = cls(n_components=8, alpha=0.1, random_state=0).fit(X, y)
+    assert model.classes_.dtype == y.dtype
+    np.testing.assert_array_equal(model.classes_, names)
+    assert model.predict(X).dtype == y.dtype
+    assert model.score(X, y) > 0.8
+    proba = model.predict_proba(X)
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
+    np.testing.assert_array_equal(model.classes_[proba.argmax(axis=1)], model.predict(X))
+    if len(names) == 2:
+        np.testing.assert_array_equal(model.decision_function(X) > 0, model.predict(X))
+    name = str(names[1])
+    np.testing.assert_array_equal(model.interaction_matrix(name), model.interaction_matrix(1))
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+def test_three_labels_are_never_folded(cls, data):
+    X, score = data
+    with pytest.raises(ValueError, match="label indicator"):
+        cls().fit(X, np.column_stack([np.digitize(score, [-0.5, 0.5])] * 2))
+    with pytest.raises(ValueError, match="label indicator"):
+        cls().fit(X, np.where(np.column_stack([score, X[:, 0]]) > 0, 1, -1))
+    with pytest.raises(ValueError, match="continuous"):
+        cls().fit(X, score)
+    assert len(cls(n_components=1).fit(X, np.digitize(score, [-0.5, 0.5])).classes_) == 3
+
+
+@pytest.mark.parametrize("cls", ORDINAL)
+def test_ordinal_levels(cls, data):
+    X, score = data
+    codes = np.digitize(score, [-1, 0, 1])
+    stars = np.array([0.5, 1.0, 2.5, 5.0])
+    model = cls(n_components=4, random_state=0).fit(X, stars[codes])
+    np.testing.assert_array_equal(model.classes_, stars)
+    proba = model.predict_proba(X)
+    assert proba.shape == (len(X), 4)
+    assert proba.min() >= 0
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
+    np.testing.assert_allclose(model.predict(X), proba @ stars)
+    assert model.decision_function(X).shape == (len(X), 3)
+    # The same problem with names: ranks take the place of the numbers.
+    words = cls(n_components=4, random_state=0).fit(X, np.array(["a", "b", "c", "d"])[codes])
+    np.testing.assert_array_equal(words.predict_proba(X), proba)
+    np.testing.assert_allclose(words.predict(X), proba @ [1, 2, 3, 4])
+    assert words.score(X, np.array(["a", "b", "c", "d"])[codes]) > 0.5
+    with pytest.raises(ValueError, match="did not see"):
+        words.score(X[:2], ["a", "z"])
+
+
+@pytest.mark.parametrize("cls", ORDINAL)
+def test_declared_order_of_levels(cls, data):
+    """An ordered categorical says which level is higher; the alphabet does not."""
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    X, score = data
+    codes, order = np.digitize(score, [-0.5, 0.5]), ["low", "medium", "high"]
+    words = np.array(order)[codes]
+    numbers = cls(n_components=3, random_state=0).fit(X, codes + 1)
+    categorical = pandas.Categorical(words, categories=["none", *order], ordered=True)
+    for y in (
+        categorical,
+        pandas.Series(categorical),
+        polars.Series(words, dtype=polars.Enum(order)),
+    ):
+        model = cls(n_components=3, random_state=0).fit(X, y)
+        assert list(model.classes_) == order
+        np.testing.assert_array_equal(model.predict(X), numbers.predict(X))
+        assert model.score(X, words) == numbers.score(X, codes + 1)
+    unordered = pandas.Series(pandas.Categorical(words, categories=order))
+    assert list(cls(n_components=1).fit(X, unordered).classes_) == ["high", "low", "medium"]
+
+
+def test_crossing_probabilities_are_repaired():
+    rng = np.random.default_rng(0)
+    O = 5 * rng.standard_normal((200, 4))
+    p = level_probabilities(O)
+    assert p.min() >= 0
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    ordered = np.sort(O, axis=1)
+    expected = np.diff(expit(ordered), axis=1, prepend=0, append=1)
+    np.testing.assert_allclose(level_probabilities(ordered), expected, atol=1e-15)
+
+
+@pytest.mark.parametrize("fit_lower", ["augment", "explicit", None])
+@pytest.mark.parametrize("cls", ALL)
+def test_unseen_category_contributes_nothing(cls, fit_lower):
+    rng = np.random.default_rng(0)
+    users, items = rng.integers(0, 6, 150), rng.integers(0, 7, 150)
+    X = np.zeros((150, 15))  # columns 6 and 14 are categories that training does not see
+    X[np.arange(150), users] = X[np.arange(150), 7 + items] = 1
+    y = targets(cls, np.cos(users) * np.sin(items + 1) * 2)
+    model = cls(n_components=3, alpha=0.1, fit_lower=fit_lower, random_state=0).fit(
+        sp.csr_array(X), y
+    )
+    new = np.zeros((2, 15))
+    new[0, 6] = new[1, 14] = 1
+    outputs = model.model_.decision(new)
+    np.testing.assert_allclose(outputs, model.model_.decision(np.zeros((2, 15))), rtol=1e-12)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("cls", ALL)
+def test_frames_and_names(cls, data, library):
+    frames = pytest.importorskip(library)
+    X, score = data
+    names = ["age", "income", "c", "d", "e"]
+    frame = frames.DataFrame({name: X[:, j] for j, name in enumerate(names)})
+    if not hasattr(StandardScaler().fit(frame), "feature_names_in_"):
+        pytest.skip(f"this scikit-learn is older than this {library} and sees no names")
+    y = targets(cls, score)
+    model = cls(n_components=3, random_state=0).fit(frame, frames.Series(y))
+    assert list(model.feature_names_in_) == names
+    assert set(model.top_interactions(k=1)[0][:2]) == {"age", "income"}
+    np.testing.assert_array_equal(model.predict(frame), model.predict(frame))
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(frame[names[::-1]])
+    text = frames.DataFrame({"age": ["young", "old"], "income": [1.0, 2.0]})
+    with pytest.raises(ValueError, match="could not convert string|dtype"):
+        cls().fit(text, [0, 1])
+    early = clone(model).set_params(early_stopping=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        early.fit(frame, y)
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_kinds_of_X(cls, data):
+    """Formats, precisions and index types of the same numbers give the same model."""
+    X, score = data
+    X = np.where(np.abs(X) < 0.3, 0, X).astype(np.float32)
+    y = targets(cls, score)
+    expected = cls(n_components=3, random_state=0).fit(X.astype(float), y).predict(X)
+    long = sp.csr_array(X)
+    long.indices, long.indptr = long.indices.astype(np.int64), long.indptr.astype(np.int64)
+    for kind in (X, X.tolist(), sp.csr_matrix(X), sp.csc_array(X), sp.coo_array(X), long):
+        model = cls(n_components=3, random_state=0).fit(kind, y)
+        np.testing.assert_allclose(model.predict(kind), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("cls", ALL)
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"alpha": -1.0}, "alpha"),
+        ({"tau": 0.0}, "tau"),
+        ({"penalty": "l3"}, "l1/l2"),
+        ({"loss": "cubic"}, "known"),
+        ({"n_components": 0}, "n_components"),
+        ({"refit": "half"}, "refit"),
+        ({"fit_lower": "some"}, "fit_lower"),
+        ({"solver": "sgd"}, "solver"),
+        ({"max_iter": 0}, "max_iter"),
+        ({"tol": 0.0}, "tol"),
+        ({"selection": "best"}, "selection"),
+        ({"early_stopping": 1}, "early_stopping"),
+        ({"validation_fraction": 1.0}, "validation_fraction"),
+        ({"n_iter_no_change": 0}, "n_iter_no_change"),
+        ({"verbose": 3}, "verbose"),
+        ({"n_threads": 0}, "n_threads"),
+        ({"alpha_linear": -1.0, "fit_lower": "explicit"}, "alpha_linear"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_bad_parameters_are_named(cls, data, options, error):
+    X, score = data
+    with pytest.raises((ValueError, TypeError), match=error):
+        cls(**options).fit(X, targets(cls, score))
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_bad_data(cls, data):
+    X, score = data
+    y = targets(cls, score)
+    for bad in (np.nan, np.inf):
+        X_bad = X.copy()
+        X_bad[3, 2] = bad
+        with pytest.raises(ValueError, match="NaN|infinity"):
+            cls().fit(X_bad, y)
+    with pytest.raises(NotFittedError):
+        cls().predict(X)
+    with pytest.raises(NotFittedError):
+        next(cls().staged_predict(X))
+    with pytest.raises(NotFittedError):
+        cls().top_interactions()
+    model = cls(n_components=1).fit(X, y)
+    with pytest.raises(ValueError, match="4 features, but .* is expecting 5"):
+        model.predict(X[:, :4])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        cls().fit(X, y[:-1])
+    with pytest.raises(ValueError, match="sample_weight"):
+        cls().fit(X, y, sample_weight=-np.ones(len(X)))
+    if cls not in REGRESSORS:
+        with pytest.raises(ValueError, match="one class"):
+            cls().fit(X, np.ones(len(X), dtype=int))

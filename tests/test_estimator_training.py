@@ -1,0 +1,148 @@
+"""How the estimators train: stages, warm starts, early stopping, weights, progress, warnings."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from estimator_cases import ALL, CLASSIFIERS, REGRESSORS, targets
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_warm_start_equals_a_straight_fit(cls, data):
+    X, score = data
+    y = targets(cls, score)
+    options = {"alpha": 0.05, "random_state": 0}
+    straight = cls(n_components=5, **options).fit(X, y)
+    model = cls(n_components=2, warm_start=True, **options).fit(X, y)
+    first = model.components_
+    model.set_params(n_components=5).fit(X, y)
+    np.testing.assert_array_equal(model.components_, straight.components_)
+    np.testing.assert_array_equal(model.coef_, straight.coef_)
+    assert model.n_components_ > len(first)
+    np.testing.assert_array_equal(model.history_["objective"], straight.history_["objective"])
+    staged = zip(model.staged_predict(X), straight.staged_predict(X), strict=True)
+    for a, b in staged:
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(ValueError, match="can only grow"):
+        model.set_params(n_components=1).fit(X, y)
+    with pytest.raises(ValueError, match="fit_lower"):
+        model.set_params(n_components=6, fit_lower=None).fit(X, y)
+
+
+def test_warm_start_refuses_other_classes(data):
+    X, score = data
+    model = CLASSIFIERS[0](n_components=2, warm_start=True).fit(X, score > 0)
+    with pytest.raises(ValueError, match="classes_ was"):
+        model.fit(X, np.digitize(score, [-0.5, 0.5]))
+
+
+@pytest.mark.parametrize("refit", ["output", "full", None])
+@pytest.mark.parametrize("cls", ALL)
+def test_stages(cls, data, refit):
+    X, score = data
+    y = targets(cls, score)
+    model = cls(n_components=4, refit=refit, alpha=0.1, random_state=0).fit(X, y)
+    predictions = list(model.staged_predict(X))
+    outputs = list(model.staged_decision_function(X))
+    assert len(predictions) == len(outputs) == len(model.history_["objective"])
+    np.testing.assert_array_equal(predictions[-1], model.predict(X))
+    assert not outputs[0].any()  # the model without basis vectors
+    # Stage i is what a shorter fit gives.
+    short = clone(model).set_params(n_components=2).fit(X, y)
+    i = model._stages.first_of_size(2)
+    np.testing.assert_array_equal(predictions[i], short.predict(X))
+    if refit == "output":
+        assert len(model._stages.pool) <= model.n_iter_  # each basis vector once
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_early_stopping_keeps_the_best(cls, data):
+    X, _ = data
+    rng = np.random.default_rng(1)
+    y = targets(cls, rng.standard_normal(len(X)))  # noise: more basis vectors only harm
+    model = cls(
+        n_components=30, alpha=1e-3, early_stopping=True, n_iter_no_change=3, random_state=0
+    ).fit(X, y)
+    scores = model.history_["validation_score"]
+    best = int(scores.argmax())
+    assert len(scores) == best + 1 + 3
+    assert len(list(model.staged_predict(X))) == best + 1
+    assert model.n_components_ == model.history_["n_components"][best]
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_warm_start_holds_out_the_same_rows(cls, data):
+    """Else rows that were trained on would be validated with."""
+    X, score = data
+    y = targets(cls, score)
+    model = cls(n_components=1, early_stopping=True, warm_start=True).fit(X, y)
+    _, first = model._hold_out(y)
+    model.set_params(n_components=2).fit(X, y)
+    np.testing.assert_array_equal(model._hold_out(y)[1], first)
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_integer_weights_equal_repeated_rows_on_large_data(cls, monkeypatch, data):
+    """Also where rows are not merged first: within the tolerance of the solver."""
+    monkeypatch.setattr("fastpoly.estimators.rows.SMALL", 0)
+    X, score = data
+    y, w = targets(cls, score), np.arange(len(X)) % 3
+    options = {"alpha": 2.0, "n_components": 3, "random_state": 0, "tol": 1e-8}
+    weighted = cls(**options).fit(X, y, sample_weight=w)
+    repeated = cls(**options).fit(X.repeat(w, axis=0), y.repeat(w))
+    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-6)
+    plain = cls(**options).fit(X, y)
+    assert plain.objective_ != pytest.approx(repeated.objective_, rel=1e-3)
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+def test_class_weight_equals_sample_weight(cls, data):
+    X, score = data
+    y = np.digitize(score, [-0.5, 1.0])
+    options = {"n_components": 3, "random_state": 0}
+    by_class = cls(class_weight={0: 2, 1: 1, 2: 5}, **options).fit(X, y)
+    by_row = cls(**options).fit(X, y, sample_weight=np.array([2, 1, 5])[y])
+    np.testing.assert_allclose(by_class.predict_proba(X), by_row.predict_proba(X))
+    balanced = cls(class_weight="balanced", **options).fit(X, y)
+    assert (balanced.predict(X) == 2).sum() > (cls(alpha=20).fit(X, y).predict(X) == 2).sum()
+
+
+def test_progress(data, capsys, caplog):
+    X, score = data
+    model = REGRESSORS[0](n_components=3, random_state=0)
+    model.fit(X, score)
+    assert capsys.readouterr() == ("", "")
+    model.set_params(verbose=1, early_stopping=True).fit(X, score)
+    shown = capsys.readouterr().err
+    for word in ("objective=", "violation=", "validation=", "3/3"):
+        assert word in shown
+    with caplog.at_level("INFO", logger="fastpoly"):
+        model.set_params(verbose=2, early_stopping=False).fit(X, score)
+    assert [record.getMessage() for record in caplog.records][-1] == "stopped: n_components"
+    assert "step 3: 3 basis vectors, objective" in caplog.text
+
+
+def test_convergence_warning_names_a_cure(data):
+    X, score = data
+    model = CLASSIFIERS[0](solver="fista", alpha=1e-6, max_iter=1, random_state=0, n_components=5)
+    with pytest.warns(
+        ConvergenceWarning, match="scale the features .* raise max_iter, which is 1$"
+    ):
+        model.fit(X * [1, 10, 100, 1, 1], score > 0)
+
+
+def test_convergence_warning_of_no_progress(data):
+    X, score = data
+    model = REGRESSORS[0](n_components=2, random_state=0).fit(X, score)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model._warn_unless_converged()
+        model._state = replace(model._state, stop="no progress")
+        model.violation_ = 1.9 * model.alpha
+        model._warn_unless_converged()
+    model.violation_ = 2.1 * model.alpha
+    with pytest.warns(ConvergenceWarning, match="gained nothing.* scale the features"):
+        model._warn_unless_converged()

@@ -1,0 +1,187 @@
+"""PathSearchCV against the naive grid search, which fits every pair anew."""
+
+import numpy as np
+import pytest
+from joblib import parallel_config
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ShuffleSplit
+from sklearn.preprocessing import scale
+
+import fastpoly.estimators.base
+from fastpoly import (
+    FactorizationMachineOrdinalRegressor,
+    PathSearchCV,
+    PolynomialNetworkClassifier,
+    PolynomialNetworkRegressor,
+    alpha_max,
+)
+from fastpoly.design import Design
+
+ALPHAS = [20.0, 2.0, 0.2]
+SIZES = 4
+
+
+@pytest.fixture(scope="module")
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return scale(X), y
+
+
+@pytest.fixture
+def count_fits(monkeypatch):
+    """Runs of Algorithm 1."""
+    counts = []
+    original = fastpoly.estimators.base.conditional_gradient
+
+    def counted(*args, **options):
+        counts.append(options["alpha"])
+        return original(*args, **options)
+
+    monkeypatch.setattr(fastpoly.estimators.base, "conditional_gradient", counted)
+    return counts
+
+
+@pytest.mark.parametrize("scoring", [None, "neg_log_loss"])
+@pytest.mark.parametrize("refit", ["output", "full"])
+def test_same_table_and_winner_as_naive_search(iris, count_fits, scoring, refit):
+    X, y = iris
+    model = PolynomialNetworkClassifier(n_components=SIZES, refit=refit, random_state=0)
+    cv = KFold(2, shuffle=True, random_state=0)
+    search = PathSearchCV(model, alphas=ALPHAS, cv=cv, scoring=scoring).fit(X, y)
+    assert len(count_fits) == len(ALPHAS) * 2 + 1
+    count_fits.clear()
+    grid = {"alpha": ALPHAS, "n_components": list(range(1, SIZES + 1))}
+    naive = GridSearchCV(model, grid, cv=cv, scoring=scoring).fit(X, y)
+    assert len(count_fits) == len(ALPHAS) * SIZES * 2 + 1
+
+    assert search.cv_results_["params"] == naive.cv_results_["params"]
+    for name in (
+        "split0_test_score",
+        "split1_test_score",
+        "mean_test_score",
+        "std_test_score",
+        "rank_test_score",
+    ):
+        np.testing.assert_allclose(search.cv_results_[name], naive.cv_results_[name], rtol=1e-12)
+    assert search.best_params_ == naive.best_params_
+    assert search.best_score_ == pytest.approx(naive.best_score_, rel=1e-12)
+    np.testing.assert_array_equal(search.predict(X), naive.predict(X))
+    np.testing.assert_allclose(search.predict_proba(X), naive.predict_proba(X))
+    np.testing.assert_allclose(search.decision_function(X), naive.decision_function(X))
+    assert search.score(X, y) == naive.score(X, y)
+
+
+def test_default_grid_starts_at_alpha_max(iris):
+    X, y = iris
+    model = PolynomialNetworkClassifier(n_components=2, random_state=0)
+    search = PathSearchCV(model, n_alphas=3, alpha_min_ratio=1e-2, cv=0.25).fit(X, y)
+    largest = alpha_max(Design(X, fit_lower="augment"), y)
+    np.testing.assert_allclose(search.alphas_, largest * np.array([1, 0.1, 0.01]), rtol=1e-5)
+    assert search.n_splits_ == 1
+    assert search.best_params_.keys() == {"alpha", "n_components"}
+
+
+def test_hold_out_share_is_stratified(iris):
+    model = PolynomialNetworkClassifier(n_components=1, random_state=0)
+    search = PathSearchCV(model, cv=0.2)
+    ((train, test),) = search._splitter(model, iris[1]).split(*iris)
+    assert len(test) == 30
+    assert (np.bincount(iris[1][test]) == 10).all()
+    assert not set(train) & set(test)
+
+
+def test_parallel_equals_serial(iris):
+    X, y = iris
+    model = PolynomialNetworkClassifier(n_components=2, n_threads=1, random_state=0)
+    search = PathSearchCV(model, alphas=[2.0, 0.2], cv=2)
+    serial = clone(search).fit(X, y)
+    for backend in ("loky", "threading"):
+        with parallel_config(backend):
+            parallel = clone(search).set_params(n_jobs=2).fit(X, y)
+        for name, values in serial.cv_results_.items():
+            np.testing.assert_array_equal(values, parallel.cv_results_[name])
+
+
+def test_weights_reach_the_fits():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3))
+    y = X[:, 0] ** 2
+    w = np.ones(60)
+    w[30:], y[30:] = 0, rng.standard_normal(30) * 100
+    model = PolynomialNetworkRegressor(n_components=2, random_state=0)
+    cv = [(np.arange(60), np.arange(30))]
+    assert PathSearchCV(model, alphas=[0.1], cv=cv).fit(X, y, w).best_score_ > 0.95
+    assert PathSearchCV(model, alphas=[0.1], cv=cv).fit(X, y).best_score_ < 0.9
+
+
+def test_groups(iris):
+    X, y = iris
+    groups = np.arange(len(y)) % 5
+    model = PolynomialNetworkClassifier(n_components=1, random_state=0)
+    search = PathSearchCV(model, alphas=[1.0], cv=GroupKFold(5))
+    assert search.fit(X, y, groups=groups).n_splits_ == 5
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        search.fit(X, y, groups=groups[:-1])
+
+
+def test_ordinal_levels_and_frames():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    X = pandas.DataFrame(rng.standard_normal((90, 3)), columns=list("abc"))
+    y = pandas.Series(np.clip(np.round(X["a"] * X["b"]), -1, 1) / 2)
+    model = FactorizationMachineOrdinalRegressor(n_components=3, random_state=0)
+    search = PathSearchCV(model, n_alphas=2, cv=ShuffleSplit(1, random_state=0)).fit(X, y)
+    assert list(search.feature_names_in_) == ["a", "b", "c"]
+    np.testing.assert_array_equal(search.classes_, [-0.5, 0.0, 0.5])
+    np.testing.assert_allclose(search.predict_proba(X).sum(axis=1), 1)
+
+
+def test_without_refit(iris):
+    search = PathSearchCV(
+        PolynomialNetworkClassifier(n_components=1, random_state=0), alphas=[1.0], cv=2, refit=False
+    ).fit(*iris)
+    assert search.best_params_ == {"alpha": 1.0, "n_components": 1}
+    with pytest.raises(AttributeError, match="refit=False"):
+        search.predict(iris[0])
+
+
+def test_clone_and_parameters():
+    search = PathSearchCV(PolynomialNetworkClassifier(n_components=3), alphas=[1.0], cv=0.5)
+    assert clone(search).get_params()["estimator__n_components"] == 3
+    assert search.set_params(estimator__n_components=5).estimator.n_components == 5
+    assert not hasattr(PathSearchCV(PolynomialNetworkRegressor()), "predict_proba")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alphas": []}, "alphas is empty"),
+        ({"alphas": [0.1, 1.0]}, "decreasing"),
+        ({"alphas": [1.0, 1.0]}, "decreasing"),
+        ({"alphas": [1.0, 0.0]}, "positive"),
+        ({"alphas": [np.nan]}, "NaN"),
+        ({"cv": 1.5}, "share of the rows"),
+        ({"n_alphas": 0}, "n_alphas"),
+        ({"alpha_min_ratio": 2.0}, "alpha_min_ratio"),
+        ({"estimator": PolynomialNetworkClassifier(tau=1.0)}, "tau"),
+        ({"estimator": PolynomialNetworkClassifier(early_stopping=True)}, "early_stopping"),
+    ],
+)
+def test_bad_parameters(iris, options, message):
+    options = {"estimator": PolynomialNetworkClassifier(n_components=1), **options}
+    with pytest.raises(ValueError, match=message):
+        PathSearchCV(**options).fit(*iris)
+
+
+def test_bad_types(iris):
+    model = PolynomialNetworkClassifier(n_components=1)
+    with pytest.raises(TypeError, match="one scorer"):
+        PathSearchCV(model, scoring=["accuracy", "r2"]).fit(*iris)
+    with pytest.raises(TypeError, match="refit"):
+        PathSearchCV(model, refit="accuracy").fit(*iris)
+
+
+def test_foreign_estimators_are_refused(iris):
+    with pytest.raises(TypeError, match="fastpoly's estimators"):
+        PathSearchCV(KFold()).fit(*iris)
