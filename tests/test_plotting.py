@@ -118,4 +118,4 @@ def test_imports_are_lazy():
         "assert 'sklearn' in sys.modules and 'matplotlib' not in sys.modules\n"
         "assert all(hasattr(fastpoly, name) for name in fastpoly.__all__)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-P", "-c", code], check=True)

@@ -245,6 +245,25 @@ cdef class Penalty:
             self.row_polar(&row[0], &v[0], row.shape[0])
         return out
 
+    def bend(self, V):
+        """b_r (k,): across its own direction u the norm of row r has the curvature b_r (I - u u').
+
+        0 where it is linear in the neighbourhood that `ties` leaves; of use to Newton's method.
+        """
+        return np.zeros(len(as_float_array(V, "V", (None, None))))
+
+    def ties(self, V):
+        """Which entries of V can only grow together if the norm is to stay smooth, (k, m) bool."""
+        return np.zeros(np.shape(as_float_array(V, "V", (None, None))), dtype=bool)
+
+    def retract(self, V, new):
+        """`new`, a step from V, back to where the norm is as smooth as on the way there."""
+        return new
+
+    def reach(self, V, move):
+        """How much of `move`, at most all of it, can be added to V before `retract` changes it."""
+        return 1.0
+
     def fallback_factor(self, Py_ssize_t m):
         """Share of max ||q||_* that the best single output is sure to reach: 1 / ||(1, ..., 1)||_*.
 
@@ -265,6 +284,15 @@ cdef class L1(Penalty):
         """Row medians u_r, which minimise ||v_r - u_r 1||, (k,)."""
         V = as_float_array(V, "V", (None, None))
         return np.median(V, axis=1)
+
+    def retract(self, V, new):
+        """Entries that would change their sign, or come next to 0, become 0."""
+        return np.where(new * np.sign(V) <= 1e-12 * np.abs(V), 0.0, new)
+
+    def reach(self, V, move):
+        """Until the first entry is 0."""
+        down = move * V < 0
+        return float(np.min(-V[down] / move[down], initial=1.0))
 
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil:
         return sum_abs(v, m)
@@ -301,6 +329,11 @@ cdef class L1L2(Penalty):
         """Row means u_r, which minimise ||v_r - u_r 1||, (k,)."""
         V = as_float_array(V, "V", (None, None))
         return V.mean(axis=1)
+
+    def bend(self, V):
+        """1 / ||v_r||_2, and 0 for zero rows."""
+        norms = self.row_norms(V)
+        return np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 1e-300)
 
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil:
         return norm2(v, m)
@@ -350,6 +383,35 @@ cdef class L1Linf(Penalty):
         """Row midranges u_r, which minimise ||v_r - u_r 1||, (k,)."""
         V = as_float_array(V, "V", (None, None))
         return (V.max(axis=1) + V.min(axis=1)) / 2
+
+    def ties(self, V):
+        """The entries of the largest size in their row, zero rows aside."""
+        V = as_float_array(V, "V", (None, None))
+        size = np.abs(V)
+        top = size.max(axis=1, keepdims=True, initial=0.0)
+        return (size >= (1 - 1e-12) * top) & (top > 0)
+
+    def retract(self, V, new):
+        """The largest entries of V stay the largest, and keep their signs."""
+        tied = self.ties(V)
+        size = np.where(tied, np.sign(V) * new, np.inf).min(axis=1, keepdims=True, initial=np.inf)
+        level = np.where(np.isfinite(size), np.maximum(size, 0.0), np.abs(new))
+        return np.where(tied, np.sign(V) * level, np.clip(new, -level, level))
+
+    def reach(self, V, move):
+        """Until the largest entries of a row are 0, or another one is as large as they are."""
+        tied = self.ties(V)
+        rows = tied.any(axis=1)
+        V, move, tied = V[rows], move[rows], tied[rows]
+        at, lead = np.arange(len(V)), tied.argmax(axis=1)
+        top = np.abs(V[at, lead])[:, None]
+        rise = (move[at, lead] * np.sign(V[at, lead]))[:, None]
+        falls = rise < 0
+        most = np.min(top[falls] / -rise[falls], initial=1.0)
+        for distance, speed in ((top - V, move - rise), (top + V, -move - rise)):
+            closing = (speed > 0) & ~tied
+            most = np.min(distance[closing] / speed[closing], initial=most)
+        return float(most)
 
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil:
         return max_abs(v, m)
