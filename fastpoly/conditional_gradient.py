@@ -30,6 +30,8 @@ from fastpoly.threads import one_blas_thread
 Floats = NDArray[np.float64]
 
 REFITS = ("output", "full", None)
+STOPS = (None, "optimal", "n_components", "no progress", "max_iter")
+TIMED = ("selection", "refit", "features", "gradient")
 
 LAST_REFIT = 100  # iterations of the refit that makes a finished model accurate
 WINDOW = 10  # states over which the objective must fall
@@ -265,7 +267,7 @@ class _Run:
         self.max_iter, self.tol, self.selection = max_iter, tol, selection
         self.memory, self.seed = memory, seed
         self.linear = design.linear
-        self.timings = dict.fromkeys(("selection", "refit", "features", "gradient"), 0.0)
+        self.timings = dict.fromkeys(TIMED, 0.0)
         self.A = np.zeros((design.n_samples, 0))
 
     def states(self, n_components: int, start: State | None) -> Iterator[State]:

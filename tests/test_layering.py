@@ -27,7 +27,7 @@ LAYERS = (
         "refit_full",
         "merging",
     ),
-    ("conditional_gradient", "path", "model"),
+    ("conditional_gradient", "path", "model", "checkpoint"),
     ("estimators", "plotting"),
     ("demo",),
 )

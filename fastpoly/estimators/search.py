@@ -201,6 +201,8 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
             )
         if self.estimator.tau is not None:
             raise ValueError("the search goes over alpha: set tau=None in the estimator")
+        if self.estimator.checkpoint is not None:
+            raise ValueError("the runs of a search cannot share a file: set checkpoint=None")
         if self.estimator.early_stopping:
             raise ValueError(
                 "the search chooses the number of basis vectors: set early_stopping=False in the "
