@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.conditional_gradient import STOPS, TIMED, State
 from fastpoly.npz import read_arrays, write_arrays
+from fastpoly.state import STOPS, TIMED, State
 
 FORMAT_VERSION = 1
 CURE = "delete the file to start afresh, or give another path"

@@ -40,6 +40,7 @@ MAX_STARTS = 16  # vectors put in the subspace to begin with, each a pass over X
 MAX_PEAKS = 3  # local maxima that are followed
 THOROUGH_PEAKS = 20  # the same in a thorough search
 RANDOM_STARTS = 128  # of a thorough search
+MOST_DOUBLES = 2**24  # of one array; with thousands of outputs there are fewer starts
 HOPE = 0.5  # share of a residual that counts as gain to come; the gain is quadratic in it
 
 Floats = NDArray[np.float64]
@@ -175,11 +176,16 @@ def _peaks(G: Floats, Y: Floats, penalty: PenaltyLike, most: int) -> Floats:
     return Y[chosen]
 
 
-def _with_random(Y: Floats, rng: np.random.Generator | None) -> Floats:
-    """The points Y (k, p) and, with a generator, random ones of the sphere."""
-    if rng is None:
+def _with_random(Y: Floats, rng: np.random.Generator | None, m: int) -> Floats:
+    """The points Y (k, p) and, with a generator, random ones of the sphere.
+
+    Only the first ones where (k, m, p) images would be too many.
+    """
+    most = max(1, MOST_DOUBLES // (m * Y.shape[1]))
+    Y = Y[:most]
+    if rng is None or len(Y) == most:
         return Y
-    random = rng.standard_normal((RANDOM_STARTS, Y.shape[1]))
+    random = rng.standard_normal((min(RANDOM_STARTS, most - len(Y)), Y.shape[1]))
     return np.vstack([Y, random / np.linalg.norm(random, axis=1, keepdims=True)])
 
 
@@ -241,13 +247,14 @@ def refine(
     """
     peaks = MAX_PEAKS if rng is None else THOROUGH_PEAKS
     if dense is not None:
-        starts = _with_random(starts, rng)
+        starts = _with_random(starts, rng, gamma.m)
         return climb(dense, starts, penalty, tol, max_iter, peaks)[0][0], 0
-    starts = starts[:MAX_STARTS]
-    space = Subspace(gamma, len(starts) + max_iter)
+    largest = max(4, int(np.sqrt(MOST_DOUBLES / gamma.m)))
+    starts = starts[: min(MAX_STARTS, largest // 2)]
+    space = Subspace(gamma, min(len(starts) + max_iter, largest))
     for x in starts:
         space.add(x)
-    Y = _with_random(starts @ space.Q[: space.size].T, rng)
+    Y = _with_random(starts @ space.Q[: space.size].T, rng, gamma.m)
     Y, q, values = climb(space.A, Y, penalty, tol, peaks=peaks)
     for _ in range(max_iter):
         W = _weights(penalty, q, SHARP)

@@ -14,6 +14,10 @@ from fastpoly.kernels.runtime import effective_n_threads
 
 FIT_LOWER = (None, "augment", "explicit")
 
+# The largest |x| may be as small or as large as that in a fit: x^4, summed over many rows with
+# weights, must stay far within the range of numbers.
+SMALLEST, LARGEST = 1e-60, 1e60
+
 
 class Design:
     """X with an activation: the only Python that knows dense from CSR and PN from FM.
@@ -107,6 +111,18 @@ class Design:
     def gamma(self, D: ArrayLike) -> Gamma:
         """The operators Gamma_c of loss gradients D (n, m)."""
         return make_gamma(self.matrix, D, self.activation, self.n_threads)
+
+
+def check_scale(design: Design) -> None:
+    """Raise where X is too large or too small to be fitted, whose fourth powers are summed."""
+    X = design.matrix
+    values = X.arrays[0] if X.sparse else X.array
+    largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+    if largest and not SMALLEST <= largest <= LARGEST:
+        raise ValueError(
+            f"X has entries of size {largest:.1e}, beyond {SMALLEST:g}..{LARGEST:g}, where fourth "
+            "powers leave the range of numbers; rescale the columns of X, to unit variance say"
+        )
 
 
 def check_design(design: object) -> None:

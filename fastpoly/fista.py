@@ -46,6 +46,9 @@ class Problem(Protocol):
     def step(self, Y: Floats, G: Floats, L: float, P_old: Floats, P_new: Floats) -> FistaStep:
         """Write the proximal step from Y to P_new; return the sums of `fista_update`."""
 
+    def size(self, objective: float) -> float:
+        """What tolerances are relative to at this objective."""
+
     def certify(self, P: Floats) -> "Certificate":
         """F, its gradient, the objective and a bound on its distance from the minimum."""
 
@@ -111,7 +114,7 @@ def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, at_least: i
         The best point at which the certificate was computed.
     """
     value, G, objective, gap = problem.certify(P)
-    best = Solution(P, objective, gap, value, G, 0, gap <= tol * abs(objective))
+    best = Solution(P, objective, gap, value, G, 0, gap <= tol * problem.size(objective))
     if (best.converged and not at_least) or max_iter == 0 or not P.size:
         return best
     L = first_curvature(problem, P, G)
@@ -126,16 +129,17 @@ def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, at_least: i
         if n_iter % CHECK_EVERY == 0 or n_iter == max_iter or sums.quadratic == 0:
             value, G_P, objective, gap = problem.certify(P)
             if objective <= best.objective:
-                best = Solution(P, objective, gap, value, G_P, n_iter, gap <= tol * abs(objective))
+                done = gap <= tol * problem.size(objective)
+                best = Solution(P, objective, gap, value, G_P, n_iter, done)
             else:
                 # What bounds the minimum from here bounds it for the better point too.
                 gap = max(gap - (objective - best.objective), 0.0)
                 if gap < best.gap:
-                    done = gap <= tol * abs(best.objective)
+                    done = gap <= tol * problem.size(best.objective)
                     best = best._replace(gap=gap, converged=done)
             if (best.converged and n_iter >= at_least) or sums.quadratic == 0:
                 break
-            if objective > best.objective + tol * abs(best.objective):
+            if objective > best.objective + tol * problem.size(best.objective):
                 # Too bold: back to the best point with shorter steps and no momentum.
                 L, Y, P_old, momentum, G = 2 * L, best.P, best.P, 1.0, best.G
                 continue

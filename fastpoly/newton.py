@@ -34,10 +34,11 @@ EXTRAPOLATE = 5
 # The Hessian with all interactions of outputs has (k m)^2 entries.
 COUPLED_OUTPUTS = 16
 COUPLED_PARAMETERS = 1200
-COUPLED_ENTRIES = 2**26  # twice the second derivatives of all rows: 256 MB of them
+COUPLED_BYTES = 2**28  # of the second derivatives of all rows, within the problem's memory
 # Forming B is the dear part: it is kept until the curvature has changed by this share.
 CHANGE = 0.1
 DAMPING = 1e-10
+FLAT = 1e-20
 # Accuracy of the model's minimum: the share of the first sweep's movement that is left.
 INNER = 1e-3
 
@@ -64,7 +65,7 @@ def couples(problem: OutputProblem) -> bool:
     return (
         1 < objective.m <= COUPLED_OUTPUTS
         and 0 < objective.k * objective.m <= COUPLED_PARAMETERS
-        and objective.n * objective.m * (objective.m + 1) <= COUPLED_ENTRIES
+        and 4 * objective.n * objective.m * (objective.m + 1) <= min(COUPLED_BYTES, problem.memory)
         and isinstance(objective.features, StoredFeatures)
         and getattr(objective.loss, "shift_invariant", False)
         and hasattr(objective.loss, "hessian")
@@ -72,16 +73,13 @@ def couples(problem: OutputProblem) -> bool:
 
 
 def hessian(problem: OutputProblem, C: Floats) -> Floats:
-    """B (k, k, m) or (k, m, k, m), slightly damped: flat directions must stay bounded.
-
-    The damping is in proportion to the row's own curvature: scales of rows differ by many orders.
-    """
+    """B (k, k, m) or (k, m, k, m), slightly damped: flat directions must stay bounded."""
     objective = problem.objective
     k, m = objective.k, objective.m
     if C.shape[1] == m:
         B = np.ascontiguousarray(objective.hessian_blocks(C).transpose(1, 2, 0))
         own = np.arange(k), np.arange(k)
-        B[own] += problem.ridge + DAMPING * B[own].max(axis=1, keepdims=True, initial=0.0)
+        B[own] += problem.ridge + damping(problem, B[own])
         return B
     X = as_matrix(objective.features.array)
     packed = explicit_gamma(X, C, n_threads=objective.features.n_threads).blocks_array()
@@ -91,8 +89,21 @@ def hessian(problem: OutputProblem, C: Floats) -> Floats:
     B = np.ascontiguousarray(packed[:, :, pair].transpose(0, 2, 1, 3))
     rows, outputs = np.arange(k)[:, None], np.arange(m)
     own = rows, outputs, rows, outputs
-    B[own] += problem.ridge + DAMPING * B[own].max(axis=1, keepdims=True, initial=0.0)
+    B[own] += problem.ridge + damping(problem, B[own])
     return B
+
+
+def damping(problem: OutputProblem, own: Floats) -> Floats:
+    """What is added to the curvature (k, m) of the entries, (k, 1).
+
+    In proportion to the row's largest; and a trace of what the loss can have at most, lest a
+    perfect fit, where it has none left, sends the next one to infinity.
+    """
+    added = DAMPING * own.max(axis=1, keepdims=True, initial=0.0)
+    smoothness = float(problem.objective.loss.smoothness(problem.objective.m))
+    if np.isfinite(smoothness):
+        added += FLAT * smoothness * problem.metric[:, None]
+    return added
 
 
 def newton(
@@ -122,11 +133,12 @@ def newton(
         stalled += 1
         if best is None or objective < best.objective - rounding or gap < 0.5 * best.gap:
             stalled = 0
-            best = Solution(P, objective, gap, value, G, n_iter, gap <= tol * abs(objective))
+            done = gap <= tol * problem.size(objective)
+            best = Solution(P, objective, gap, value, G, n_iter, done)
         if (best.converged and n_iter >= at_least) or n_iter == max_iter or stalled == PATIENCE:
             break
         if n_iter % SLOW == 0:
-            if mark and worthless(mark, best, WORTH * tol):
+            if mark and worthless(mark, best, WORTH * tol * problem.size(objective)):
                 break
             mark = best
         if not P.size or not run.step(G, objective):
@@ -134,10 +146,9 @@ def newton(
     return best._replace(n_iter=n_iter)
 
 
-def worthless(before: Solution, after: Solution, tol: float) -> bool:
+def worthless(before: Solution, after: Solution, least: float) -> bool:
     """Whether neither the objective nor the gap has come down by much."""
-    gained = before.objective - after.objective
-    return gained <= tol * abs(after.objective) and after.gap > 0.5 * before.gap
+    return before.objective - after.objective <= least and after.gap > 0.5 * before.gap
 
 
 class _Newton:
@@ -174,7 +185,25 @@ class _Newton:
             self.C, self.B = C, hessian(self.problem, C)
             self.trail = self.trail[-1:]
         target = direction(self.problem, self.P, G, self.B, INNER)
-        return self._search(target, G, objective)
+        return self._search(target, G, objective) or self.damped_step(G, objective)
+
+    def damped_step(self, G: Floats, objective: float) -> bool:
+        """The same with more and more of the largest curvature that the loss can have.
+
+        Far from the optimum the loss may be all but linear, and the model's minimum nowhere near.
+        """
+        smoothness = float(self.objective.loss.smoothness(self.objective.m))
+        if not np.isfinite(smoothness):
+            return False
+        k, m = self.P.shape
+        rows, outputs = np.arange(k)[:, None], np.arange(m)
+        own = (rows, rows, outputs) if self.B.ndim == 3 else (rows, outputs, rows, outputs)
+        for damping in (1e-6, 1e-3, 1.0):
+            B = self.B.copy()
+            B[own] += damping * smoothness * self.problem.metric[:, None]
+            if self._search(direction(self.problem, self.P, G, B, INNER), G, objective):
+                return True
+        return False
 
     def extrapolate(self, objective: float) -> None:
         """Anderson's combination of the last points, if it is better.

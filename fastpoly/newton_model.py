@@ -120,15 +120,12 @@ class _Descent:
         free = (self.P != 0) | (self.thresholds == 0)[:, None]
         free &= self.own[:, None] > 0
         scale = np.sqrt(np.where(self.own > 0, self.own, 1.0))
-        move = np.zeros_like(self.P)
         if self.B.ndim == 4:
-            scales = np.broadcast_to(scale[:, None], free.shape)[free]
-            block = self.B.reshape(free.size, free.size)[np.ix_(free.ravel(), free.ravel())]
-            move[free] = solve_scaled(block, -slope[free], scales)
+            scales = np.repeat(scale, free.shape[1])
+            B = self.B.reshape(free.size, free.size)
+            move = solve_masked(B, -slope.ravel(), scales, free.ravel()).reshape(free.shape)
         else:
-            for c, rows in enumerate(free.T):
-                block = self.B[:, :, c][np.ix_(rows, rows)]
-                move[rows, c] = solve_scaled(block, -slope[rows, c], scale[rows])
+            move = solve_masked(self.B.transpose(2, 0, 1), -slope.T, scale, free.T).T
         change = np.einsum(PRODUCT[self.B.ndim], self.B, move, optimize=True)
         before, t = self.value(self.P, self.G), 1.0
         for _ in range(HALVINGS):
@@ -151,11 +148,14 @@ class _Descent:
         return slope
 
 
-def solve_scaled(B: Floats, b: Floats, scale: Floats) -> Floats:
-    """B^-1 b for B with a diagonal of about scale^2: rows differ by many orders of magnitude."""
-    if not b.size:
-        return b
+def solve_masked(B: Floats, b: Floats, scale: Floats, free: NDArray[np.bool_]) -> Floats:
+    """B^-1 b in the free entries, 0 in the others, for all of a stack of systems.
+
+    B has a diagonal of about scale^2: rows differ by many orders of magnitude.
+    """
+    among = free[..., :, None] & free[..., None, :]
+    B = np.where(among, B / scale / scale[:, None], np.eye(len(scale)))
     try:
-        return np.linalg.solve(B / scale / scale[:, None], b / scale) / scale
+        return np.linalg.solve(B, np.where(free, b / scale, 0.0)[..., None])[..., 0] / scale
     except np.linalg.LinAlgError:
         return np.zeros_like(b)

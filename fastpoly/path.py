@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.conditional_gradient import State, conditional_gradient
-from fastpoly.design import Design, check_design
+from fastpoly.design import Design, check_design, check_scale
 from fastpoly.kernels.checks import as_count, as_float_array, as_positive, as_weights
 from fastpoly.kernels.features import StoredFeatures
 from fastpoly.kernels.penalties import get_penalty
@@ -54,6 +54,7 @@ def alpha_max(
     7.0
     """
     check_design(design)
+    check_scale(design)
     loss, penalty = resolve_loss(loss, y), get_penalty(penalty)
     Y, m = encode(loss, y, n_outputs, design.n_samples)
     w = as_weights(sample_weight, "sample_weight", design.n_samples, some=True)

@@ -37,6 +37,10 @@ class OutputProblem:
 
     Activations of different basis vectors differ by orders of magnitude, so steps are taken in the
     metric of their squared norms; the penalty is the one stated, without rescaling.
+
+    Tolerances are relative to the objective, or to `small` where it is below that: on separable
+    data without penalty it falls for ever. `memory` bounds, in bytes, what is stored beside the
+    activations.
     """
 
     def __init__(
@@ -48,6 +52,8 @@ class OutputProblem:
         ridge: Floats,
         n_penalised: int,
         metric: Floats,
+        small: float = 0.0,
+        memory: float = 1e9,
     ) -> None:
         self.objective = objective
         self.penalty = penalty
@@ -55,6 +61,8 @@ class OutputProblem:
         self.tau = tau
         self.ridge = ridge[:, None]
         self.n_penalised = n_penalised
+        self.small = small
+        self.memory = memory
         # Scales may differ by many orders; only what is zero needs a stand-in.
         largest = metric.max(initial=0.0)
         self.metric = np.maximum(metric, 1e-30 * largest if largest > 0 else 1.0)
@@ -64,6 +72,10 @@ class OutputProblem:
     def value_grad(self, P: Floats, D: Floats | None = None) -> tuple[float, Floats]:
         value, G = self.objective.value_grad(P, D)
         return value + self.ridge_value(P), G + self.ridge * P
+
+    def size(self, objective: float) -> float:
+        """What tolerances are relative to."""
+        return max(abs(objective), self.small)
 
     def ridge_value(self, P: Floats) -> float:
         return 0.5 * float((self.ridge * P * P).sum())
@@ -153,6 +165,9 @@ class QuadraticProblem:
 
     def step(self, Y: Floats, G: Floats, L: float, P_old: Floats, P_new: Floats) -> FistaStep:
         return self.problem.prox_step(Y, G, 1.0 / (L * self.metric), P_old, P_new)
+
+    def size(self, objective: float) -> float:
+        return abs(objective)
 
     def certify(self, P: Floats) -> Certificate:
         """As for any convex F: F(P) - F(U) <= <G, P - U>.

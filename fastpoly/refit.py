@@ -29,6 +29,11 @@ MAX_LINEAR = 256
 AUTO_LINEAR = 64
 AUTO_BYTES = 2**28
 
+# A fit is perfect when its objective is this share of the loss of a model without parameters.
+PERFECT = 1e-6
+# Squares of gradients must stay within the range of numbers: losses of that size at the beginning.
+SMALLEST, LARGEST = 1e-100, 1e100
+
 SOLVERS = ("auto", "fista", "newton")
 
 # name: (for class codes, for signs)
@@ -161,7 +166,8 @@ def refit_output(
         Strength of the penalty, or radius of the ball; alpha = 1 when neither is given. Losses are
         sums over the rows, not means, and alpha is on that scale.
     tol : float
-        Stop when the certified gap is at most tol times the objective.
+        Stop when the certified gap is at most tol times the objective (or times a millionth of the
+        loss without a model, where that is more: a perfect fit).
     solver : {"auto", "fista", "newton"}
         "newton" needs a loss with curvature, and few linear terms; "auto" takes it where it can.
     max_iter : int
@@ -221,11 +227,20 @@ class OutputRefit:
         tau: float | None,
         alpha_linear: float = 1.0,
         solver: str = "auto",
+        memory: float = 1e9,
     ) -> None:
         self.loss, self.penalty, self.Y, self.m, self.w = loss, penalty, Y, n_outputs, w
         check_choice(solver, "solver", SOLVERS)
         self.alpha, self.tau, self.solver = alpha, tau, solver
         self.alpha_linear = as_positive(alpha_linear, "alpha_linear", or_zero=True)
+        self.memory = memory
+        nothing = float(loss.value(Y, np.zeros((len(Y), n_outputs)), w))
+        if nothing and not SMALLEST <= nothing <= LARGEST:
+            raise ValueError(
+                f"the loss of a model without parameters is {nothing:.1e}, beyond {SMALLEST:g}.."
+                f"{LARGEST:g}; rescale y or sample_weight"
+            )
+        self.small = PERFECT * nothing
 
     def problem(self, features: RowBlocks, linear: LinearTerms | None = None) -> OutputProblem:
         """The refit on these activations as a problem for the solvers."""
@@ -242,7 +257,9 @@ class OutputRefit:
         ridge = np.zeros(objective.n_rows)
         ridge[k + 1 :] = self.alpha_linear
         metric = squared_column_norms(objective) + ridge
-        return OutputProblem(objective, self.penalty, self.alpha, self.tau, ridge, k, metric)
+        return OutputProblem(
+            objective, self.penalty, self.alpha, self.tau, ridge, k, metric, self.small, self.memory
+        )
 
     def __call__(
         self,
@@ -295,7 +312,7 @@ class OutputRefit:
             return fista
         if linear is not None:
             stored = 8.0 * features.n * (features.k + 1 + linear.X.d)
-            if linear.X.d > AUTO_LINEAR or stored > AUTO_BYTES:
+            if linear.X.d > AUTO_LINEAR or stored > min(AUTO_BYTES, self.memory):
                 return fista
         return newton
 

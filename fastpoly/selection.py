@@ -210,7 +210,8 @@ def _spectra(G: Floats, penalty: PenaltyLike) -> tuple[Floats, Floats, Floats, f
         # |q|_2^2 <= sum_c |Gamma_c h|^2 = h' (sum_c Gamma_c^2) h, and |q|_2 is at most the largest
         # singular value of the map hh' -> q.
         tall, flat = G.reshape(m * d, d), G.reshape(m, d * d)
-        largest = min(_top_eigenvalue(tall.T @ tall), _top_eigenvalue(flat @ flat.T))
+        small = flat @ flat.T if m <= d * d else flat.T @ flat
+        largest = min(_top_eigenvalue(tall.T @ tall), _top_eigenvalue(small))
         bounds.append(np.sqrt(largest) * (1 if isinstance(penalty, L1L2) else np.sqrt(m)))
     if isinstance(penalty, L1Linf):
         # |q|_1 <= h' (sum_c |Gamma_c|) h

@@ -326,3 +326,16 @@ def test_overflow(method):
 
 def test_doctests():
     assert doctest.testmod(eigen).failed == 0
+
+
+@pytest.mark.parametrize("method", ["lanczos", "power", "eigh"])
+@pytest.mark.parametrize("scale", [2.0**-900, 2.0**-550, 1.0, 2.0**550, 2.0**900])
+def test_squares_that_are_no_numbers(method, scale):
+    """A power of two goes through without rounding, though squares of Gamma leave the range."""
+    G = np.random.default_rng(3).standard_normal((2, 12, 12))
+    G += G.transpose(0, 2, 1)
+    result = dominant_eigenvectors(ExplicitGamma(G * scale), method, tol=1e-6, random_state=0)
+    one = dominant_eigenvectors(ExplicitGamma(G), method, tol=1e-6, random_state=0)
+    for have, want in zip(result[:4], one[:4], strict=True):
+        unit = 1.0 if have.ndim == 2 else scale
+        np.testing.assert_allclose(have / unit, want, rtol=1e-9, atol=1e-12)

@@ -1,5 +1,6 @@
 """Bad input, degenerate data, interruption: a clear error or a sane model, never an endless run."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -89,6 +90,27 @@ def test_a_start_of_another_shape():
         conditional_gradient(Design(X), y, start=start.V)
 
 
+BROKEN = {
+    "NaN in V": ({"V": np.full((2, 3), np.nan)}, "start.V contains NaN"),
+    "infinite H": ({"H": np.full((2, 5), np.inf)}, "start.H contains NaN or infinity"),
+    "rows of V": ({"V": np.zeros((3, 3))}, "start.V must have shape"),
+    "long vectors": ({"H": np.ones((2, 5))}, "norm at most 1"),
+    "intercept": ({"intercept": np.zeros(2)}, "start.intercept must have shape"),
+    "vectors": ({"vectors": np.zeros((2, 5))}, "start.vectors must have shape"),
+    "objective": ({"objective": np.nan}, "start.objective must be finite"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_start_that_is_broken(name):
+    X, y = made_up(40)
+    start = run(Design(X), y, n_components=2)[-1]
+    assert start.H.shape == (2, 5)
+    changes, message = BROKEN[name]
+    with pytest.raises(ValueError, match=message):
+        conditional_gradient(Design(X), y, start=dataclasses.replace(start, **changes))
+
+
 # ---- degenerate data -----------------------------------------------------------------------------
 
 rng = np.random.default_rng(0)
@@ -137,7 +159,7 @@ def test_degenerate_data_without_regularisation(name, alpha):
     X, y = DEGENERATE[name]
     design = Design(X, fit_lower="augment")
     for refit in ("output", "full", None):
-        state = run(design, y, alpha=alpha, n_components=5, refit=refit, max_iter=100)[-1]
+        state = run(design, y, alpha=alpha, n_components=8, refit=refit)[-1]
         assert_sane(design, state)
     assert alpha_max(design, y) >= 0
 
@@ -145,15 +167,95 @@ def test_degenerate_data_without_regularisation(name, alpha):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_scaling_the_features_scales_the_vectors_away(loss, penalty):
-    """V scales by 1 / s^2, so alpha by s^2: the same problem at any scale."""
+    """V scales by 1 / s^2, so alpha by s^2: the same problem at any scale.
+
+    A power of two scales without rounding: the runs must not drift apart either.
+    """
     labelled = LOSSES[loss].target == "label"
     kind = "squared" if loss == "squared" else "binary_logistic"
     X, y = made_up(41, n=40, d=3, loss="" if labelled else kind)
-    options = {"loss": loss, "penalty": penalty, "n_components": 100, "tol": 1e-4, "n_outputs": 3}
+    options = {"loss": loss, "penalty": penalty, "n_components": 5, "n_outputs": 3}
     objectives = [
-        run(Design(X * s), y, alpha=1.0 * s**2, **options)[-1].objective for s in (1e-8, 1.0, 1e8)
+        [state.objective for state in run(Design(X * s), y, alpha=s**2, **options)]
+        for s in (1.0, 2.0**-26, 2.0**26, 2.0**150, 2.0**-150)
     ]
-    np.testing.assert_allclose(objectives, objectives[1], rtol=1e-3)
+    for other in objectives[1:]:
+        np.testing.assert_allclose(other, objectives[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("scale", [1e-150, 1e-61, 1e61, 1e150])
+def test_features_beyond_the_range_of_numbers(scale, sparse):
+    X = NORMAL * scale
+    design = Design(sp.csr_array(X) if sparse else X)
+    for function in (conditional_gradient, alpha_max):
+        with pytest.raises(ValueError, match="rescale the columns of X"):
+            function(design, LABELS)
+
+
+@pytest.mark.parametrize("lower", [None, "augment", "explicit"])
+def test_a_column_too_small_to_matter(lower):
+    X = np.column_stack([NORMAL, NORMAL[:, 0] * 1e-150])
+    for activation in ACTIVATIONS:
+        for options in ({"alpha": 1.0}, {"tau": 2.0}, {"refit": "full"}):
+            design = Design(X, activation, fit_lower=lower)
+            state = run(design, LABELS, n_components=3, max_iter=100, **options)[-1]
+            assert_sane(design, state)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-40, 1e40, 1e150])
+def test_targets_of_any_size(scale):
+    y = NORMAL[:, :1] * NORMAL[:, 1:2] * scale
+    design = Design(NORMAL)
+    if scale in (1e-150, 1e150):
+        with pytest.raises(ValueError, match="rescale y"):
+            conditional_gradient(design, y, loss="squared")
+        return
+    one = run(design, y / scale, loss="squared", alpha=0.1, n_components=3)[-1]
+    state = run(design, y, loss="squared", alpha=0.1 * scale, n_components=3)[-1]
+    assert_sane(design, state)
+    assert state.objective == pytest.approx(one.objective * scale**2, rel=1e-6)
+
+
+@pytest.mark.parametrize("lower", [None, "explicit"])
+def test_weights_of_very_different_size(lower):
+    w = np.logspace(-12, 12, 30)
+    for options in ({"alpha": 1.0}, {"tau": 2.0}, {"refit": None}):
+        design = Design(NORMAL, fit_lower=lower)
+        state = run(design, LABELS, sample_weight=w, n_components=3, max_iter=100, **options)[-1]
+        assert_sane(design, state)
+
+
+def test_scaling_all_weights_scales_the_objective():
+    design = Design(NORMAL)
+    one = run(design, LABELS, alpha=1.0, n_components=3)[-1]
+    for scale in (2.0**-40, 2.0**40):
+        w = np.full(30, scale)
+        state = run(design, LABELS, alpha=scale, sample_weight=w, n_components=3)[-1]
+        assert state.objective == pytest.approx(one.objective * scale, rel=1e-9)
+
+
+def test_duplicated_columns_and_classes_of_one_sample():
+    X = np.column_stack([NORMAL, NORMAL, np.ones(30)])
+    y = np.arange(30)
+    for activation in ACTIVATIONS:
+        for options in ({"alpha": 0.1}, {"tau": 2.0}, {"refit": "full"}):
+            design = Design(X, activation)
+            state = run(design, y, n_components=3, max_iter=100, **options)[-1]
+            assert_sane(design, state)
+
+
+def test_many_features_take_no_square_of_them():
+    X = sp.random_array((50, 100_000), density=1e-4, rng=np.random.default_rng(0), format="csr")
+    y = np.arange(50) % 3
+    design = Design(X, "anova", fit_lower="augment")
+    assert_sane(design, run(design, y, n_components=2, alpha=0.1, max_iter=20)[-1])
+
+
+def test_thousands_of_classes_take_no_square_of_them():
+    y = np.arange(30) * 150
+    design = Design(NORMAL[:, :3])
+    assert_sane(design, run(design, y, n_components=1, alpha=0.1, max_iter=5)[-1])
 
 
 def test_no_progress_is_an_end():
@@ -178,7 +280,7 @@ LONG_FIT = """
     from fastpoly import Design, conditional_gradient
 
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((20_000, 60))
+    X = rng.standard_normal((8_000, 60))
     y = ((X @ rng.standard_normal((60, 20))) ** 2).argmax(axis=1)
     design = Design(X, fit_lower="augment", n_threads=1)
     options = dict(alpha=0.01, n_components=500, n_outputs=20, random_state=0)

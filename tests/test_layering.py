@@ -27,7 +27,7 @@ LAYERS = (
         "refit_full",
         "merging",
     ),
-    ("conditional_gradient", "path", "model", "checkpoint"),
+    ("state", "iteration", "conditional_gradient", "path", "model", "checkpoint"),
     ("estimators", "plotting"),
     ("demo",),
 )

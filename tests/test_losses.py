@@ -280,6 +280,21 @@ def test_shift_invariance_is_declared(name, m, seed, shift):
         assert not same
 
 
+@pytest.mark.parametrize("name", ["multiclass_logistic", "smoothed_multiclass_hinge"])
+@pytest.mark.parametrize("margin", [1.0, 20.0, 40.0, 300.0])
+def test_hessian_of_a_perfect_fit_is_positive(name, margin):
+    """Though the probability of the right class rounds to 1, its row still adds up to 0."""
+    O = np.array([[margin, 0.0, -3.0], [1.0, margin, 0.5]])
+    rows, columns = np.triu_indices(3)
+    for packed in LOSSES[name]().hessian(np.array([[0.0], [1.0]]), O):
+        H = np.empty((3, 3))
+        H[rows, columns] = H[columns, rows] = packed
+        largest = np.abs(H).max()
+        assert largest > 0
+        assert_allclose(H.sum(axis=1) / largest, 0, atol=1e-14)
+        assert np.linalg.eigvalsh(H / largest).min() > -1e-14
+
+
 def test_bad_input_of_conjugate_and_hessian():
     loss = get_loss("squared")
     for verb in (loss.hessian, loss.conjugate):

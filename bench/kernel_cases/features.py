@@ -30,8 +30,23 @@ def cases(quick: bool = False) -> Iterator[Case]:
         "ANOVA activations",
         f"one-hot n={n} k={k}",
         lambda t: designs[t - 1].activations(H),
-        {"scipy, X*X stored": lambda: scipy_activations(H)},
+        {
+            "scipy, X*X stored": lambda: scipy_activations(H),
+            "zeros to new memory": lambda: np.empty((n, k)).fill(0),
+        },
         {"scipy, X*X stored": 5.0},
+        bytes=8 * n * (k + 1) + 8 * d * k,
+        flops=6 * n * k,
+        rtol=None,  # zeros are not activations; the next case compares the values
+    )
+
+    result = np.zeros((n, k))
+    yield Case(
+        "ANOVA, memory reused",
+        f"one-hot n={n} k={k}",
+        lambda t: designs[t - 1].features(H).activations(out=result),
+        {"scipy, X*X stored": lambda: scipy_activations(H)},
+        {},
         bytes=8 * n * (k + 1) + 8 * d * k,
         flops=6 * n * k,
     )

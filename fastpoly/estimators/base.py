@@ -12,13 +12,14 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from fastpoly.conditional_gradient import LOOSE, State, conditional_gradient
+from fastpoly.conditional_gradient import State, conditional_gradient
 from fastpoly.design import Design
 from fastpoly.estimators.prediction import Predictor
 from fastpoly.estimators.progress import Progress
 from fastpoly.estimators.rows import forget_unseen, merge_rows, unseen_features
 from fastpoly.estimators.stages import Stages
 from fastpoly.estimators.training import Checkpoint, NoCheckpoint, Training, problem_of
+from fastpoly.iteration import LOOSE
 from fastpoly.kernels.checks import as_count, as_positive
 from fastpoly.path import alpha_max
 

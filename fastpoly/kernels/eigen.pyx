@@ -150,6 +150,17 @@ def _check_finite(image):
         raise ValueError("Gamma overflows; scale the data or the loss gradients down")
 
 
+def _units(image):
+    """Powers of two by which the columns are divided so that their squares are numbers, (m,).
+
+    They are 1 wherever the squares are numbers anyway.
+    """
+    _check_finite(image)
+    largest = np.abs(image).max(axis=0)
+    units = np.exp2(np.frexp(largest)[1] - 1.0)
+    return np.where((largest > 0) & ((largest < 1e-100) | (largest > 1e100)), units, 1.0)
+
+
 def _is_above(t, theta, log_norm):
     """Whether no |eigenvalue| is believed above t (m,): theta (m, j) Ritz values, log_norm (m,)
     the logarithm of beta_1 ... beta_j / delta."""
@@ -192,6 +203,12 @@ def _lanczos(Gamma gamma, B, delta, tol, max_matvecs, each, rng):
             Q = grown
         with nogil:
             gamma.apply(&Q[j, 0, 0], &Q[j + 1, 0, 0], &work[0])
+        if j == 0:
+            units = _units(Q.base[1, :, :m])
+            extreme = bool((units != 1).any())
+        if extreme:
+            Q.base[j + 1, :, :m] /= units
+        with nogil:
             loops.column_dots(&Q[j + 1, 0, 0], &Q[j + 1, 0, 0], d, width, &norms[0])
             # The recurrence needs the last two vectors only; a sweep over all of them removes what
             # rounding left of the others.
@@ -218,7 +235,7 @@ def _lanczos(Gamma gamma, B, delta, tol, max_matvecs, each, rng):
         if last or (j >= 2 and (j < 8 or j % 3 == 0)):
             theta = np.linalg.eigvalsh(_tridiagonal(diagonal[:j + 1], beside[:j]))
             values = np.abs(theta[:, [0, j]]).max(axis=1)
-            target = (1 + tol) * (values if each else np.full(m, values.max()))
+            target = (1 + tol) * (values if each else (units * values).max() / units)
             if last or _is_above(target, theta, log_norm).all():
                 break
     theta, S = np.linalg.eigh(_tridiagonal(diagonal[:j + 1], beside[:j]))
@@ -226,8 +243,8 @@ def _lanczos(Gamma gamma, B, delta, tol, max_matvecs, each, rng):
     every = np.arange(m)
     h = np.einsum("jdc,cj->cd", Q.base[:j + 1, :, :m], S[every, :, best])
     h /= np.linalg.norm(h, axis=1, keepdims=True)
-    return Dominant(theta[every, best], h, beta * np.abs(S[every, j, best]),
-                    _upper_bounds(theta, log_norm), int(j + 1))
+    return Dominant(units * theta[every, best], h, units * beta * np.abs(S[every, j, best]),
+                    units * _upper_bounds(theta, log_norm), int(j + 1))
 
 
 def _tridiagonal(diagonal, beside):
@@ -255,20 +272,21 @@ def _new_direction(Q, rng):
 def _power(Gamma gamma, H, tol, max_matvecs, each):
     """h <- the better Ritz vector of span{h, Gamma h}; one mat-vec a step."""
     image = gamma.matvecs(H)
-    _check_finite(image)
+    units = _units(image)
+    image /= units
     for n_matvecs in range(1, max_matvecs + 1):
         theta = np.einsum("dc,dc->c", H, image)
         R = image - theta * H
         residuals = np.linalg.norm(R, axis=0)
         values = np.abs(theta)
-        target = (1 + tol) * (values if each else values.max())
+        target = (1 + tol) * (values if each else (units * values).max() / units)
         if n_matvecs == max_matvecs or (values + residuals <= target).all():
             break
         U = R / np.where(residuals > 0, residuals, 1)
         U -= H * np.einsum("dc,dc->c", H, U)
         norms = np.linalg.norm(U, axis=0)
         U /= np.where(norms > 0, norms, 1)
-        image_U = gamma.matvecs(U)
+        image_U = gamma.matvecs(U) / units
         # T = [[theta, b], [b, a]] on the orthonormal pair (h, u)
         T = np.empty((gamma.m, 2, 2))
         T[:, 0, 0] = theta
@@ -281,4 +299,5 @@ def _power(Gamma gamma, H, tol, max_matvecs, each):
         image = s[0] * image + s[1] * image_U
         norms = np.linalg.norm(H, axis=0)
         H, image = H / norms, image / norms
-    return Dominant(theta, np.ascontiguousarray(H.T), residuals, values + residuals, n_matvecs)
+    return Dominant(units * theta, np.ascontiguousarray(H.T), units * residuals,
+                    units * (values + residuals), n_matvecs)

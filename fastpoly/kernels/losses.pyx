@@ -74,12 +74,20 @@ cdef bint adds_to_zero(const double* u, double scale, Py_ssize_t m) noexcept nog
 cdef void softmax_hessian(
     Py_ssize_t label, double* g, double* h, Py_ssize_t m
 ) noexcept nogil:
-    """diag(p) - p p', packed, from the gradient g = p - e_y."""
+    """diag(p) - p p', packed, from the gradient g = p - e_y.
+
+    1 - p_y is -g_y, exact to the last digit where p_y rounds to 1: the matrix must not lose its
+    diagonal before the rest, or it is not positive semi-definite.
+    """
     cdef Py_ssize_t c, e, k = 0
+    cdef double missing = -g[label]
     g[label] += 1.0
     for c in range(m):
         for e in range(c, m):
-            h[k] = g[c] * (1.0 - g[c]) if e == c else -g[c] * g[e]
+            if e == c:
+                h[k] = g[c] * (missing if c == label else 1.0 - g[c])
+            else:
+                h[k] = -g[c] * g[e]
             k += 1
 
 

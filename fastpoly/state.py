@@ -1,0 +1,118 @@
+"""What one step of Algorithm 1 yields, and whether a run can start from it."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastpoly.design import Design
+from fastpoly.kernels.checks import as_float_array
+
+Floats = NDArray[np.float64]
+
+STOPS = (None, "optimal", "n_components", "no progress", "max_iter")
+TIMED = ("selection", "refit", "features", "gradient")
+
+
+@dataclass(frozen=True)
+class State:
+    """One step of Algorithm 1: a model and what is known of its optimality.
+
+    Attributes
+    ----------
+    H : ndarray, (k, n_features)
+        Basis vectors, of norm at most 1.
+    V : ndarray, (k, m)
+        Output layer.
+    intercept : ndarray, (m,)
+    linear : ndarray, (d, m) or None
+        Linear weights, with fit_lower="explicit".
+    objective : float
+        Loss, plus penalty in the penalised form, plus the ridge of the linear weights.
+    loss : float
+        sum_i w_i l(y_i, o_i): a sum over the rows, not a mean.
+    penalty : float
+        Omega(V).
+    violation : float
+        The largest dual norm of a gradient row that was found: a lower bound of Omega*(G). In the
+        penalised form the model is optimal when Omega*(G) <= alpha.
+    violation_bound : float
+        Upper bound of Omega*(G), as far as the eigen-solver's bounds hold.
+    gap : float
+        Constrained form: the duality gap with `violation_bound`, an upper bound of
+        objective - optimum. NaN otherwise.
+    gap_found : float
+        Constrained form: the same with `violation`, which the true gap may exceed. NaN otherwise.
+    n_iter : int
+        Basis vectors added so far, dropped ones included.
+    stop : str or None
+        Why the run ends here; None if it goes on. "optimal": within the tolerance, no basis vector
+        that was found would improve the model, and the refit is accurate. "n_components": the
+        model is full. "no progress": adding vectors gains nothing any more. "max_iter": the refit
+        ran out of iterations.
+    refit_gap : float
+        Duality gap of this model among those with the same basis vectors; an upper bound of
+        its error, up to the rows that nothing bounds (see `fastpoly.refit.Refit`).
+    timings : dict
+        Seconds so far in "selection", "refit", "features" and "gradient".
+    alpha, tau : float or None
+    seed : int
+        What the random numbers of every iteration are derived from.
+    vectors : ndarray or None
+        Eigenvectors that the selection at this state started from.
+    recent : tuple of float
+        Objectives of the last states, by which the lack of progress is noticed.
+    """
+
+    H: Floats
+    V: Floats
+    intercept: Floats
+    linear: Floats | None
+    objective: float
+    loss: float
+    penalty: float
+    violation: float = np.nan
+    violation_bound: float = np.nan
+    gap: float = np.nan
+    gap_found: float = np.nan
+    n_iter: int = 0
+    stop: str | None = None
+    refit_gap: float = np.nan
+    timings: dict[str, float] = field(default_factory=dict)
+    alpha: float | None = None
+    tau: float | None = None
+    seed: int = 0
+    vectors: Floats | None = None
+    recent: tuple[float, ...] = ()
+
+    @property
+    def n_components(self) -> int:
+        """Number of basis vectors."""
+        return len(self.H)
+
+
+def check_start(start: State, design: Design, m: int) -> None:
+    """Raise unless the state is consistent and can be a model of these data."""
+    if not isinstance(start, State):
+        raise TypeError(f"start must be a State of an earlier run, got {type(start)}")
+    for name in ("H", "V"):
+        as_float_array(getattr(start, name), f"start.{name}", (None, None))
+    have, want = (start.H.shape[1], start.V.shape[1]), (design.n_features, m)
+    if have != want:
+        raise ValueError(
+            f"start has {have[0]} features and {have[1]} outputs, the data {want[0]} and {want[1]}"
+        )
+    k, d = start.H.shape
+    as_float_array(start.V, "start.V", (k, m))
+    as_float_array(start.intercept, "start.intercept", (m,))
+    if start.vectors is not None:
+        as_float_array(start.vectors, "start.vectors", (m, d))
+    norm = float(np.linalg.norm(start.H, axis=1).max(initial=0.0))
+    if norm > 1 + 1e-6:
+        raise ValueError(f"start.H must have rows of norm at most 1, got {norm}; scale them")
+    if not np.isfinite(start.objective):
+        raise ValueError(f"start.objective must be finite, got {start.objective}")
+    if (start.linear is None) != (design.linear is None):
+        raise ValueError('start and design must both have fit_lower="explicit", or neither of them')
+    if start.linear is not None:
+        as_float_array(start.linear, "start.linear", (d, m))
