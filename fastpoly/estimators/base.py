@@ -16,7 +16,7 @@ from fastpoly.conditional_gradient import State, conditional_gradient
 from fastpoly.design import Design
 from fastpoly.estimators.prediction import Predictor
 from fastpoly.estimators.progress import Progress
-from fastpoly.estimators.rows import forget_unseen, merge_rows, unseen_features
+from fastpoly.estimators.rows import forget_unseen, merge_rows, safe_rows, unseen_features
 from fastpoly.estimators.stages import Stages
 from fastpoly.estimators.training import Checkpoint, NoCheckpoint, Training, problem_of
 from fastpoly.iteration import LOOSE
@@ -169,7 +169,7 @@ class PolyEstimator(Predictor):
     ) -> tuple[Any, Any, NDArray, int, Floats | None]:
         """Checked X and y, the targets of the loss, the number of outputs, weights."""
         X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32],
+            self, safe_rows(X), safe_rows(y), accept_sparse="csr", dtype=[np.float64, np.float32],
             multi_output=True, y_numeric=self._numeric_targets(), reset=reset,
         )  # fmt: skip
         y, targets, m, decoding = self._encode_targets(y)
