@@ -10,6 +10,9 @@ from fastpoly.kernels.checks import as_float_array
 
 Floats = NDArray[np.float64]
 
+STOPS = (None, "optimal", "n_components", "no progress", "max_iter")
+TIMED = ("selection", "refit", "features", "gradient")
+
 
 @dataclass(frozen=True)
 class State:

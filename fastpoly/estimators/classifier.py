@@ -1,5 +1,6 @@
 """Binary, multi-class and multi-label classification."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,6 +62,8 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         warm_start: bool = False,
         class_weight: Any = None,
         n_threads: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
@@ -69,8 +72,8 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
             refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear, solver=solver,
             max_iter=max_iter, tol=tol, selection=selection, early_stopping=early_stopping,
             validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change,
-            warm_start=warm_start, n_threads=n_threads, verbose=verbose,
-            random_state=random_state,
+            warm_start=warm_start, n_threads=n_threads, checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every, verbose=verbose, random_state=random_state,
         )  # fmt: skip
         self.class_weight = class_weight
 

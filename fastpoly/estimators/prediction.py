@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fastpoly.estimators.rows import SMALL
+from fastpoly.estimators.rows import SMALL, safe_rows
 from fastpoly.estimators.stages import Stages
 from fastpoly.model import PolyModel
 
@@ -31,7 +31,7 @@ class Predictor(BaseEstimator):
     def _validated(self, X: Any) -> Any:
         check_is_fitted(self, "model_")
         return validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
+            self, safe_rows(X), accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
         )
 
     def _threads(self, X: Any) -> int | None:
