@@ -174,7 +174,8 @@ def kernels(draw):
         Y = loss.encode(some_y(draw, n, "class" if loss.target == "label" else "real"), m)
         value, D = loss.value_grad(Y, O, some_weights(draw, n))
         assert np.shape(D) == np.shape(O)
-        assert not np.isnan(value)
+        # These are the outputs of a model: NaN goes through, and whoever computed it is to notice.
+        assert not np.isnan(value) or not np.isfinite(np.asarray(O, dtype=float)).all()
         return
     penalty = get_penalty(draw(st.sampled_from(sorted(PENALTIES))))
     t = draw(st.one_of(st.sampled_from((0.0, 0.1, 1.0, 1e300, -1.0, np.nan)), junk))
@@ -205,8 +206,10 @@ def model(draw):
     m = V.shape[1]
     augment = draw(st.sampled_from((True, False)))
     d = H.shape[1] - augment
-    names = draw(st.sampled_from((None, None, [f"{i}" for i in range(d)], "abc", [1] * d)))
-    activation = draw(st.sampled_from(("squared", "anova", "squared", "anova", "cubic")))
+    names = draw(st.sampled_from((None, [f"{i}" for i in range(d)])))
+    if rarely(draw):
+        names = draw(st.sampled_from(("abc", [1] * d, ["x"])))
+    activation = draw(st.sampled_from(("squared", "anova"))) if not rarely(draw) else "cubic"
     b = np.zeros(m if not rarely(draw) else 2)
     made = PolyModel(H, V, b, activation=activation, augment=augment, feature_names=names)
     with tempfile.TemporaryDirectory() as folder:
@@ -215,7 +218,7 @@ def model(draw):
     X = some_X(draw, None, d if not rarely(draw) else None)
     outputs = made.decision(X, n_threads=1)
     assert outputs.shape == (np.shape(X)[0] if not isinstance(X, list) else len(X), m)
-    c = draw(st.sampled_from((0, m - 1, m, -1, "0", 10**30)))
+    c = 0 if not rarely(draw, 4) else draw(st.sampled_from((m - 1, m, -1, "0", 10**30)))
     if (
         np.abs(H.astype(float)).max(initial=0) < 1e70
         and np.abs(V.astype(float)).max(initial=0) < 1e70

@@ -1,8 +1,8 @@
 """Inputs that nobody meant, for every public entry; the outcome is a sound result or a refusal.
 
-    pytest tests/test_fuzz.py                          a few thousand inputs
-    python -P tests/fuzzing.py --inputs 100000         the long run; resumes from --progress FILE
-    python -P tests/fuzzing.py --atheris load_model    guided by coverage, if atheris is there
+    pytest tests/test_fuzz.py                    a few thousand inputs
+    python tests/fuzzing.py --inputs 100000      the long run; resumes from --progress FILE
+    python tests/fuzz_coverage.py load_model     guided by coverage; needs atheris
 
 Each entry is a function that draws its input with hypothesis, calls fastpoly, and asserts what must
 hold of the result. A refusal is a documented exception that says something.
@@ -36,7 +36,6 @@ SHARES = {"fit": 4, "core": 3, "search": 0.2}
 
 def attempt(entry, draw):
     """One input for an entry; raises unless the outcome is one of the two that may be."""
-    COUNTS["inputs"] += 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of overflow, of no convergence: the result tells
         try:
@@ -44,9 +43,9 @@ def attempt(entry, draw):
         except REFUSALS as refusal:
             if not str(refusal):
                 raise AssertionError("refused without a word") from refusal
-            COUNTS["refusals"] += 1
+            COUNTS.update(("inputs", "refusals"))
         else:
-            COUNTS["results"] += 1
+            COUNTS.update(("inputs", "results"))
 
 
 def test_of(name, inputs, **options):
@@ -93,19 +92,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--progress", type=Path, help="a file to resume from")
-    parser.add_argument("--atheris", metavar="ENTRY", choices=ENTRIES)
-    parser.add_argument("--seconds", type=int, default=60, help="of the run with atheris")
     options = parser.parse_args()
-    if not options.atheris:
-        sys.exit(long_run(options.inputs, options.progress) > 0)
-    import atheris
-
-    atheris.instrument_all()
-    test = test_of(options.atheris, 1)
-    atheris.Setup(
-        [sys.argv[0], f"-max_total_time={options.seconds}"], test.hypothesis.fuzz_one_input
-    )
-    atheris.Fuzz()
+    sys.exit(long_run(options.inputs, options.progress) > 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Inputs that nobody meant; `python -P tests/fuzzing.py` tries as many as one likes."""
+"""Inputs that nobody meant; `python tests/fuzzing.py` tries as many as one likes."""
 
 import fuzzing
 import pytest

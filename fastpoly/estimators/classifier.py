@@ -160,7 +160,8 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
             One column a class or label, (n, m); for two classes the output of the second minus
             that of the first, (n,).
         """
-        return self._decide(self._outputs(X))
+        whole = self._whole()
+        return whole._decide(whole._outputs(X))
 
     def _probabilities(self, O: Floats) -> Floats:
         return expit(O) if self._multilabel else softmax(O, axis=1)
@@ -178,7 +179,8 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         ndarray, (n, m)
             Rows sum to 1; for multi-label y they do not, each entry is the probability of a label.
         """
-        return self._probabilities(self._outputs(X))
+        whole = self._whole()
+        return whole._probabilities(whole._outputs(X))
 
     @available_if(_has_probabilities)
     def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
@@ -192,7 +194,8 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         ------
         ndarray, (n, m)
         """
-        return map(self._probabilities, self._staged_outputs(X))
+        whole = self._whole()
+        return map(whole._probabilities, whole._staged_outputs(X))
 
 
 @documented(LOSS, CLASSES, class_weight=True)
