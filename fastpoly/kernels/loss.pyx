@@ -14,6 +14,7 @@ from fastpoly.kernels.checks import as_float_array, as_output, as_weights
 from fastpoly.kernels.targets import as_n_outputs, encode_targets
 
 from fastpoly.kernels.losses_loops cimport choose_losses_loops, losses_loops
+from fastpoly.kernels.memory cimport overlap
 from fastpoly.kernels.runtime cimport effective_n_threads, threads_for
 
 cdef const losses_loops* loops = choose_losses_loops()
@@ -334,10 +335,6 @@ cdef bint whole(const double[:, ::1] codes, Py_ssize_t n) noexcept nogil:
 
 cdef bint misaligned(const double* p) noexcept:
     return <uintptr_t> p % sizeof(double) != 0
-
-
-cdef bint overlap(const double* a, Py_ssize_t n_a, const double* b, Py_ssize_t n_b) noexcept:
-    return <uintptr_t> a < <uintptr_t> (b + n_b) and <uintptr_t> b < <uintptr_t> (a + n_a)
 
 
 cdef double evaluate(
