@@ -11,6 +11,7 @@ from libc.stdint cimport uintptr_t
 import numpy as np
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights
+from fastpoly.kernels.pickling import reduce_object
 from fastpoly.kernels.targets import as_n_outputs, encode_targets
 
 from fastpoly.kernels.losses_loops cimport choose_losses_loops, losses_loops
@@ -41,7 +42,8 @@ cdef class Loss:
     Notes
     -----
     Losses carry no state: two of one class are equal. A subclass with parameters defines
-    ``__eq__`` and ``__hash__`` anew.
+    ``__eq__`` and ``__hash__`` anew, and if it keeps them in C attributes ``__reduce__`` too,
+    without which it can be neither pickled nor copied.
     """
 
     name = "loss"
@@ -295,6 +297,9 @@ cdef class Loss:
         10.0
         """
         return self.bound(as_n_outputs(n_outputs))
+
+    def __reduce__(self):
+        return reduce_object(self, Loss)
 
     def __eq__(self, other):
         return type(self) is type(other)

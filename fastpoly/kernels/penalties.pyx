@@ -20,6 +20,7 @@ from libc.math cimport NAN, fabs, sqrt
 from libc.string cimport memset
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_positive
+from fastpoly.kernels.pickling import reduce_object
 
 from fastpoly.kernels.memory cimport overlap
 
@@ -28,6 +29,9 @@ include "penalties_rows.pxi"
 
 cdef class Penalty:
     """Base of the penalties; use a subclass. All are stateless, picklable and equal by class.
+
+    A subclass with parameters defines ``__eq__`` and ``__hash__`` anew, and if it keeps them in C
+    attributes ``__reduce__`` too, without which it can be neither pickled nor copied.
 
     `weights` (k,) are positive, None for ones. Inputs are checked and never changed, unless one of
     them is also `out`.
@@ -52,7 +56,7 @@ cdef class Penalty:
             raise TypeError(f"Penalty is abstract; use one of {', '.join(PENALTIES)}")
 
     def __reduce__(self):
-        return type(self), (), getattr(self, "__dict__", None)
+        return reduce_object(self, Penalty)
 
     def __eq__(self, other):
         return type(self) is type(other)
