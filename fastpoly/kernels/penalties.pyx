@@ -20,12 +20,18 @@ from libc.math cimport NAN, fabs, sqrt
 from libc.string cimport memset
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_positive
+from fastpoly.kernels.pickling import reduce_object
+
+from fastpoly.kernels.memory cimport overlap
 
 include "penalties_rows.pxi"
 
 
 cdef class Penalty:
     """Base of the penalties; use a subclass. All are stateless, picklable and equal by class.
+
+    A subclass with parameters defines ``__eq__`` and ``__hash__`` anew, and if it keeps them in C
+    attributes ``__reduce__`` too, without which it can be neither pickled nor copied.
 
     `weights` (k,) are positive, None for ones. Inputs are checked and never changed, unless one of
     them is also `out`.
@@ -50,7 +56,7 @@ cdef class Penalty:
             raise TypeError(f"Penalty is abstract; use one of {', '.join(PENALTIES)}")
 
     def __reduce__(self):
-        return type(self), (), getattr(self, "__dict__", None)
+        return reduce_object(self, Penalty)
 
     def __eq__(self, other):
         return type(self) is type(other)
@@ -264,16 +270,6 @@ cdef class Penalty:
         """How much of `move`, at most all of it, can be added to V before `retract` changes it."""
         return 1.0
 
-    def fallback_factor(self, Py_ssize_t m):
-        """Share of max ||q||_* that the best single output is sure to reach: 1 / ||(1, ..., 1)||_*.
-
-        Holds for norms of |v| that treat all m outputs alike and have ||e_c||_* = 1.
-        """
-        if m < 1:
-            raise ValueError(f"m must be at least 1, got {m}")
-        cdef const double[::1] ones = np.ones(m)
-        return 1 / self.row_dual(&ones[0], m)
-
 
 cdef class L1(Penalty):
     """Sum of the absolute entries: rows and entries become zero."""
@@ -463,8 +459,15 @@ def get_penalty(penalty):
     Parameters
     ----------
     penalty : str or object
-        A key of `PENALTIES`, a `Penalty`, or any object with the methods `value`, `dual_norm`,
-        `prox`, `project` and `criterion` and the signatures they have there.
+        A key of `PENALTIES`, a `Penalty`, or any object with these methods of `Penalty`:
+
+        - ``value(V, weights=None)``, ``dual_norm(G, weights=None)``: Omega and its dual norm,
+        - ``prox(V, t, weights=None, out=None)``: for the penalised form (alpha),
+        - ``project(V, tau, weights=None, metric=None, out=None)``: for the constrained form (tau),
+        - ``criterion(q)``: for the selection of basis vectors,
+        - ``polar(q)``: only for ``refit=None``,
+        - ``center(V)``: where it can, the best shift of every row; speeds up Newton's method for
+          losses that do not change when all outputs of a row grow alike.
 
     Returns
     -------
