@@ -92,6 +92,31 @@ def test_import_keeps_denormals_and_warns_of_nothing():
     assert done.stdout.strip() == "True", done.stderr
 
 
+def test_estimators_import_without_a_warning():
+    done = run("import fastpoly.estimators, fastpoly.plotting, fastpoly.checkpoint; print('done')")
+    assert done.stdout.strip() == "done", done.stderr
+
+
+@wheel_only
+def test_every_source_of_the_package_is_installed():
+    """Python files, and of each kernel the binary and its types."""
+    names = {f.as_posix() for f in INSTALLED}
+    for path in (ROOT / "fastpoly").rglob("*.py"):
+        assert path.relative_to(ROOT).as_posix() in names
+    for path in KERNELS.glob("*.pyx"):
+        assert f"fastpoly/kernels/{path.stem}.pyi" in names
+        assert any(re.match(rf"fastpoly/kernels/{path.stem}\..*(so|pyd)$", n) for n in names), path
+    assert not [n for n in names if n.endswith((".pyx", ".c", ".h", ".pxi", ".build"))]
+
+
+@wheel_only
+def test_no_build_paths_in_the_metadata():
+    """direct_url.json is pip's own note of where it installed from, not part of the wheel."""
+    for f in files("fastpoly"):
+        if f.suffix not in {".so", ".pyd", ".pyc"} and f.name != "direct_url.json":
+            assert str(ROOT) not in f.locate().read_text(errors="replace"), f
+
+
 def test_uncompiled_source_tree_says_what_to_do(tmp_path):
     shutil.copytree(
         ROOT / "fastpoly", tmp_path / "fastpoly", ignore=shutil.ignore_patterns("*.so", "*.pyd")
