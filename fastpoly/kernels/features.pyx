@@ -383,7 +383,10 @@ cdef class DenseFeatures(Features):
         cdef Py_ssize_t i, d = self.X.d, k = self.k, n = last - first
         cdef double* squares = buffer + self.block * (k + d)
         cdef double* of_squares = squares + self.block * d
-        cdef const double* x = self.X.dense_rows(first, last, buffer + self.block * k)
+        cdef const double* x
+        if k == 0:
+            return
+        x = self.X.dense_rows(first, last, buffer + self.block * k)
         product_nt(n, k, d, x, d, &self.H_rows[0, 0], d, 0, S, k)
         if self.anova:
             for i in range(n * d):
