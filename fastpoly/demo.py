@@ -6,6 +6,7 @@ tables and saves a picture, in well under a minute.
 """
 
 import argparse
+import os
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -40,6 +41,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("fastpoly-demo", description="Demonstration of fastpoly.")
     parser.add_argument("--picture", type=Path, default=Path(PICTURE), help="where to save it")
     picture = parser.parse_args(arguments).picture
+    if trouble := why_not_saved(picture):
+        parser.error(f"--picture {picture}: {trouble}")
     data = digits()
     network = compare_on_digits(data)
     print()
@@ -47,6 +50,24 @@ def main(arguments: list[str] | None = None) -> None:
     machine = compare_on_ratings(stars)
     print()
     print(draw(network, data, machine, stars, picture))
+
+
+def why_not_saved(picture: Path) -> str | None:
+    """What is wrong with the path, to know it before training; None if nothing is."""
+    if picture.is_dir():
+        return "is a folder; name a file in it"
+    if not picture.parent.is_dir():
+        return "its folder does not exist; create it first"
+    if not os.access(picture if picture.exists() else picture.parent, os.W_OK):
+        return "may not be written"
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None  # no picture, then
+    kinds = Figure().canvas.get_supported_filetypes()
+    if picture.suffix and picture.suffix[1:].lower() not in kinds:
+        return f"unknown format; known: {', '.join(sorted(kinds))}"
+    return None
 
 
 def digits() -> Split:

@@ -1,9 +1,11 @@
 """The data as the algorithm sees it: X with an activation, dense or CSR, with lower-order terms."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 
 from fastpoly.kernels.explicit import make_gamma
 from fastpoly.kernels.features import ACTIVATIONS, Features, make_features
@@ -70,6 +72,13 @@ class Design:
         self.matrix = as_matrix(X, fit_lower == "augment")
         self.activation = activation
         self.fit_lower = fit_lower
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A Matrix holds pointers and is made anew from its arrays, with all checks.
+        M = self.matrix
+        X = csr_array(M.arrays, shape=(M.n, M.d - M.augment)) if M.sparse else M.array
+        make = partial(type(self), fit_lower=self.fit_lower, n_threads=self.n_threads)
+        return make, (X, self.activation)
 
     @property
     def n_samples(self) -> int:

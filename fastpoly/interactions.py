@@ -97,3 +97,40 @@ def _products(
     for f, weight in zip(F, weights, strict=True):
         total += weight * (f[i] * f[j])
     return total
+
+
+def strongest_features(
+    F: NDArray[np.float64], weights: NDArray[np.float64], count: int, *, squares: bool
+) -> NDArray[np.intp]:
+    """The `count` features with the largest max_j |P_ij|, P = F' diag(weights) F, without P.
+
+    F (k, d), weights (k,). Going down the entries of P by size, a feature first appears at its
+    largest one, and more than (count - 1) (count - 2) / 2 pairs have at least `count` features
+    among them.
+
+    Parameters
+    ----------
+    squares : bool
+        Whether the diagonal of P counts.
+
+    Returns
+    -------
+    ndarray of int
+        Positions, increasing; all d of them if there are no more than `count`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.interactions import strongest_features
+    >>> F, weights = np.array([[1.0, 0.0, -3.0, 2.0, 1.0]]), np.array([2.0])
+    >>> strongest_features(F, weights, 3, squares=False)
+    array([0, 2, 3])
+    """
+    d = F.shape[1]
+    if d <= count:
+        return np.arange(d)
+    i, j, products = largest_pairs(F, weights, (count - 1) * (count - 2) // 2 + 1)
+    largest = np.abs(weights @ F**2) if squares else np.zeros(d)
+    for features in (i, j):
+        np.maximum.at(largest, features, np.abs(products))
+    return np.sort(np.argsort(-largest, kind="stable")[:count])

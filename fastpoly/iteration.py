@@ -121,10 +121,8 @@ class Run:
                 data=self.design if self.selection == "best_data" else None,
                 random_state=np.random.default_rng([self.seed, state.n_iter]),
             )
-            if (
-                self.selection == "refine"
-                and self.complete(state, certificate, chosen.value)
-                and not self.complete(state, certificate, chosen.bound)
+            if self.complete(state, certificate, chosen.value) and not self.complete(
+                state, certificate, chosen.bound
             ):
                 # The end, unless the search missed something: look everywhere.
                 again = select_basis(

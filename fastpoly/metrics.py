@@ -158,12 +158,27 @@ def _gains(y: NDArray[np.float64], gain: str) -> NDArray[np.float64]:
 
 def _groups(groups: ArrayLike, n: int) -> tuple[NDArray, NDArray[np.intp]]:
     """The distinct groups, sorted, and the position of each row's group among them."""
+    # A list is looked at before it becomes an array, where a NaN among strings is the word "nan".
+    given = groups if hasattr(groups, "dtype") else np.array(groups, dtype=object)
     groups = np.asarray(groups)
     if groups.shape != (n,):
         raise ValueError(f"groups must have shape ({n},), one per row of y, got {groups.shape}")
-    if groups.dtype.kind == "f" and np.isnan(groups).any():
-        raise ValueError("groups contains NaN; give every row a group")
+    if _any_missing(np.asarray(given)):
+        raise ValueError("groups contains None, NaN or NaT; give every row a group")
     return np.unique(groups, return_inverse=True)
+
+
+def _any_missing(values: NDArray) -> bool:
+    if values.dtype.kind != "O":
+        return bool((values != values).any())  # NaN and NaT differ from themselves
+    return any(map(_is_missing, values.tolist()))
+
+
+def _is_missing(value: object) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):  # pandas.NA is neither equal to itself nor not
+        return True
 
 
 def _average_ties(

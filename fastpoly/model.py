@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.design import Design
 from fastpoly.interactions import largest_pairs
-from fastpoly.kernels.checks import as_float_array
+from fastpoly.kernels.checks import as_count, as_float_array
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import as_matrix
@@ -279,10 +279,9 @@ class PolyModel:
         >>> model.top_interactions(0, k=2)
         [('b', 'c', 12.0), ('a', 'c', 6.0)]
         """
-        if isinstance(k, bool) or operator.index(k) < 1:
-            raise ValueError(f"k must be at least 1, got {k!r}")
+        k = as_count(k, "k")
         F, v, pair = self._factors(c)
-        rows, columns, products = largest_pairs(F, v, operator.index(k))
+        rows, columns, products = largest_pairs(F, v, k)
         names = self.feature_names
         return [
             (i, j, p) if names is None else (names[i], names[j], p)
@@ -322,6 +321,8 @@ class PolyModel:
             if c not in (self.output_names or ()):
                 raise ValueError(f"there is no output {c!r}; their names are {self.output_names}")
             return self.output_names.index(c)
+        if isinstance(c, (bool, np.bool_)) or not hasattr(c, "__index__"):
+            raise TypeError(f"c must be the position of an output or its name, got {c!r}")
         position = operator.index(c)
         if not 0 <= position < self.n_outputs:
             raise ValueError(f"there is no output {c}; they are 0 to {self.n_outputs - 1}")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.fista import fista
-from fastpoly.kernels.penalties import Penalty
+from fastpoly.kernels.penalties import L1, Penalty
 from fastpoly.kernels.quadratic import RowDescent
 from fastpoly.problems import OutputProblem, QuadraticProblem
 
@@ -21,8 +21,11 @@ MAX_SWEEPS = 1000
 EXTRAPOLATE = 5
 # Rounds of so many sweeps; from the first of these on, sometimes a linear system is solved.
 MAX_ROUNDS = 40
-SOLVE_FROM = 5
-HALVINGS = 10
+SOLVE_FROM = 1
+# Pieces of a step between kinks of the penalty: so many, while the last gains this share of all.
+PIECES = 20
+PIECE = 1e-2
+MAX_SOLVED = 40  # systems in all
 
 # B times a matrix, by the number of dimensions of B.
 PRODUCT = {3: "ijc,jc->ic", 4: "iejc,jc->ie"}
@@ -54,15 +57,18 @@ def minimise_model(problem: OutputProblem, P: Floats, G: Floats, B: Floats, tol:
     first = moved = descent.sweep()
     wait = SOLVE_FROM
     for n_round in range(MAX_ROUNDS):
-        if moved <= tol * first:
+        if moved <= tol * first or descent.n_solved >= MAX_SOLVED:
             break
-        moved = descent.extrapolate()
-        if n_round == wait:
-            gained = descent.solve()
-            if 0 < gained <= tol * descent.total():
-                break
+        if n_round < wait or not descent.solvable():
+            moved = descent.extrapolate()
+            continue
+        gained, whole = descent.solve()
+        moved = descent.sweep()
+        if whole and 0 < gained <= tol * descent.total():
+            break
+        if gained <= tol * descent.total():
             # A system costs as much as many sweeps: seldom where it is of no use.
-            wait += 1 if gained else wait
+            wait = 2 * n_round + 2
     # The last sweep makes zero rows exactly zero again.
     descent.sweep()
     return descent.P
@@ -86,8 +92,11 @@ class _Descent:
         self.problem, self.P0, self.G0, self.B = problem, P0, G0, B
         self.thresholds = problem.alpha * problem.weights
         self.rows = RowDescent(problem.penalty, B)
+        # Of one output every norm is a multiple of |v|.
+        self.faces = problem.penalty if P0.shape[1] > 1 else L1()
         self.own = self.rows.curvature
         self.P, self.G = P0.copy(), G0.copy()
+        self.n_solved = 0
 
     def value(self, P: Floats, G: Floats) -> float:
         """q(P), which the gradients at its ends tell."""
@@ -114,28 +123,82 @@ class _Descent:
             self.P, self.G = P, G
         return moved
 
-    def solve(self) -> float:
-        """Newton's step in the entries that are not zero, where it is one down: the gain."""
+    def solve(self) -> tuple[float, bool]:
+        """Newton's steps in the entries that are not zero: the gain, and if nothing was in the way.
+
+        A step ends where the penalty has a kink: there one entry less is free, or one more tied.
+        """
+        total, whole = 0.0, False
+        for _ in range(PIECES):
+            move = self.newton_step()
+            self.n_solved += 1
+            rows = self.thresholds > 0
+            reach = self.faces.reach(self.P[rows], move[rows])
+            # All of it, if that is a gain in spite of the kinks.
+            gained = self.move(move) or (self.move(reach * move) if reach < 1 else 0.0)
+            total += gained
+            whole = reach == 1
+            if whole or gained <= PIECE * total:
+                break
+        return total, whole
+
+    def move(self, step: Floats) -> float:
+        """Add the step, and return what is gained; or do nothing."""
+        P, rows = self.P + step, self.thresholds > 0
+        P[rows] = self.faces.retract(self.P[rows], P[rows])
+        G = self.G + np.einsum(PRODUCT[self.B.ndim], self.B, P - self.P, optimize=True)
+        gained = self.value(self.P, self.G) - self.value(P, G)
+        if not gained > 0:
+            return 0.0
+        self.P, self.G = P, G
+        return gained
+
+    def newton_step(self) -> Floats:
+        """To the minimum, were the penalty as smooth everywhere as around P."""
         slope = self.G + self.penalty_slope()
         free = (self.P != 0) | (self.thresholds == 0)[:, None]
         free &= self.own[:, None] > 0
         scale = np.sqrt(np.where(self.own > 0, self.own, 1.0))
         if self.B.ndim == 4:
-            scales = np.repeat(scale, free.shape[1])
-            B = self.B.reshape(free.size, free.size)
-            move = solve_masked(B, -slope.ravel(), scales, free.ravel()).reshape(free.shape)
-        else:
-            move = solve_masked(self.B.transpose(2, 0, 1), -slope.T, scale, free.T).T
-        change = np.einsum(PRODUCT[self.B.ndim], self.B, move, optimize=True)
-        before, t = self.value(self.P, self.G), 1.0
-        for _ in range(HALVINGS):
-            P, G = self.P + t * move, self.G + t * change
-            gained = before - self.value(P, G)
-            if gained > 0:
-                self.P, self.G = P, G
-                return gained
-            t *= 0.5
-        return 0.0
+            return self.solve_coupled(-slope, free, scale)
+        B, rows = self.B.transpose(2, 0, 1).copy(), np.arange(len(scale))
+        norms = np.linalg.norm(self.P, axis=1)
+        B[:, rows, rows] += self.bend() * (1 - (self.P.T / np.where(norms > 0, norms, 1.0)) ** 2)
+        return solve_masked(B, -slope.T, scale, free.T).T
+
+    def solvable(self) -> bool:
+        """Whether the entries that move together are in one block of B."""
+        return self.B.ndim == 4 or not self.tied().any()
+
+    def tied(self) -> NDArray[np.bool_]:
+        """Entries that move with others of their row."""
+        return self.faces.ties(self.P) & (self.thresholds > 0)[:, None]
+
+    def bend(self) -> Floats:
+        """Curvature of the penalty across the rows, (k,)."""
+        return self.thresholds * self.faces.bend(self.P)
+
+    def solve_coupled(self, b: Floats, free: NDArray[np.bool_], scale: Floats) -> Floats:
+        """The same with all interactions: tied entries of a row are one unknown."""
+        k, m = self.P.shape
+        B, rows = self.B.copy(), np.arange(k)
+        norms = np.linalg.norm(self.P, axis=1, keepdims=True)
+        u = self.P / np.where(norms > 0, norms, 1.0)
+        across = np.eye(m) - u[:, :, None] * u[:, None, :]
+        B[rows, :, rows, :] += self.bend()[:, None, None] * across
+        B, scales = B.reshape(k * m, k * m), np.repeat(scale, m)
+        tied = self.tied()
+        if not tied.any():
+            return solve_masked(B, b.ravel(), scales, free.ravel()).reshape(k, m)
+        # Z (k m, unknowns): an entry follows the first one of its row that it is tied to.
+        unknown = np.arange(k * m).reshape(k, m)
+        unknown = np.where(tied, unknown[rows, tied.argmax(axis=1)][:, None], unknown).ravel()
+        Z = np.zeros((k * m, k * m))
+        Z[np.arange(k * m), unknown] = np.where(tied, np.sign(self.P), 1.0).ravel()
+        lead = np.unique(unknown)
+        Z = Z[:, lead]
+        z = solve_masked(Z.T @ B @ Z, Z.T @ b.ravel(), scales[lead], free.ravel()[lead])
+        return (Z @ z).reshape(k, m)
 
     def penalty_slope(self) -> Floats:
         """The gradient of the penalty, of all possible ones that of the proximal step."""

@@ -6,6 +6,7 @@ the bytes that their headers declare, so that reading cannot take more memory th
 long, whatever the headers say. The checksums of the archive catch accidental damage.
 """
 
+import contextlib
 import math
 import os
 import re
@@ -46,6 +47,7 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]
     arrays : mapping of str to ndarray
         Of dtype bool, int64, float64 or str.
     """
+    path = _as_path(path)
     target = Path(os.path.realpath(path))
     # Not a file of `tempfile`: those are readable by their owner only, and so would be `path`.
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
@@ -55,9 +57,21 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError) and error.errno is not None:
+            # The caller knows nothing of the temporary name.
+            raise OSError(error.errno, error.strerror, path) from None
         raise
+
+
+def _as_path(path: str | os.PathLike[str]) -> str:
+    """The path as text. `open` takes integers, too, for descriptors of open files."""
+    path = os.fspath(path) if hasattr(path, "__fspath__") else path
+    if not isinstance(path, str):
+        raise TypeError(f"path must be a str or path-like, got {path!r}")
+    return path
 
 
 def _write(file: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -103,7 +117,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     ...     read_arrays(path)
     {'a': array([1., 2.]), 'b': array('text', dtype='<U4')}
     """
-    with open(path, "rb") as file:
+    with open(_as_path(path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         try:
             with zipfile.ZipFile(file) as archive:

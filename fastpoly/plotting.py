@@ -4,11 +4,14 @@ The displays follow scikit-learn: `from_estimator` takes what it needs from a fi
 plots it, `plot` draws the same again elsewhere, and the display keeps `ax_` and `figure_`.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastpoly.interactions import strongest_features
+from fastpoly.kernels.checks import as_count
 from fastpoly.model import PolyModel
 
 if TYPE_CHECKING:
@@ -92,10 +95,9 @@ class PathDisplay:
         -------
         PathDisplay
         """
-        if not hasattr(search, "cv_results_"):
-            raise ValueError(
-                f"{type(search).__name__} is not a fitted PathSearchCV; call fit first"
-            )
+        from fastpoly.estimators.fitted import fitted_search
+
+        search = fitted_search(search)
         table = search.cv_results_
         shape = len(search.alphas_), -1
         scoring = search.scoring if isinstance(search.scoring, str) else "score"
@@ -111,9 +113,12 @@ class PathDisplay:
 
     def plot(self, ax: "Axes | None" = None, **options: Any) -> Self:
         """Draw; the arguments are those of `from_estimator`."""
+        # Beside axes of its own there is room for the legend; beside those of others there is not.
+        place = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if ax is None else {}
         ax = _axes(ax)
         import matplotlib as mpl
 
+        options = mpl.cbook.normalize_kwargs(options, mpl.lines.Line2D)  # "c" is "color"
         colours = mpl.colormaps["viridis"](np.linspace(0.9, 0.0, len(self.alphas)))
         self.lines_ = []
         for row, (alpha, colour) in enumerate(zip(self.alphas, colours, strict=True)):
@@ -134,7 +139,7 @@ class PathDisplay:
         ax.set_xlabel("number of basis vectors")
         ax.set_ylabel(self.score_name)
         ax.xaxis.get_major_locator().set_params(integer=True)
-        ax.legend(title="alpha", fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+        ax.legend(title="alpha", fontsize="small", **place)
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
@@ -178,7 +183,8 @@ class ConvergenceDisplay:
 
         Parameters
         ----------
-        estimator : one of the six estimators, fitted
+        estimator : one of the six estimators or PathSearchCV, fitted
+            Of a search the best estimator is shown.
         ax : sequence of 2 matplotlib Axes, optional
         **options
             Passed on to matplotlib's `plot`.
@@ -187,8 +193,9 @@ class ConvergenceDisplay:
         -------
         ConvergenceDisplay
         """
-        if not hasattr(estimator, "history_"):
-            raise ValueError(f"{type(estimator).__name__} is not fitted; call fit first")
+        from fastpoly.estimators.fitted import fitted_estimator
+
+        estimator = fitted_estimator(estimator)
         alpha = estimator.alpha if estimator.tau is None else None
         return cls(estimator.history_, alpha=alpha, tau=estimator.tau).plot(ax, **options)
 
@@ -269,7 +276,8 @@ class InteractionDisplay:
 
         Parameters
         ----------
-        estimator : one of the six estimators, fitted, or PolyModel
+        estimator : one of the six estimators or PathSearchCV, fitted, or PolyModel
+            Of a search the best estimator is shown.
         output : int or str
             Position or name of the output.
         max_features : int
@@ -282,23 +290,28 @@ class InteractionDisplay:
         -------
         InteractionDisplay
         """
-        model = getattr(estimator, "model_", estimator)
+        max_features = as_count(max_features, "max_features")
+        model = estimator
         if not isinstance(model, PolyModel):
-            raise ValueError(f"{type(estimator).__name__} is not fitted; call fit first")
-        C = model.interaction_matrix(output)
-        shown = np.sort(np.argsort(-np.abs(C).max(axis=1), kind="stable")[:max_features])
-        names = model.feature_names or list(map(str, range(len(C))))
+            from fastpoly.estimators.fitted import fitted_estimator
+
+            model = fitted_estimator(estimator).model_
+        F, v, _ = model._factors(output)
+        shown = strongest_features(F, v, max_features, squares=model.activation == "squared")
+        names = model.feature_names or range(model.n_features)
         title = f"output {output}"
         if isinstance(output, (int, np.integer)) and model.output_names:
             title = f"output {model.output_names[output]}"
-        display = cls(C[np.ix_(shown, shown)], [names[i] for i in shown], title=title)
+        matrix = _restricted(model, shown).interaction_matrix(output)
+        display = cls(matrix, [names[i] for i in shown], title=title)
         return display.plot(ax, **options)
 
     def plot(self, ax: "Axes | None" = None, **options: Any) -> Self:
         """Draw; the arguments are those of `from_estimator`."""
         ax = _axes(ax, figsize=(7, 6))
         largest = np.abs(self.matrix).max() or 1.0
-        style = {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest, **options}
+        limits = {} if "norm" in options else {"vmin": -largest, "vmax": largest}
+        style = {"cmap": "RdBu_r", **limits, **options}
         self.image_ = ax.imshow(self.matrix, **style)
         ax.figure.colorbar(self.image_, ax=ax, label="coefficient in x'Cx")
         ticks = np.arange(len(self.feature_names))
@@ -309,3 +322,10 @@ class InteractionDisplay:
             ax.set_title(self.title)
         self.ax_, self.figure_ = ax, ax.figure
         return self
+
+
+def _restricted(model: PolyModel, shown: NDArray[np.intp]) -> PolyModel:
+    """The model on some of its features only."""
+    columns = np.append(0, shown + 1) if model.augment else shown
+    linear = None if model.linear is None else model.linear[:, shown]
+    return replace(model, H=model.H[:, columns], linear=linear, feature_names=None)

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from fastpoly.fista import Solution, fista
-from fastpoly.kernels.checks import as_count, as_float_array, as_positive, as_weights
+from fastpoly.kernels.checks import as_array, as_count, as_float_array, as_positive, as_weights
 from fastpoly.kernels.features import RowBlocks, StoredFeatures
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.losses import LOSSES, get_loss
@@ -33,6 +33,9 @@ AUTO_BYTES = 2**28
 PERFECT = 1e-6
 # Squares of gradients must stay within the range of numbers: losses of that size at the beginning.
 SMALLEST, LARGEST = 1e-100, 1e100
+
+# Codes of more classes than that, and than 10 a sample, are taken for names that were not numbered.
+MANY_CLASSES = 1000
 
 SOLVERS = ("auto", "fista", "newton")
 
@@ -102,18 +105,18 @@ def resolve_loss(loss: Any, y: ArrayLike) -> Any:
     """The loss for a name, where the short names depend on the targets.
 
     "logistic", "smoothed_hinge" and "squared_hinge" are the multi-class losses for class codes and
-    the binary ones for a matrix of signs, or for one column in which a -1 occurs. (A column of
-    signs without a -1 looks like class codes: name the loss "binary_logistic" then.)
+    the binary ones for a matrix of signs, or for one column of -1 and +1. (A column without a -1
+    looks like class codes: name the loss "binary_logistic" then.)
     """
     if not isinstance(loss, str) or loss not in SHORT_NAMES:
         if isinstance(loss, str) and loss not in LOSSES:
             known = ", ".join([*SHORT_NAMES, *LOSSES])
             raise ValueError(f"unknown loss {loss!r}; known: {known}")
         return get_loss(loss)
-    y = np.asarray(y)
+    y = as_array(y, "y")
     signs = y.ndim == 2 and y.shape[1] != 1
-    if not signs and y.size and y.dtype.kind in "iufb":
-        signs = bool(y.min() == -1)
+    if not signs and y.dtype.kind in "if":
+        signs = bool((y == -1).any() and (np.abs(y) == 1).all())
     name = SHORT_NAMES[loss][signs]
     if name is None:
         raise ValueError(f"loss {loss!r} has no binary form; use 'logistic' or 'squared_hinge'")
@@ -130,6 +133,12 @@ def encode(loss: Any, y: ArrayLike, n_outputs: int | None, n_samples: int) -> tu
         raise ValueError("there are no samples: X and y are empty")
     if n_outputs is None:
         n_outputs = int(Y.max()) + 1 if loss.target == "label" else Y.shape[1]
+        if loss.target == "label" and n_outputs > max(MANY_CLASSES, 10 * n_samples):
+            raise ValueError(
+                f"y holds the class code {n_outputs - 1}, but there are only {n_samples} samples; "
+                "number the classes 0 .. m - 1, e.g. with np.unique(y, return_inverse=True), or "
+                "pass n_outputs"
+            )
     return Y, n_outputs
 
 

@@ -19,7 +19,7 @@ if [ $# -eq 0 ]; then
     set -- "${existing[@]}"
 fi
 
-setup=(--config-settings=setup-args=-Dbuildtype=plain)
+setup=(--config-settings=setup-args=-Doptimization=1)
 case $mode in checked | both) setup+=(--config-settings=setup-args=-Dbounds_checks=true) ;; esac
 case $mode in sanitized | both)
     setup+=(--config-settings=setup-args=-Db_sanitize=address,undefined)

@@ -1,7 +1,9 @@
 """A client package (tests/embedding) that cimports fastpoly is built, and its classes work."""
 
+import copy
 import importlib
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -10,7 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
 from fastpoly import Design, conditional_gradient, select_basis
@@ -56,9 +58,26 @@ def test_loss_value_and_gradient(client):
     value, G = loss.value_grad(Y, O, w)
     assert_allclose(value, w @ terms.sum(axis=1), rtol=1e-12)
     assert loss.smoothness(3) == 1
+    # A row of weight 0 counts for nothing, whatever it holds: the loop of the base class.
+    O[7], w[7] = np.nan, 0
+    value, G = loss.value_grad(Y, O, w)
+    assert_allclose(value, w @ np.where(w[:, None] > 0, terms, 0).sum(axis=1), rtol=1e-12)
+    assert_array_equal(G[7], 0)
+    assert_allclose(loss.curvature(Y, O, w), np.repeat(w[:, None], 3, axis=1))
+    O[7] = 0
     direction, eps = rng.normal(size=O.shape), 1e-6
     slope = (loss.value(Y, O + eps * direction, w) - loss.value(Y, O - eps * direction, w)) / 2
     assert_allclose((G * direction).sum(), slope / eps, rtol=1e-6)
+
+
+def test_copies_keep_c_attributes_or_fail(client):
+    loss = client.huber.Huber(0.7)
+    for again in (copy.copy(loss), copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
+        assert type(again) is client.huber.Huber
+        assert again.width == 0.7
+    for change in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="ScaledL1L2 has C attributes.*define __reduce__"):
+            change(client.scaled.ScaledL1L2(2.0))
 
 
 def test_penalty_prox_and_projection(client):

@@ -1,6 +1,8 @@
 """What the estimators take: labels, levels, frames, formats, and what they refuse."""
 
 import warnings
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import StandardScaler
 
 from fastpoly.estimators.ordinal import level_probabilities
+from fastpoly.kernels.losses import get_loss
 
 
 @pytest.mark.parametrize("fit_lower", ["explicit", "augment"])
@@ -102,6 +105,66 @@ def test_declared_order_of_levels(cls, data):
     assert list(cls(n_components=1).fit(X, unordered).classes_) == ["high", "low", "medium"]
 
 
+@pytest.mark.parametrize("cls", ORDINAL)
+@pytest.mark.parametrize(
+    "number", [int, float, Decimal, Fraction, np.float64, np.int64], ids=lambda kind: kind.__name__
+)
+def test_levels_that_are_numbers_in_an_array_of_objects(cls, data, number):
+    """What they are decides, not the dtype: the expected level, not the expected rank."""
+    X, score = data
+    codes = np.digitize(score, [-0.5, 0.5])
+    stars = np.array([10, 20, 50])
+    plain = cls(n_components=2, random_state=0).fit(X, stars[codes])
+    objects = np.array([number(int(star)) for star in stars[codes]], dtype=object)
+    model = cls(n_components=2, random_state=0).fit(X, objects)
+    np.testing.assert_array_equal(model.classes_, stars)
+    np.testing.assert_array_equal(model.predict(X), plain.predict(X))
+    assert model.predict(X).max() > 5
+    for y in (objects, objects.tolist(), stars[codes]):
+        assert model.score(X, y) == plain.score(X, stars[codes])
+    for each, y in ((model, objects), (plain, stars[codes])):
+        each.set_params(early_stopping=True).fit(X, y)
+    np.testing.assert_array_equal(
+        model.history_["validation_score"], plain.history_["validation_score"]
+    )
+    halves = np.array([Decimal("0.1"), Decimal("0.2"), Decimal("0.7")], dtype=object)[codes]
+    np.testing.assert_array_equal(cls(n_components=1).fit(X, halves).classes_, [0.1, 0.2, 0.7])
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("cls", CLASSIFIERS + REGRESSORS)
+def test_outputs_are_named_by_the_columns_of_y(cls, data, library):
+    frames = pytest.importorskip(library)
+    X, score = data
+    Y = np.column_stack([X[:, 2] * X[:, 3], score])
+    if cls in CLASSIFIERS:
+        Y = (Y > 0).astype(int)
+    model = cls(n_components=6, alpha=0.5, random_state=0)
+    model.fit(X, frames.DataFrame({"q": Y[:, 0], "p": Y[:, 1]}))
+    assert model.top_interactions("q", k=1)[0][:2] == (2, 3)
+    assert model.top_interactions("p", k=1)[0][:2] == (0, 1)
+    np.testing.assert_array_equal(model.predict(X), clone(model).fit(X, Y).predict(X))
+    if library == "pandas":  # numbers are positions
+        model.fit(X, frames.DataFrame(Y))
+        with pytest.raises(ValueError, match="no output 'p'"):
+            model.top_interactions("p")
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+def test_loss_objects_of_the_other_form(cls, data):
+    X, score = data
+    labels = np.column_stack([score > 0, X[:, 0] > 0]).astype(int)
+    with pytest.raises(ValueError, match="BinaryLogistic .* 1-D and needs a multi-class loss"):
+        cls(loss=get_loss("binary_logistic")).fit(X, labels[:, 0])
+    with pytest.raises(ValueError, match="MulticlassLogistic .* indicator and needs a binary loss"):
+        cls(loss=get_loss("multiclass_logistic")).fit(X, labels)
+    for name, y in (("multiclass_logistic", labels[:, 0]), ("binary_logistic", labels)):
+        model = cls(loss=get_loss(name), n_components=2, random_state=0).fit(X, y)
+        np.testing.assert_array_equal(
+            model.coef_, clone(model).set_params(loss="logistic").fit(X, y).coef_
+        )
+
+
 def test_crossing_probabilities_are_repaired():
     rng = np.random.default_rng(0)
     O = 5 * rng.standard_normal((200, 4))
@@ -187,7 +250,9 @@ def test_kinds_of_X(cls, data):
         ({"early_stopping": 1}, "early_stopping"),
         ({"validation_fraction": 1.0}, "validation_fraction"),
         ({"n_iter_no_change": 0}, "n_iter_no_change"),
-        ({"verbose": 3}, "verbose"),
+        ({"verbose": -1}, "verbose"),
+        ({"verbose": 0.5}, "verbose"),
+        ({"alpha": None}, "alpha must be a number"),
         ({"n_threads": 0}, "n_threads"),
         ({"alpha_linear": -1.0, "fit_lower": "explicit"}, "alpha_linear"),
     ],

@@ -39,6 +39,53 @@ def test_warm_start_refuses_other_classes(data):
         model.fit(X, np.digitize(score, [-0.5, 0.5]))
 
 
+def test_warm_start_tells_of_another_kind_of_y(data):
+    X, score = data
+    model = REGRESSORS[0](n_components=1, warm_start=True).fit(X, score)
+    with pytest.raises(ValueError, match="y was 1-D, now 2-D; set warm_start=False"):
+        model.fit(X, score[:, None])
+    # Another kind with the same classes_, 0 and 1.
+    model = CLASSIFIERS[0](n_components=1, warm_start=True).fit(X, score > 0)
+    model.classes_ = np.arange(2)
+    with pytest.raises(ValueError, match="y was 1-D, a class a row, now a 2-D label indicator"):
+        model.fit(X, np.column_stack([score > 0, X[:, 0] > 0]).astype(int))
+
+
+@pytest.mark.parametrize("cls", ALL)
+@pytest.mark.parametrize(
+    "change", [{"alpha": 30.0}, {"penalty": "l1"}, {"refit": "full"}, {"early_stopping": False}]
+)
+def test_warm_start_of_another_problem_is_consistent(cls, data, change):
+    """The earlier model is where the run begins, not a candidate, and not a part of its history."""
+    X, score = data
+    y = targets(cls, score)
+    model = cls(
+        alpha=0.01, n_components=4, early_stopping=True, n_iter_no_change=1, warm_start=True,
+        random_state=0,
+    ).fit(X, y)  # fmt: skip
+    model.set_params(n_components=6, **change).fit(X, y)
+    history = model.history_
+    kept = len(list(model.staged_predict(X))) - 1
+    assert 0 <= kept < len(history["objective"])
+    assert model.objective_ == history["objective"][kept]
+    assert model.n_components_ == history["n_components"][kept]
+    np.testing.assert_array_equal(list(model.staged_predict(X))[-1], model.predict(X))
+    assert ("validation_score" in history) == model.early_stopping
+    assert not np.isnan(history.get("validation_score", 0)).any()
+    model.set_params(early_stopping=True, n_components=7).fit(X, y)
+    assert not np.isnan(model.history_["validation_score"]).any()
+
+
+def test_early_stopping_needs_rows_that_can_be_scored(data):
+    X, score = data
+    model = REGRESSORS[0](early_stopping=True, validation_fraction=0.1, random_state=0)
+    with (
+        pytest.warns(UserWarning, match="R.2 score is not well-defined"),
+        pytest.raises(ValueError, match="enlarge validation_fraction, which is 0.1"),
+    ):
+        model.fit(X[:8], score[:8])
+
+
 @pytest.mark.parametrize("refit", ["output", "full", None])
 @pytest.mark.parametrize("cls", ALL)
 def test_stages(cls, data, refit):
@@ -49,6 +96,9 @@ def test_stages(cls, data, refit):
     outputs = list(model.staged_decision_function(X))
     assert len(predictions) == len(outputs) == len(model.history_["objective"])
     np.testing.assert_array_equal(predictions[-1], model.predict(X))
+    model.set_params(fit_lower=None)  # has no effect until the next fit
+    np.testing.assert_array_equal(list(model.staged_predict(X))[-1], predictions[-1])
+    model.set_params(fit_lower="augment")
     assert not outputs[0].any()  # the model without basis vectors
     # Stage i is what a shorter fit gives.
     short = clone(model).set_params(n_components=2).fit(X, y)
@@ -110,6 +160,20 @@ def test_class_weight_equals_sample_weight(cls, data):
     assert (balanced.predict(X) == 2).sum() > (cls(alpha=20).fit(X, y).predict(X) == 2).sum()
 
 
+@pytest.mark.parametrize("cls", ALL)
+def test_negative_weights_are_refused(cls, data):
+    """Also where they belong to rows that would be merged into others, or dropped."""
+    X, score = data
+    y = targets(cls, score)
+    w = np.where(np.arange(len(X)) % 2, 1.0, -1.0)
+    with pytest.raises(ValueError, match="sample_weight must be non-negative"):
+        cls(n_components=1).fit(X, y, sample_weight=w)
+    if cls in CLASSIFIERS:
+        for weights in (None, w):
+            with pytest.raises(ValueError, match="weight must be non-negative"):
+                cls(class_weight={0: -1, 1: 1}).fit(X, score > 0, sample_weight=weights)
+
+
 def test_progress(data, capsys, caplog):
     X, score = data
     model = REGRESSORS[0](n_components=3, random_state=0)
@@ -120,7 +184,7 @@ def test_progress(data, capsys, caplog):
     for word in ("objective=", "violation=", "validation=", "3/3"):
         assert word in shown
     with caplog.at_level("INFO", logger="fastpoly"):
-        model.set_params(verbose=2, early_stopping=False).fit(X, score)
+        model.set_params(verbose=10, early_stopping=False).fit(X, score)
     assert [record.getMessage() for record in caplog.records][-1] == "stopped: n_components"
     assert "step 3: 3 basis vectors, objective" in caplog.text
 

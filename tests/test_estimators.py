@@ -206,4 +206,6 @@ def test_regressor_keeps_the_shape_of_y(data):
     assert clone(model).fit(X, score[:, None]).predict(X).shape == (120, 1)
     both = clone(model).fit(X, Y).predict(X)
     np.testing.assert_allclose(both[:, 0], -both[:, 1], atol=1e-6)
-    assert not hasattr(model, "decision_function")
+    both = clone(model).fit(X, Y)
+    np.testing.assert_array_equal(both.decision_function(X), both.predict(X))
+    assert not hasattr(model, "decision_function")  # scikit-learn forbids it where y is 1-D

@@ -155,7 +155,11 @@ def test_rmse():
         ({"score": [1.0]}, ValueError, "score must have shape"),
         ({"groups": [0, 0, 1]}, ValueError, "groups must have shape"),
         ({"groups": [[0], [0]]}, ValueError, "groups must have shape"),
-        ({"groups": [0.0, np.nan]}, ValueError, "groups contains NaN"),
+        ({"groups": [0.0, np.nan]}, ValueError, "groups contains None, NaN or NaT"),
+        ({"groups": ["a", np.nan]}, ValueError, "groups contains None, NaN or NaT"),
+        ({"groups": ["a", None]}, ValueError, "groups contains None, NaN or NaT"),
+        ({"groups": np.array([1, None])}, ValueError, "groups contains None, NaN or NaT"),
+        ({"groups": np.array(["2020", "NaT"], "M8[D]")}, ValueError, "groups contains None"),
         ({"y": [1.0, np.nan]}, ValueError, "y contains NaN"),
         ({"score": [np.inf, 0.0]}, ValueError, "score contains NaN or infinity"),
         ({"y": [1.0, -1.0]}, ValueError, "y must be >= 0"),
@@ -179,6 +183,14 @@ def test_bad_input(change, error, message):
     assert 0 < ndcg(**good) < 1
     with pytest.raises(error, match=message):
         ndcg(**good | change)
+
+
+def test_missing_group_of_a_frame():
+    pandas = pytest.importorskip("pandas")
+    for values in (["a", None], pandas.array([1, None], dtype="Int64")):
+        with pytest.raises(ValueError, match="groups contains None, NaN or NaT"):
+            ndcg([1.0, 2.0], [0.5, 0.1], pandas.Series(values))
+    assert ndcg([1.0, 2.0], [0.5, 0.1], pandas.Series(["nan", "nan"])) < 1  # a word
 
 
 def test_examples():

@@ -178,12 +178,36 @@ def test_names_of_features_and_outputs():
     for c in (-1, 3):
         with pytest.raises(ValueError, match="they are 0 to 2"):
             plain.linear_terms(c)
-    for k in (0, -1, True):
+    for k in (0, -1):
         with pytest.raises(ValueError, match="k must be at least 1"):
             plain.top_interactions(0, k)
-    for c, k in ((0, 1.5), (0.0, 1)):
-        with pytest.raises(TypeError):
-            plain.top_interactions(c, k)
+    for k in (1.5, True, "1"):
+        with pytest.raises(TypeError, match="k must be an integer"):
+            plain.top_interactions(0, k)
+    for c in (0.0, True, np.True_, None):
+        for verb in (plain.top_interactions, plain.interaction_matrix, plain.linear_terms):
+            with pytest.raises(TypeError, match="c must be the position of an output or its name"):
+                verb(c)
+
+
+def test_errors_name_the_path_asked_for(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    for error, path in (
+        (FileNotFoundError, tmp_path / "nope" / "x.npz"),
+        (NotADirectoryError, tmp_path / "file" / "x.npz"),
+        (IsADirectoryError, tmp_path / "folder"),
+    ):
+        for verb in (example().save, PolyModel.load):
+            with pytest.raises(error) as caught:
+                verb(path)
+            assert caught.value.filename == str(path)
+            assert str(caught.value).endswith(f": {str(path)!r}")
+    assert {each.name for each in tmp_path.iterdir()} == {"file", "folder"}
+    for path in (7, True, None, b"x.npz"):
+        for verb in (example().save, PolyModel.load):
+            with pytest.raises(TypeError, match="path must be a str or path-like"):
+                verb(path)
 
 
 def test_a_model_does_not_change():

@@ -17,6 +17,7 @@ from fastpoly import (
     alpha_max,
 )
 from fastpoly.design import Design
+from fastpoly.estimators.splitting import level_strata
 
 ALPHAS = [20.0, 2.0, 0.2]
 SIZES = 4
@@ -84,11 +85,130 @@ def test_default_grid_starts_at_alpha_max(iris):
 
 def test_hold_out_share_is_stratified(iris):
     model = PolynomialNetworkClassifier(n_components=1, random_state=0)
+    model._prepare(*iris, None)
     search = PathSearchCV(model, cv=0.2)
-    ((train, test),) = search._splitter(model, iris[1]).split(*iris)
+    ((train, test),) = search._splits(model, iris[1], *iris, None)
     assert len(test) == 30
     assert (np.bincount(iris[1][test]) == 10).all()
     assert not set(train) & set(test)
+
+
+@pytest.mark.parametrize("names", [[0, 1, 2, 3, 4], ["e", "d", "c", "b", "a"]], ids=str)
+def test_hold_out_share_has_levels_in_both_parts(names):
+    """Rare levels, which chance alone would put into the test part only, train too."""
+    rng = np.random.default_rng(0)
+    codes = np.repeat([0, 1, 2, 3, 4], [2, 2, 2, 3, 51])
+    X, y = rng.standard_normal((60, 2)), np.array(names)[codes]
+    for seed in range(10):
+        model = FactorizationMachineOrdinalRegressor(
+            n_components=1, early_stopping=True, random_state=seed
+        )
+        _, labels, *_ = model._prepare(X, y, None)
+        ((train, test),) = PathSearchCV(model, cv=0.25)._splits(model, labels, X, y, None)
+        assert set(y[train]) == set(names)
+        assert len(test) == 15
+        model._split_seed = seed
+        train, test = model._hold_out(labels)
+        assert set(y[train]) == set(names)
+        assert len(test) == 15
+
+
+@pytest.mark.parametrize(
+    ("counts", "share", "strata"),
+    [
+        ([5, 5, 5], 0.4, [0, 1, 2]),
+        ([5, 1, 5], 0.4, [0, 1, 1]),
+        ([5, 5, 1], 0.4, [0, 1, 1]),
+        ([1], 0.4, None),
+        ([1] * 12, 0.25, [0] * 4 + [1] * 4 + [2] * 4),  # the test part has three rows
+        ([2, 2, 2, 2], 0.75, [0, 0, 1, 1]),  # the training part has two
+    ],
+)
+def test_strata_of_levels(counts, share, strata):
+    codes = np.repeat(np.arange(len(counts)), counts)
+    found = level_strata(codes, share)
+    if strata is None:
+        assert found is None
+    else:
+        np.testing.assert_array_equal(found, np.array(strata)[codes])
+
+
+@pytest.mark.parametrize("cls", [FactorizationMachineOrdinalRegressor, PolynomialNetworkClassifier])
+def test_labels_unseen_in_training_cost_a_split_not_the_search(cls):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3))
+    y = np.array(["a", "b", "c"])[np.digitize(X[:, 0] * X[:, 1], [-0.2, 0.2])]
+    y[0] = "z"
+    unseen, single = np.arange(20), np.flatnonzero(y == "a")
+    cv = [(np.delete(np.arange(60), unseen), unseen), (single, unseen)]
+    cv += [(np.arange(40), np.arange(40, 60)), (np.arange(30), np.arange(40, 60))]
+    scoring = None if cls is FactorizationMachineOrdinalRegressor else _strict_accuracy
+    model = cls(n_components=2, random_state=0)
+    search = PathSearchCV(model, alphas=[1.0], cv=cv, scoring=scoring)
+    with pytest.warns(UserWarning, match="2 of 4 splits cannot be scored"):
+        search.fit(X, y)
+    table = search.cv_results_
+    assert np.isnan([table["split0_test_score"], table["split1_test_score"]]).all()
+    means = (table["split2_test_score"] + table["split3_test_score"]) / 2
+    np.testing.assert_allclose(table["mean_test_score"], means)
+    assert search.best_score_ == means.max()
+    with pytest.raises(ValueError, match="all scores are NaN"):
+        PathSearchCV(model, alphas=[1.0], cv=cv[:2], scoring=scoring).fit(X, y)
+    with pytest.raises(ValueError, match="broken"):  # other errors of a scorer are told
+        PathSearchCV(model, alphas=[1.0], cv=cv[2:], scoring=_broken).fit(X, y)
+
+
+def _strict_accuracy(estimator, X, y):
+    if not set(y) <= set(estimator.classes_):
+        raise ValueError("labels without a model")
+    return estimator.score(X, y)
+
+
+def _broken(estimator, X, y):
+    raise ValueError("broken")
+
+
+@pytest.mark.parametrize("fit_lower", ["augment", "explicit"])
+def test_scorers_see_the_model_of_the_stage(iris, fit_lower):
+    """Each view is what a fit with so many basis vectors gives, attribute by attribute."""
+    seen = []
+
+    def scorer(estimator, X, y):
+        seen.append(estimator)
+        return -estimator.n_components_
+
+    model = PolynomialNetworkClassifier(
+        n_components=3, fit_lower=fit_lower, alpha=0.2, random_state=0
+    )
+    rows = np.arange(len(iris[1]))
+    search = PathSearchCV(model, alphas=[0.2], cv=[(rows, rows)], scoring=scorer).fit(*iris)
+    assert search.best_params_["n_components"] == 1
+    assert sorted(view.n_components_ for view in seen) == [1, 2, 3]
+    for view in seen:
+        fitted = clone(model).set_params(n_components=view.n_components_).fit(*iris)
+        for name in (
+            "components_", "coef_", "intercept_", "linear_coef_", "n_iter_", "objective_",
+            "violation_",
+        ):  # fmt: skip
+            assert hasattr(view, name) == hasattr(fitted, name)
+            np.testing.assert_array_equal(getattr(view, name, 0), getattr(fitted, name, 0))
+        assert len(view.history_["loss"]) == len(list(view.staged_predict(iris[0])))
+
+
+def test_times_of_the_runs(iris):
+    model = PolynomialNetworkClassifier(n_components=3, random_state=0)
+    table = PathSearchCV(model, alphas=[1.0, 0.5], cv=2).fit(*iris).cv_results_
+    for name in ("fit_time", "score_time"):
+        mean = table[f"mean_{name}"].reshape(2, 3)
+        assert (mean > 0).all()
+        assert (mean == mean[:, :1]).all()  # a run is shared by its sizes
+        assert (table[f"std_{name}"].reshape(2, 3) <= mean).all()
+
+
+def test_alpha_of_the_estimator_is_not_used(iris):
+    model = PolynomialNetworkClassifier(alpha=None, n_components=1, random_state=0)
+    search = PathSearchCV(model, alphas=[1.0], cv=0.3).fit(*iris)
+    assert search.best_estimator_.alpha == 1.0
 
 
 def test_parallel_equals_serial(iris):
@@ -100,7 +220,8 @@ def test_parallel_equals_serial(iris):
         with parallel_config(backend):
             parallel = clone(search).set_params(n_jobs=2).fit(X, y)
         for name, values in serial.cv_results_.items():
-            np.testing.assert_array_equal(values, parallel.cv_results_[name])
+            if not name.endswith("_time"):
+                np.testing.assert_array_equal(values, parallel.cv_results_[name])
 
 
 def test_weights_reach_the_fits():

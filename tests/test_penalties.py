@@ -98,18 +98,6 @@ def test_dual_norm_bounds_the_ball_and_polar_attains_it(penalty, problem):
 
 
 @each_penalty
-@pytest.mark.parametrize("m", WIDTHS)
-def test_fallback_factor_is_the_worst_share_of_one_output(penalty, m):
-    """||q||_* times the factor is reached by the best output for every q, tightly for one q."""
-    factor = penalty.fallback_factor(m)
-    Q = np.random.default_rng(m).standard_normal((50, m)) ** 3
-    for q in Q:
-        assert np.max(np.abs(q)) >= factor * penalty.dual_norm([q]) * (1 - 1e-14)
-    assert_allclose(1.0, factor * penalty.dual_norm(np.ones((1, m))))
-    assert_allclose(factor, {"l1": 1, "l1/l2": m**-0.5, "l1/linf": 1 / m}.get(penalty.name, factor))
-
-
-@each_penalty
 @check
 @given(problem=problems())
 def test_center_is_the_best_shift(penalty, problem):
@@ -456,8 +444,6 @@ def test_bad_input(penalty):
             verb(V)
         with pytest.raises(ValueError, match="q contains"):
             verb([np.nan])
-    with pytest.raises(ValueError, match="m must be"):
-        penalty.fallback_factor(0)
 
 
 def test_examples_in_the_docstrings_run():

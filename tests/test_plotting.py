@@ -1,20 +1,27 @@
 """The displays show what they were given, in scikit-learn's manner, and import lazily."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
-from fastpoly import FactorizationMachineClassifier, PathSearchCV, PolynomialNetworkRegressor
+from fastpoly import (
+    FactorizationMachineClassifier,
+    PathSearchCV,
+    PolyModel,
+    PolynomialNetworkRegressor,
+)
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
 
-from fastpoly.demo import draw  # noqa: E402
+from fastpoly.demo import draw, main  # noqa: E402
 from fastpoly.plotting import (  # noqa: E402
     ConvergenceDisplay,
     InteractionDisplay,
@@ -87,11 +94,90 @@ def test_interaction_display_names_and_signs(data):
     assert few.feature_names == ["a", "b"]
 
 
+def test_best_estimator_of_a_search_is_shown(search, data):
+    best = search.best_estimator_
+    display = ConvergenceDisplay.from_estimator(search)
+    np.testing.assert_array_equal(display.ax_[0].lines[0].get_ydata(), best.history_["objective"])
+    display = InteractionDisplay.from_estimator(search)
+    np.testing.assert_array_equal(display.matrix, best.interaction_matrix())
+    without = PathSearchCV(search.estimator, alphas=[1.0], cv=2, refit=False).fit(*data)
+    assert len(PathDisplay.from_estimator(without).lines_) == 1
+    for display in (ConvergenceDisplay, InteractionDisplay):
+        with pytest.raises(ValueError, match="refit=False"):
+            display.from_estimator(without)
+
+
+@pytest.mark.parametrize("activation", ["squared", "anova"])
+@pytest.mark.parametrize("augment", [True, False])
+def test_interaction_display_chooses_the_strongest_features(activation, augment):
+    """As from the whole matrix, which is not formed."""
+    rng = np.random.default_rng(0)
+    scale = np.exp(rng.standard_normal(40 + augment))
+    model = PolyModel(
+        rng.standard_normal((3, 40 + augment)) * scale, rng.standard_normal((3, 2)), [0.0, 0.0],
+        linear=rng.standard_normal((2, 40)), activation=activation, augment=augment,
+        output_names=["no", "yes"],
+    )  # fmt: skip
+    C = model.interaction_matrix("yes")
+    for count in (1, 2, 5, 39, 40, 100):
+        display = InteractionDisplay.from_estimator(model, "yes", max_features=count)
+        strongest = np.sort(np.argsort(-np.abs(C).max(axis=1), kind="stable")[:count])
+        if count > 1 or activation == "squared":  # the strongest pair has two features
+            assert display.feature_names == list(map(str, strongest))
+        shown = np.array(list(map(int, display.feature_names)))
+        np.testing.assert_allclose(display.matrix, C[np.ix_(shown, shown)], rtol=1e-12)
+
+
+def test_interaction_display_of_many_features():
+    """A dense matrix would take 80 GB."""
+    H = np.zeros((2, 100_000))
+    H[0, [7, 99_000]], H[1, [50, 60]] = [1.0, 2.0], [0.5, 0.5]
+    model = PolyModel(H, [[1.0], [-1.0]], [0.0], activation="anova")
+    display = InteractionDisplay.from_estimator(model, max_features=4)
+    assert display.feature_names == ["7", "50", "60", "99000"]
+    assert display.matrix[0, 3] == 1.0
+    assert display.matrix[1, 2] == -0.125
+
+
+def test_options_override_the_defaults(search):
+    for options in ({"c": "red"}, {"color": "red"}):
+        display = PathDisplay.from_estimator(search, lw=3, **options)
+        assert {line.get_color() for line in display.lines_} == {"red"}
+        assert display.lines_[0].get_linewidth() == 3
+        band = display.ax_.collections[0].get_facecolor()[0]
+        np.testing.assert_array_equal(band[:3], [1, 0, 0])
+    norm = matplotlib.colors.TwoSlopeNorm(0.0, -3.0, 5.0)
+    assert InteractionDisplay([[1.0]]).plot(norm=norm).image_.norm is norm
+    assert InteractionDisplay([[1.0]]).plot(vmin=-7).image_.get_clim() == (-7, 1)
+
+
+def test_legend_stays_inside_given_axes(search):
+    figure, ax = plt.subplots()
+    PathDisplay.from_estimator(search, ax=ax)
+    figure.canvas.draw()
+    legend, inside = ax.get_legend().get_window_extent(), ax.get_window_extent()
+    assert inside.x0 <= legend.x0 <= legend.x1 <= inside.x1
+    alone = PathDisplay.from_estimator(search)
+    alone.figure_.canvas.draw()
+    assert alone.ax_.get_legend().get_window_extent().x0 >= alone.ax_.get_window_extent().x1
+
+
 def test_unfitted_and_inconsistent_input():
     model = PolynomialNetworkRegressor()
-    for display in (PathDisplay, ConvergenceDisplay, InteractionDisplay):
-        with pytest.raises(ValueError, match="fit"):
-            display.from_estimator(model)
+    for display in (ConvergenceDisplay, InteractionDisplay):
+        for unfitted in (model, PathSearchCV(model)):
+            with pytest.raises(NotFittedError, match="not fitted"):
+                display.from_estimator(unfitted)
+        with pytest.raises(TypeError, match="fastpoly's estimators"):
+            display.from_estimator(object())
+    with pytest.raises(NotFittedError, match="not fitted"):
+        PathDisplay.from_estimator(PathSearchCV(model))
+    with pytest.raises(TypeError, match="PathSearchCV is needed"):
+        PathDisplay.from_estimator(model)
+    small = PolyModel([[1.0, 2.0]], [[1.0]], [0.0])
+    for count in (0, -1):
+        with pytest.raises(ValueError, match="max_features"):
+            InteractionDisplay.from_estimator(small, max_features=count)
     with pytest.raises(ValueError, match="shape"):
         PathDisplay([1.0], [1, 2], [[1.0]])
     with pytest.raises(ValueError, match="square"):
@@ -110,6 +196,20 @@ def test_without_matplotlib(monkeypatch):
     assert "needs matplotlib" in draw(None, None, None, None, Path("none.png"))
 
 
+def test_demo_looks_at_the_path_before_it_trains(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("fastpoly.demo.digits", lambda: pytest.fail("training began"))
+    (tmp_path / "file").touch()
+    for path, message in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "missing" / "picture.png", "its folder does not exist"),
+        (tmp_path / "file" / "picture.png", "its folder does not exist"),
+        (tmp_path / "picture.docx", "unknown format; known: .*png"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["--picture", str(path)])
+        assert re.search(message, capsys.readouterr().err)
+
+
 def test_imports_are_lazy():
     code = (
         "import sys, fastpoly, fastpoly.plotting\n"
@@ -118,4 +218,4 @@ def test_imports_are_lazy():
         "assert 'sklearn' in sys.modules and 'matplotlib' not in sys.modules\n"
         "assert all(hasattr(fastpoly, name) for name in fastpoly.__all__)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-P", "-c", code], check=True)

@@ -132,6 +132,28 @@ def test_short_names_of_losses():
         assert resolve_loss(short, y).name == name
     with pytest.raises(ValueError, match=r"no binary form.*squared_hinge"):
         resolve_loss("smoothed_hinge", [-1, 1])
+    with pytest.raises(ValueError, match="^y has masked entries"):
+        resolve_loss("logistic", np.ma.masked_less([0, 1], 1))
+
+
+def test_a_minus_one_among_class_codes_is_named():
+    A = np.eye(4)
+    for y in ([0, 1, 2, -1], [0, 1, -1, 1], [-1.0, 0.5, 1.0, 1.0]):
+        with pytest.raises(ValueError, match=r"y holds -1, which is not a class code 0 \.\. 2"):
+            refit_output(A, y, n_outputs=3)
+    assert refit_output(A, [-1, 1, 1, -1]).V.shape == (4, 1)
+
+
+def test_unnumbered_classes_are_refused():
+    A = np.eye(4)
+    with pytest.raises(
+        ValueError, match=r"class code 2000000000.*4 samples.*0 \.\. m - 1.*n_outputs"
+    ):
+        refit_output(A, [0, 1, 2, 2_000_000_000])
+    with pytest.raises(ValueError, match="class code 1000,"):
+        refit_output(A, [0, 1, 2, 1000])
+    assert refit_output(A, [0, 1, 2, 999], max_iter=1).V.shape == (4, 1000)
+    assert refit_output(A, [0, 1, 2, 1000], n_outputs=1001, max_iter=1).V.shape == (4, 1001)
 
 
 A4, Y4 = np.arange(8.0).reshape(4, 2), np.array([0, 1, 0, 2])

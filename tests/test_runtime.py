@@ -1,14 +1,22 @@
 """Threads: how many, whose rules, and what a fork leaves of them."""
 
 import doctest
+import itertools
 import os
+import signal
+import time
 
 import numpy as np
 import pytest
 from subprocesses import run_python
 
 from fastpoly.kernels import runtime
-from fastpoly.kernels.runtime import effective_n_threads, simd_level
+from fastpoly.kernels.explicit import explicit_gamma
+from fastpoly.kernels.features import StoredFeatures
+from fastpoly.kernels.losses import Squared
+from fastpoly.kernels.matrix import as_matrix
+from fastpoly.kernels.objective import Objective
+from fastpoly.kernels.runtime import effective_n_threads, interruptible, simd_level
 
 PRINT = "from fastpoly.kernels.runtime import effective_n_threads as e; print(e(), e(1), e(3))"
 openmp = pytest.mark.skipif(effective_n_threads(2) == 1, reason="built without OpenMP")
@@ -101,3 +109,58 @@ def test_instruction_set_by_name():
 
 def test_doctests():
     assert doctest.testmod(runtime).failed == 0
+
+
+def hessian(A, C, n_threads):
+    n, m = C.shape
+    return Objective(StoredFeatures(A, n_threads), Squared(), np.zeros((n, m)), m).hessian_blocks(C)
+
+
+def gamma(A, C, n_threads):
+    return explicit_gamma(as_matrix(A), C, n_threads=n_threads).dense()
+
+
+def test_ranges_cover_everything_once(monkeypatch):
+    for seconds in (0.0, 0.06, 1.0):
+        monkeypatch.setattr(runtime, "perf_counter", itertools.count(0.0, seconds).__next__)
+        for total in (0, 1, 2, 100):
+            ranges = list(interruptible(total))
+            assert [i for first, last in ranges for i in range(first, last)] == list(range(total))
+            assert len(ranges) == (total if seconds == 1.0 else total.bit_length())
+
+
+@pytest.mark.parametrize("kernel", [hessian, gamma])
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize(("n", "k", "m"), [(3001, 40, 2), (5, 3, 1), (0, 2, 2)])
+def test_cuts_do_not_show_in_the_bits(kernel, n_threads, n, k, m, monkeypatch):
+    rng = np.random.default_rng(0)
+    A, C = rng.standard_normal((n, k)), rng.random((n, m))
+    found = []
+    for seconds in (0.0, 1.0):
+        monkeypatch.setattr(runtime, "perf_counter", itertools.count(0.0, seconds).__next__)
+        found.append(kernel(A, C, n_threads))
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_allclose(found[0], np.einsum("ni,nj,nc->cij", A, A, C), rtol=1e-9, atol=1e-9)
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers on this system")
+@pytest.mark.parametrize("kernel", [hessian, gamma])
+def test_a_long_kernel_can_be_stopped(kernel):
+    def stop(*_):
+        raise Stopped
+
+    A, C = np.ones((20_000, 300)), np.ones((20_000, 16))  # seconds, in one piece
+    before = signal.signal(signal.SIGALRM, stop)
+    began = time.perf_counter()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(Stopped):
+            kernel(A, C, 1)
+        assert time.perf_counter() - began < 1.2
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

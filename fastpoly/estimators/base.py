@@ -1,6 +1,7 @@
 """What the six estimators share: parameters, the training loop, stages, interactions."""
 
 import copy
+import numbers
 import os
 import warnings
 from typing import Any, Self
@@ -16,14 +17,30 @@ from fastpoly.conditional_gradient import State, conditional_gradient
 from fastpoly.design import Design
 from fastpoly.estimators.prediction import Predictor
 from fastpoly.estimators.progress import Progress
-from fastpoly.estimators.rows import forget_unseen, merge_rows, safe_rows, unseen_features
+from fastpoly.estimators.rows import (
+    column_names,
+    forget_unseen,
+    merge_rows,
+    safe_rows,
+    unseen_features,
+)
 from fastpoly.estimators.stages import Stages
 from fastpoly.estimators.training import Checkpoint, NoCheckpoint, Training, problem_of
 from fastpoly.iteration import LOOSE
-from fastpoly.kernels.checks import as_count, as_positive
+from fastpoly.kernels.checks import as_count, as_positive, as_weights
 from fastpoly.path import alpha_max
 
 Floats = NDArray[np.float64]
+
+# Parameters of the problem that is solved, beside alpha and tau.
+PROBLEM = ("loss", "penalty", "refit", "alpha_linear", "class_weight")
+
+# What a y is that is not, and that is, what the attribute says.
+KINDS = {
+    "_one_dimensional": ("2-D", "1-D"),
+    "_multilabel": ("1-D, a class a row", "a 2-D label indicator"),
+    "_graded": ("continuous", "of levels"),
+}
 
 FAR = 2.0  # violation over alpha at the end, above which lack of progress is no optimum
 
@@ -127,7 +144,7 @@ class PolyEstimator(Predictor):
             X, targets, w = X[train], targets[train], None if w is None else w[train]
         X, targets, w = merge_rows(X, targets, w)
         training = saved or self._training(start, held, X.shape[1])
-        self._train(X, targets, m, w, held, training, file)
+        self._train(X, targets, m, w, held, start, training, file)
 
     def _check_parameters(self) -> None:
         """Parameters that the functional core does not check."""
@@ -145,8 +162,10 @@ class PolyEstimator(Predictor):
                 "checkpoint and warm_start=True exclude each other: a fit goes on from one of them"
             )
         as_positive(self.checkpoint_every, "checkpoint_every", or_zero=True)
-        if self.verbose not in (0, 1, 2):
-            raise ValueError(f"verbose must be 0, 1 or 2, got {self.verbose!r}")
+        if self.alpha is None and self.tau is None:
+            raise ValueError("alpha must be a number >= 0 unless tau is given, got None for both")
+        if not isinstance(self.verbose, numbers.Integral) or self.verbose < 0:
+            raise ValueError(f"verbose must be an int >= 0, got {self.verbose!r}")
 
     def _start(self) -> State | None:
         """Where a warm start begins, if this is one."""
@@ -168,20 +187,30 @@ class PolyEstimator(Predictor):
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = True
     ) -> tuple[Any, Any, NDArray, int, Floats | None]:
         """Checked X and y, the targets of the loss, the number of outputs, weights."""
+        names = column_names(y)  # before y becomes an array
         X, y = validate_data(
             self, safe_rows(X), safe_rows(y), accept_sparse="csr", dtype=[np.float64, np.float32],
             multi_output=True, y_numeric=self._numeric_targets(), reset=reset,
         )  # fmt: skip
         y, targets, m, decoding = self._encode_targets(y)
         if not reset:
-            for name, value in decoding.items():
-                if not np.array_equal(value, getattr(self, name)):
-                    raise ValueError(
-                        f"warm_start=True needs the same kind of y as the earlier fit: {name} was "
-                        f"{getattr(self, name)}, now {value}"
-                    )
-        vars(self).update(decoding)
+            self._check_same_kind(decoding)
+        vars(self).update(decoding, _target_names=names)
         return X, y, targets, m, self._weights(X, y, sample_weight)
+
+    def _check_same_kind(self, decoding: dict[str, Any]) -> None:
+        """Raise unless predictions are decoded as in the earlier fit."""
+        for name, now in decoding.items():
+            before = getattr(self, name)
+            if np.array_equal(now, before):
+                continue
+            what = name
+            if name in KINDS:
+                what, before, now = "y", KINDS[name][before], KINDS[name][now]
+            raise ValueError(
+                f"warm_start=True needs the same kind of y as the earlier fit: {what} was "
+                f"{before}, now {now}; set warm_start=False to start afresh"
+            )
 
     def _numeric_targets(self) -> bool:
         return False
@@ -189,16 +218,18 @@ class PolyEstimator(Predictor):
     def _weights(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Floats | None:
         if sample_weight is None:
             return None
-        return _check_sample_weight(sample_weight, X, dtype=np.float64)
+        w = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        return as_weights(w, "sample_weight", len(w))
 
     def _hold_out(self, y: Any) -> list[NDArray[np.intp]]:
         """Rows to train on and rows to validate with, by class where there are classes."""
         return train_test_split(
             np.arange(len(y)), test_size=self.validation_fraction, random_state=self._split_seed,
-            stratify=self._strata(y),
+            stratify=self._strata(y, self.validation_fraction),
         )  # fmt: skip
 
-    def _strata(self, y: Any) -> Any:
+    def _strata(self, y: Any, share: float) -> Any:
+        """The groups of rows, (n,), of which `share` of each is to be held out, or None."""
         return None
 
     def _seed(self) -> int:
@@ -227,21 +258,17 @@ class PolyEstimator(Predictor):
 
     def _training(self, start: State | None, held: Any, d: int) -> Training:
         """The run before its first step."""
-        strength = (self.alpha, None) if self.tau is None else (None, self.tau)
-        goes_on = start is not None and (start.alpha, start.tau) == strength
-        stages = (
-            self._stages.up_to(len(self._stages))
-            if goes_on
-            else Stages(d + (self.fit_lower == "augment"))
-        )
-        n, score = len(stages), -np.inf
-        if start is not None and held is not None:
-            score = self._score_of(start, held)
+        if start is None or self._problem() != self._fitted_problem:
+            # A model of another problem is no candidate: it is where the run begins, refitted.
+            return Training(None, Stages(d + (self.fit_lower == "augment")), 0, None)
+        stages = self._stages.up_to(len(self._stages))
+        n = len(stages)
+        score = -np.inf if held is None else self._score_of(start, held)
         return Training(None, stages, n, start, score, n - 1)
 
     def _train(
-        self, X: Any, targets: NDArray, m: int, w: Floats | None, held: Any, training: Training,
-        file: Checkpoint | NoCheckpoint,
+        self, X: Any, targets: NDArray, m: int, w: Floats | None, held: Any, start: State | None,
+        training: Training, file: Checkpoint | NoCheckpoint,
     ) -> None:  # fmt: skip
         states = conditional_gradient(
             self._design(X), targets,
@@ -249,7 +276,7 @@ class PolyEstimator(Predictor):
             alpha=self.alpha if self.tau is None else None, tau=self.tau,
             n_components=self.n_components, refit=self.refit, alpha_linear=self.alpha_linear,
             solver=self.solver, max_iter=self.max_iter, tol=self.tol, selection=self.selection,
-            sample_weight=w, n_outputs=m, start=training.state or training.best,
+            sample_weight=w, n_outputs=m, start=training.state or start,
             random_state=self._seed(),
         )  # fmt: skip
         unseen = unseen_features(X)
@@ -263,29 +290,34 @@ class PolyEstimator(Predictor):
                 progress.show(shown, score)
         self.history_ = training.stages.history(with_scores=held is not None)
         self._stages = training.stages.up_to(training.last)
-        self._fitted_lower = self.fit_lower
+        self._fitted_lower, self._fitted_problem = self.fit_lower, self._problem()
         self._remember(training.best)
+
+    def _problem(self) -> dict[str, Any]:
+        """What must be the same for a warm start to continue the history."""
+        strength = {"alpha": self.alpha} if self.tau is None else {"tau": self.tau}
+        held = {"held_out": self.early_stopping and self.validation_fraction}
+        return strength | held | {name: getattr(self, name, None) for name in PROBLEM}
 
     def _score_of(self, state: State, held: tuple[Any, Any, Floats | None]) -> float:
         """What `score` will say of a model that is still being trained."""
         view = self._view(self._as_model(state.H, state.V, state.intercept, state.linear))
         vars(view).pop("feature_names_in_", None)  # the rows held out are a plain array
-        return view.score(*held)
+        score = view.score(*held)
+        if np.isnan(score):
+            raise ValueError(
+                f"early_stopping cannot score the {len(held[1])} rows held out; enlarge "
+                f"validation_fraction, which is {self.validation_fraction}"
+            )
+        return score
 
     def _remember(self, best: State) -> None:
         self._state = best
-        self.model_ = self._as_model(best.H, best.V, best.intercept, best.linear)
-        self.components_ = self.model_.H
-        self.coef_ = self.model_.V
-        self.intercept_ = self.model_.intercept
-        self.n_components_ = best.n_components
+        self._show(self._as_model(best.H, best.V, best.intercept, best.linear))
         self.n_iter_ = max(1, best.n_iter)
         self.objective_ = best.objective
         self.violation_ = best.violation
-        for name in ("linear_coef_", "dual_gap_"):  # of an earlier fit with other parameters
-            vars(self).pop(name, None)
-        if self.fit_lower == "explicit":
-            self.linear_coef_ = self.model_.linear
+        vars(self).pop("dual_gap_", None)  # of an earlier fit with other parameters
         if self.tau is not None:
             self.dual_gap_ = best.gap
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import column_or_1d
 
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.documentation import documented
+from fastpoly.kernels.checks import as_weights
 from fastpoly.refit import SHORT_NAMES
 
 Floats = NDArray[np.float64]
@@ -115,13 +116,15 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         if self.class_weight is None:
             return w
         by_class = compute_sample_weight(self.class_weight, y)
+        by_class = as_weights(by_class, "class_weight", len(by_class))
         return by_class if w is None else w * by_class
 
-    def _strata(self, y: Any) -> Any:
+    def _strata(self, y: Any, share: float) -> Any:
         return None if self._multilabel else y
 
     def _model_loss(self) -> Any:
         if not isinstance(self.loss, str):
+            self._check_form(self.loss)
             return self.loss
         if self.loss not in SHORT_NAMES:
             known = ", ".join(map(repr, SHORT_NAMES))
@@ -133,7 +136,20 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
             )
         return name
 
+    def _check_form(self, loss: Any) -> None:
+        """Raise unless a loss object is of the form for this kind of y."""
+        target = getattr(loss, "target", "label")
+        if self._multilabel == (target == "label"):
+            kinds = ("1-D", "multi-class"), ("a 2-D label indicator", "binary")
+            shape, form = kinds[self._multilabel]
+            raise ValueError(
+                f"loss {type(loss).__name__} does not suit y, which is {shape} and needs a {form} "
+                "loss; a name such as loss='logistic' stands for the form that suits y"
+            )
+
     def _output_names(self) -> list[str] | None:
+        if self._multilabel and self._target_names:
+            return self._target_names
         names = list(map(str, self.classes_))
         return None if any("\0" in name for name in names) else names
 

@@ -37,14 +37,16 @@ selection : {"refine", "random+refine", "l1", "random", "best_data", "exact"}, d
     How the next basis vector is found; see `fastpoly.select_basis`.
 early_stopping : bool, default=False
     Hold out a part of the data, score it after each added basis vector, stop when the score no
-    longer improves, and keep the model of the best score.
+    longer improves, and keep the model of the best score. Classes are held out in proportion, and
+    ordinal levels as far as they occur often enough.
 validation_fraction : float, default=0.25
     Share of the rows that is held out, with early_stopping.
 n_iter_no_change : int, default=10
     With early_stopping, steps without a better score after which training stops.
 warm_start : bool, default=False
     Whether `fit` goes on from the fitted model, adding basis vectors up to n_components, or
-    starts afresh. The data must be the same; alpha and tau may change.
+    starts afresh. The data must be the same. Where alpha, tau, the loss, penalty, refit or early
+    stopping changed, the fitted model is refitted and the history begins there.
 {class_weight}n_threads : int, optional
     Threads of the kernels. By default one for small data and in any Python thread but the main
     one (so that a pool of threads does not ask for more than there are cores), else what OpenMP
@@ -58,8 +60,8 @@ checkpoint_every : float, default=60.0
     Seconds between writes of the checkpoint; 0 for every step. It is also written when the fit
     ends or is interrupted.
 verbose : int, default=0
-    0 is silent, 1 shows a progress bar, 2 writes lines of level INFO to the logger "fastpoly";
-    ``logging.basicConfig(level=logging.INFO)`` shows them.
+    0 is silent, 1 shows a progress bar, 2 and more write lines of level INFO to the logger
+    "fastpoly"; ``logging.basicConfig(level=logging.INFO)`` shows them.
 random_state : int, RandomState instance or None, default=None
     Seed of the selection and of the split of early_stopping."""
 

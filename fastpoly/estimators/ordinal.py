@@ -1,5 +1,7 @@
 """Ordinal regression by reduction to binary outputs: is the level at most c, for every c?"""
 
+import numbers
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from sklearn.utils.validation import column_or_1d
 
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.documentation import documented
+from fastpoly.estimators.splitting import level_strata
 
 Floats = NDArray[np.float64]
 
@@ -49,6 +52,16 @@ def declared_order(y: Any) -> list[Any] | None:
     return None
 
 
+def as_numbers(y: NDArray) -> NDArray:
+    """An array of objects that are all numbers (int, float, Decimal, Fraction) as numbers."""
+    if y.dtype.kind != "O" or not all(
+        isinstance(v, (numbers.Real, Decimal)) and not isinstance(v, bool) for v in y
+    ):
+        return y
+    plain = np.array(y.tolist())
+    return plain if plain.dtype.kind in "iuf" else y.astype(np.float64)
+
+
 def _has_levels(estimator: "PolyOrdinalRegressor") -> bool:
     if not getattr(estimator, "_graded", True):
         raise AttributeError(
@@ -80,11 +93,16 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         if self._declared is not None:
             order = np.argsort([self._declared.index(level) for level in levels])
             levels, codes = levels[order], np.argsort(order)[codes]
+        y, levels = as_numbers(y), as_numbers(levels)
         if len(levels) < 2:
             raise ValueError(f"y must have at least 2 levels, not one class only: {levels[0]!r}")
         signs = np.where(codes[:, None] <= np.arange(len(levels) - 1), 1.0, -1.0)
         graded = len(levels) < len(y) or type_of_target(y) != "continuous"
         return y, signs, len(levels) - 1, {"classes_": levels, "_graded": graded}
+
+    def _strata(self, y: Any, share: float) -> Any:
+        order = np.argsort(self.classes_)  # a declared order may differ from that of np.unique
+        return level_strata(order[np.unique(y, return_inverse=True)[1]], share)
 
     def _model_loss(self) -> Any:
         if isinstance(self.loss, str) and self.loss != "logistic":
@@ -122,7 +140,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         float
         """
         prediction = self.predict(X)
-        y = column_or_1d(y)
+        y = as_numbers(column_or_1d(y))
         if self.classes_.dtype.kind not in "iuf":
             known = np.isin(y, self.classes_)
             if not known.all():

@@ -104,7 +104,8 @@ class Predictor(BaseEstimator):
         Parameters
         ----------
         output : int or str
-            Its position, or its name: of classifiers the class, as a string.
+            Its position, or its name: the class as a string, the column of a frame of targets,
+            "<= level" of ordinal levels.
 
         Returns
         -------
@@ -119,7 +120,7 @@ class Predictor(BaseEstimator):
         Parameters
         ----------
         output : int or str
-            Its position, or its name: of classifiers the class, as a string.
+            Its position, or its name, as in `interaction_matrix`.
         k : int
 
         Returns
@@ -133,11 +134,27 @@ class Predictor(BaseEstimator):
     def _view(self, model: PolyModel) -> Self:
         """This estimator with another model, to predict with."""
         view = copy.copy(self)
-        view.model_ = model
+        view._show(model)
         return view
 
+    def _show(self, model: PolyModel) -> None:
+        """Set the model and the attributes that are its parts."""
+        self.model_ = model
+        self.components_, self.coef_, self.intercept_ = model.H, model.V, model.intercept
+        self.n_components_ = model.n_components
+        vars(self).pop("linear_coef_", None)
+        if model.linear is not None:
+            self.linear_coef_ = model.linear
+
     def _stage_view(self, i: int) -> Self:
-        return self._view(self._as_model(*self._stages[i]))
+        """The estimator as a fit that stops at stage i would have left it."""
+        view = self._view(self._as_model(*self._stages[i]))
+        view._stages = self._stages.up_to(i)
+        view.history_ = {name: values[: i + 1] for name, values in self.history_.items()}
+        view.objective_ = float(view.history_["objective"][-1])
+        view.violation_ = float(view.history_["violation"][-1])
+        view.n_iter_ = max(1, min(i, self.n_iter_))
+        return view
 
     def _as_model(
         self, H: Floats, V: Floats, intercept: Floats, linear: Floats | None
@@ -145,7 +162,7 @@ class Predictor(BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         return PolyModel(
             H, V, intercept, None if linear is None else linear.T,
-            activation=self._activation, augment=self.fit_lower == "augment",
+            activation=self._activation, augment=H.shape[1] > self.n_features_in_,
             feature_names=None if names is None else map(str, names),
             output_names=self._output_names(),
         )  # fmt: skip

@@ -11,7 +11,7 @@ logger = logging.getLogger("fastpoly")
 
 
 class Progress:
-    """verbose=0: nothing; 1: a tqdm bar; 2: one line a step through `logging`."""
+    """verbose=0: nothing; 1: a tqdm bar; 2 or more: one line a step through `logging`."""
 
     def __init__(self, verbose: int, n_components: int) -> None:
         self.verbose = int(verbose)

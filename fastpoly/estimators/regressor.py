@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
 
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.documentation import documented
@@ -16,6 +17,13 @@ Floats = NDArray[np.float64]
 LOSS = """
 loss : {"squared"} or loss object, default="squared"
     1/2 (o - y)^2, summed over outputs and rows."""
+
+
+def _has_columns(estimator: "PolyRegressor") -> bool:
+    # scikit-learn forbids the method to regressors on a 1-D y: it tells them from classifiers.
+    if getattr(estimator, "_one_dimensional", False):
+        raise AttributeError("y was 1-D: the output of the model is what `predict` returns")
+    return True
 
 
 class PolyRegressor(RegressorMixin, PolyEstimator):
@@ -71,6 +79,23 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         if isinstance(self.loss, str) and self.loss != "squared":
             raise ValueError(f"unknown loss {self.loss!r}; known: 'squared'")
         return self.loss
+
+    def _output_names(self) -> list[str] | None:
+        return None if self._one_dimensional else self._target_names
+
+    @available_if(_has_columns)
+    def decision_function(self, X: Any) -> Floats:
+        """Outputs of the model, which are what `predict` returns; where y had columns.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d)
+
+        Returns
+        -------
+        ndarray, (n, m)
+        """
+        return self._decide(self._outputs(X))
 
     def _decide(self, O: Floats) -> Floats:
         return O[:, 0] if self._one_dimensional else O

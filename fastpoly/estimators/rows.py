@@ -53,6 +53,13 @@ def merge_rows(X: Any, targets: NDArray, w: Floats | None) -> tuple[Any, NDArray
     return X[first], targets[first], None if (totals == 1).all() else totals
 
 
+def column_names(y: Any) -> list[str] | None:
+    """The columns of a frame of targets, where they can name outputs: distinct strings."""
+    names = list(getattr(y, "columns", ()))
+    usable = all(isinstance(name, str) and "\0" not in name for name in names)
+    return names if names and usable and len(set(names)) == len(names) else None
+
+
 def unseen_features(X: Any) -> NDArray[np.bool_]:
     """Which features, (d,), are 0 in all rows."""
     if hasattr(X, "indices"):

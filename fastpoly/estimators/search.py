@@ -1,6 +1,7 @@
 """Choosing alpha and the number of basis vectors, with one run per alpha and fold."""
 
 import numbers
+import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -9,30 +10,18 @@ from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit, check_cv
-from sklearn.utils import Tags, _safe_indexing, get_tags, indexable
+from sklearn.utils import Tags, get_tags, indexable
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.rows import safe_rows
+from fastpoly.estimators.scoring import path_scores
 from fastpoly.kernels.checks import as_float_array
 from fastpoly.path import alpha_grid
 
 Floats = NDArray[np.float64]
-
-
-def _path_scores(
-    estimator: PolyEstimator, X: Any, y: Any, w: Any, train: Any, test: Any, scorer: Any
-) -> Floats:
-    """Scores on the test rows of the models with 1 .. n_components basis vectors, from one run."""
-    weights = {} if w is None else {"sample_weight": _safe_indexing(w, train)}
-    estimator.fit(_safe_indexing(X, train), _safe_indexing(y, train), **weights)
-    X, y = _safe_indexing(X, test), _safe_indexing(y, test)
-    stages = [estimator._stages.first_of_size(k + 1) for k in range(estimator.n_components)]
-    scores = {i: scorer(estimator._stage_view(i), X, y) for i in set(stages)}
-    return np.array([scores[i] for i in stages], dtype=np.float64)
 
 
 def _delegated(name: str):
@@ -67,7 +56,8 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         Smallest over largest alpha of the default grid.
     cv : None, int, float, splitter or iterable, default=None
         None for 5 folds, a number of folds, a share of the rows to hold out in a single split
-        (0 < cv < 1, stratified for classes), or any splitter of scikit-learn.
+        (0 < cv < 1, stratified by class, and by ordinal level where it occurs often enough), or
+        any splitter of scikit-learn.
     scoring : str or callable, optional
         A scorer of scikit-learn; by default the `score` of the estimator.
     refit : bool, default=True
@@ -81,7 +71,9 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
     ----------
     cv_results_ : dict
         A row a pair: "params", "param_alpha", "param_n_components", "split<i>_test_score",
-        "mean_test_score", "std_test_score", "rank_test_score".
+        "mean_test_score", "std_test_score", "rank_test_score"; and "mean_fit_time",
+        "std_fit_time", "mean_score_time", "std_score_time", the seconds of a whole run, which is
+        shared by all sizes of its alpha.
     alphas_ : ndarray
     best_index_ : int
         The row of the best pair; of equal ones the larger alpha, then the fewer basis vectors.
@@ -101,6 +93,10 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
     -----
     alpha is on the scale of a loss summed over rows: a fold has fewer rows than all data, just as
     in `GridSearchCV`.
+
+    A split whose training part lacks a class or level of its test part has the score NaN where the
+    scorer refuses such labels, and so has a split with a single class to train on. A split without
+    any score is left out of the means, with a warning.
 
     Examples
     --------
@@ -167,16 +163,17 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         self
         """
         self._check_parameters()
-        model = clone(self.estimator)
+        model = clone(self.estimator).set_params(alpha=1.0)  # a stand-in: its alpha is not used
         model._check_parameters()
         X, y, sample_weight, groups = indexable(safe_rows(X), y, sample_weight, groups)
-        clone(model)._prepare(X, y, sample_weight)  # raises what a fit on all data would
+        prepared = clone(model)  # raises what a fit on all data would
+        _, labels, *_ = prepared._prepare(X, y, sample_weight)
         self.scorer_ = check_scoring(model, self.scoring)
         self.alphas_ = self._grid(clone(model), X, y, sample_weight)
-        splits = list(self._splitter(model, y).split(X, y, groups))
+        splits = self._splits(prepared, labels, X, y, groups)
         runs = [(alpha, split) for alpha in self.alphas_ for split in splits]
-        scores = Parallel(n_jobs=self.n_jobs, verbose=self.verbose)(
-            delayed(_path_scores)(
+        results = Parallel(n_jobs=self.n_jobs, verbose=self.verbose)(
+            delayed(path_scores)(
                 clone(model).set_params(alpha=float(alpha)), X, y, sample_weight, *split,
                 self.scorer_,
             )
@@ -184,7 +181,8 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         )  # fmt: skip
         self.n_splits_ = len(splits)
         shape = len(self.alphas_), self.n_splits_, model.n_components
-        self._tabulate(np.reshape(scores, shape).transpose(0, 2, 1))
+        scores, *times = zip(*results, strict=True)
+        self._tabulate(np.reshape(scores, shape).transpose(0, 2, 1), *times)
         if self.refit:
             self.best_estimator_ = clone(model).set_params(**self.best_params_)
             weights = {} if sample_weight is None else {"sample_weight": sample_weight}
@@ -226,27 +224,47 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
             raise ValueError("alphas must be positive and decreasing; sort them, largest first")
         return alphas
 
-    def _splitter(self, model: PolyEstimator, y: Any) -> Any:
+    def _splits(
+        self, model: PolyEstimator, labels: NDArray, X: Any, y: Any, groups: Any
+    ) -> list[tuple[NDArray, NDArray]]:
+        """Training and test rows; `labels` is y as the model, which has seen it, takes it."""
         if isinstance(self.cv, numbers.Real) and not isinstance(self.cv, numbers.Integral):
             if not 0 < self.cv < 1:
                 raise ValueError(f"cv as a share of the rows must be in 0..1, got {self.cv}")
             seed = model.random_state if isinstance(model.random_state, numbers.Integral) else None
-            classes = is_classifier(model) and not type_of_target(y).startswith("multilabel")
-            split = StratifiedShuffleSplit if classes else ShuffleSplit
-            return split(n_splits=1, test_size=float(self.cv), random_state=seed)
-        return check_cv(self.cv, y, classifier=is_classifier(model))
+            strata = model._strata(labels, float(self.cv))
+            kind = ShuffleSplit if strata is None else StratifiedShuffleSplit
+            split = kind(n_splits=1, test_size=float(self.cv), random_state=seed)
+            return list(split.split(X, strata))
+        return list(check_cv(self.cv, y, classifier=is_classifier(model)).split(X, y, groups))
 
-    def _tabulate(self, scores: Floats) -> None:
-        """cv_results_ and the best pair from scores (alphas, sizes, splits)."""
+    def _tabulate(self, scores: Floats, fit_times: ArrayLike, score_times: ArrayLike) -> None:
+        """cv_results_ and the best pair from scores (alphas, sizes, splits) and times of runs."""
         n_alphas, n_sizes, n_splits = scores.shape
         alphas = np.repeat(self.alphas_, n_sizes)
         sizes = np.tile(np.arange(1, n_sizes + 1), n_alphas)
         scores = scores.reshape(-1, n_splits)
-        mean = scores.mean(axis=1)
-        if np.isnan(mean).all():
-            raise ValueError("all scores are NaN; test parts with one row cannot be scored by R^2")
+        counts = ~np.isnan(scores).all(axis=0)
+        if not counts.any():
+            raise ValueError(
+                "all scores are NaN: R^2 needs test parts of two rows, and classes or levels of a "
+                "test part must occur in training; take fewer or stratified splits"
+            )
+        if not counts.all():
+            warnings.warn(
+                f"{n_splits - counts.sum()} of {n_splits} splits cannot be scored and are left out "
+                "of the means: classes or levels are missing in training, or rows to test with",
+                stacklevel=3,
+            )
+        mean = scores[:, counts].mean(axis=1)
+        times = {}
+        for name, values in (("fit_time", fit_times), ("score_time", score_times)):
+            runs = np.reshape(values, (n_alphas, n_splits))
+            times[f"mean_{name}"] = runs.mean(axis=1).repeat(n_sizes)
+            times[f"std_{name}"] = runs.std(axis=1).repeat(n_sizes)
         rank = rankdata(-np.where(np.isnan(mean), -np.inf, mean), method="min").astype(np.int32)
         self.cv_results_ = {
+            **times,
             "param_alpha": np.ma.MaskedArray(alphas, mask=False),
             "param_n_components": np.ma.MaskedArray(sizes, mask=False),
             "params": [
@@ -255,7 +273,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
             ],
             **{f"split{i}_test_score": scores[:, i].copy() for i in range(n_splits)},
             "mean_test_score": mean,
-            "std_test_score": scores.std(axis=1),
+            "std_test_score": scores[:, counts].std(axis=1),
             "rank_test_score": rank,
         }
         self.best_index_ = int(rank.argmin())

@@ -19,6 +19,7 @@ from fastpoly.kernels.runtime cimport effective_n_threads, live_threads, threads
 from fastpoly.kernels.checks import as_float_array
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.gamma import CsrGamma, DenseGamma
+from fastpoly.kernels.runtime import interruptible
 
 cdef const gamma_loops* loops = choose_gamma_loops()
 
@@ -62,6 +63,12 @@ cdef class ExplicitGamma(Gamma):
         """The operators as an array (d, d, m), outputs last."""
         self._check_made()
         return self.blocks.base[:, :, :self.m]
+
+    def combined(self, S):
+        """The operators sum_c S_ce Gamma_c for every column e of S (m, e)."""
+        self._check_made()
+        S = as_float_array(S, "S", (self.m, None))
+        return ExplicitGamma(np.tensordot(S.T, self.dense(), 1))
 
     def dense(self):
         """The operators as an array (m, d, d)."""
@@ -120,14 +127,18 @@ def explicit_gamma(Matrix X not None, D, bint anova=False, n_threads=1):
     cdef int t, threads = threads_for(effective_n_threads(n_threads), 1.0 * n * n_packed * m)
     cdef double[:, :, ::1] packed = np.zeros((threads, n_packed + 4, width))
     cdef double[:, ::1] work = np.empty((threads, block * (d + columns) + 16))
-    with nogil:
-        if threads == 1:
-            add_products(X, gradients, 0, n, block, &packed[0, 0, 0], width, &work[0, 0])
-        else:
-            for t in prange(threads, num_threads=live_threads(threads), schedule="static",
-                            chunksize=1):
-                add_products(X, gradients, n * t // threads, n * (t + 1) // threads, block,
-                             &packed[t, 0, 0], width, &work[t, 0])
+    cdef Py_ssize_t first, last, n_blocks = (n // threads + block) // block if n else 0
+    for first, last in interruptible(n_blocks):  # of the largest share
+        with nogil:
+            if threads == 1:
+                add_products(X, gradients, first * block, min(last * block, n), block,
+                             &packed[0, 0, 0], width, &work[0, 0])
+            else:
+                for t in prange(threads, num_threads=live_threads(threads), schedule="static",
+                                chunksize=1):
+                    add_products(X, gradients, n * t // threads + first * block,
+                                 min(n * t // threads + last * block, n * (t + 1) // threads),
+                                 block, &packed[t, 0, 0], width, &work[t, 0])
     total = packed.base.sum(axis=0) if threads > 1 else packed.base[0]
     upper = np.triu_indices(d)
     blocks = np.empty((d, d, width))

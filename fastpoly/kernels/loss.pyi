@@ -1,4 +1,4 @@
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,3 +34,4 @@ class Loss:
         self, Y: ArrayLike, U: ArrayLike, scale: float = 1.0, w: ArrayLike | None = None
     ) -> float: ...
     def smoothness(self, n_outputs: int) -> float: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...

@@ -11,9 +11,11 @@ from libc.stdint cimport uintptr_t
 import numpy as np
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights
+from fastpoly.kernels.pickling import reduce_object
 from fastpoly.kernels.targets import as_n_outputs, encode_targets
 
 from fastpoly.kernels.losses_loops cimport choose_losses_loops, losses_loops
+from fastpoly.kernels.memory cimport overlap
 from fastpoly.kernels.runtime cimport effective_n_threads, threads_for
 
 cdef const losses_loops* loops = choose_losses_loops()
@@ -40,7 +42,8 @@ cdef class Loss:
     Notes
     -----
     Losses carry no state: two of one class are equal. A subclass with parameters defines
-    ``__eq__`` and ``__hash__`` anew.
+    ``__eq__`` and ``__hash__`` anew, and if it keeps them in C attributes ``__reduce__`` too,
+    without which it can be neither pickled nor copied.
     """
 
     name = "loss"
@@ -295,6 +298,9 @@ cdef class Loss:
         """
         return self.bound(as_n_outputs(n_outputs))
 
+    def __reduce__(self):
+        return reduce_object(self, Loss)
+
     def __eq__(self, other):
         return type(self) is type(other)
 
@@ -334,10 +340,6 @@ cdef bint whole(const double[:, ::1] codes, Py_ssize_t n) noexcept nogil:
 
 cdef bint misaligned(const double* p) noexcept:
     return <uintptr_t> p % sizeof(double) != 0
-
-
-cdef bint overlap(const double* a, Py_ssize_t n_a, const double* b, Py_ssize_t n_b) noexcept:
-    return <uintptr_t> a < <uintptr_t> (b + n_b) and <uintptr_t> b < <uintptr_t> (a + n_a)
 
 
 cdef double evaluate(

@@ -8,10 +8,9 @@ from libc.math cimport INFINITY, fabs
 
 import numpy as np
 
-from fastpoly.kernels.checks import as_weights
 from fastpoly.kernels.targets import CURES
 
-from fastpoly.kernels.loss cimport Loss, matrix, scale
+from fastpoly.kernels.loss cimport Loss, scale
 from fastpoly.kernels.losses_loops cimport choose_losses_loops, fp_loss_rows, losses_loops
 
 cdef const losses_loops* loops = choose_losses_loops()
@@ -327,24 +326,7 @@ def get_loss(loss):
     return loss
 
 
-# --- for the tests ---
-
-def _generic(Loss loss not None, Y, O, w):
-    """Value, gradient and curvature by the loops of `Loss` itself, n >= 1."""
-    cdef const double[:, ::1] outputs = matrix(O, "O", -1, -1)
-    cdef Py_ssize_t n = outputs.shape[0], m = outputs.shape[1]
-    cdef const double[:, ::1] y = loss.targets(Y, n, m)
-    cdef const double[::1] weights = as_weights(w, "w", n)
-    G, C = np.empty((2, n, m))
-    cdef double[:, ::1] g = G, h = C
-    cdef double value = Loss.rows(
-        loss, &y[0, 0], &outputs[0, 0], &weights[0], &g[0, 0], n, m, y.shape[1]
-    )
-    Loss.curvature_rows(
-        loss, &y[0, 0], &outputs[0, 0], &weights[0], &h[0, 0], n, m, y.shape[1]
-    )
-    return value, G, C
-
+# --- for the tests: the accuracy of these functions does not show in the value of a loss ---
 
 def _exp_log1p(const double[::1] x not None):
     """The vectorised exp(x), x <= 600, and log(1 + x), x >= 0; len(x) >= 1."""

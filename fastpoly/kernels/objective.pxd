@@ -18,6 +18,8 @@ cdef class Objective:
         self, int t, const double* V, const double* b, const double* W, double* G, double* D,
         double* buffer
     ) noexcept nogil
+    cdef Py_ssize_t hessian_rows(self) noexcept nogil
     cdef void share_hessian(
-        self, int t, const double* C, double* blocks, double* buffer
+        self, int t, Py_ssize_t first_block, Py_ssize_t last_block, const double* C,
+        double* blocks, double* buffer
     ) noexcept nogil

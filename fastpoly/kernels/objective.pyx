@@ -28,6 +28,7 @@ from fastpoly.kernels.loss cimport Loss
 from fastpoly.kernels.runtime cimport live_threads
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights
+from fastpoly.kernels.runtime import interruptible
 
 cdef enum:
     SLACK = 16                       # doubles between two threads' slots: no shared cache line
@@ -250,28 +251,42 @@ cdef class Objective:
         self._check_made()
         cdef const double[:, ::1] curvature = as_float_array(C, "C", (self.n, self.m))
         cdef Py_ssize_t size = self.m * self.k * self.k
+        cdef Py_ssize_t first, last, n_blocks = 0, step = self.hessian_rows()
         cdef int t, n_threads = self.features.n_threads
         cdef double[:, ::1] blocks = np.zeros((n_threads, size + SLACK))
         cdef double[:, ::1] buffers = np.empty(
             (n_threads, self.features.buffer_size() + self.features.block * self.k + SLACK)
         )
         if self.n and self.k:
+            n_blocks = (self.n // n_threads + step) // step  # of the largest share
+        for first, last in interruptible(n_blocks):
             with nogil:
                 if n_threads == 1:
-                    self.share_hessian(0, &curvature[0, 0], &blocks[0, 0], &buffers[0, 0])
+                    self.share_hessian(
+                        0, first, last, &curvature[0, 0], &blocks[0, 0], &buffers[0, 0]
+                    )
                 else:
                     for t in prange(n_threads, num_threads=live_threads(n_threads), schedule="static",
                                     chunksize=1):
-                        self.share_hessian(t, &curvature[0, 0], &blocks[t, 0], &buffers[t, 0])
+                        self.share_hessian(
+                            t, first, last, &curvature[0, 0], &blocks[t, 0], &buffers[t, 0]
+                        )
         return blocks.base[:, :size].sum(axis=0).reshape(self.m, self.k, self.k)
 
+    cdef Py_ssize_t hessian_rows(self) noexcept nogil:
+        """Rows of a block of `share_hessian`."""
+        cdef Py_ssize_t size = max(1, self.k * self.k)
+        return max(1, min(self.features.block, max(8, SERIAL_PRODUCT // size)))
+
     cdef void share_hessian(
-        self, int t, const double* C, double* blocks, double* buffer
+        self, int t, Py_ssize_t first_block, Py_ssize_t last_block, const double* C,
+        double* blocks, double* buffer
     ) noexcept nogil:
+        """Add to `blocks` what some of the blocks of thread t's rows contribute."""
         cdef int n_threads = self.features.n_threads
-        cdef Py_ssize_t first = self.n * t // n_threads, last = self.n * (t + 1) // n_threads
-        cdef Py_ssize_t stop, i, r, c, k = self.k, m = self.m
-        cdef Py_ssize_t step = max(1, min(self.features.block, max(8, SERIAL_PRODUCT // (k * k))))
+        cdef Py_ssize_t stop, i, r, c, k = self.k, m = self.m, step = self.hessian_rows()
+        cdef Py_ssize_t start = self.n * t // n_threads, first = start + first_block * step
+        cdef Py_ssize_t last = min(start + last_block * step, self.n * (t + 1) // n_threads)
         cdef double* weighted = buffer + self.features.buffer_size()
         cdef const double* S
         cdef double weight

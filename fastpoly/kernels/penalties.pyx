@@ -20,12 +20,18 @@ from libc.math cimport NAN, fabs, sqrt
 from libc.string cimport memset
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_positive
+from fastpoly.kernels.pickling import reduce_object
+
+from fastpoly.kernels.memory cimport overlap
 
 include "penalties_rows.pxi"
 
 
 cdef class Penalty:
     """Base of the penalties; use a subclass. All are stateless, picklable and equal by class.
+
+    A subclass with parameters defines ``__eq__`` and ``__hash__`` anew, and if it keeps them in C
+    attributes ``__reduce__`` too, without which it can be neither pickled nor copied.
 
     `weights` (k,) are positive, None for ones. Inputs are checked and never changed, unless one of
     them is also `out`.
@@ -50,7 +56,7 @@ cdef class Penalty:
             raise TypeError(f"Penalty is abstract; use one of {', '.join(PENALTIES)}")
 
     def __reduce__(self):
-        return type(self), (), getattr(self, "__dict__", None)
+        return reduce_object(self, Penalty)
 
     def __eq__(self, other):
         return type(self) is type(other)
@@ -245,15 +251,24 @@ cdef class Penalty:
             self.row_polar(&row[0], &v[0], row.shape[0])
         return out
 
-    def fallback_factor(self, Py_ssize_t m):
-        """Share of max ||q||_* that the best single output is sure to reach: 1 / ||(1, ..., 1)||_*.
+    def bend(self, V):
+        """b_r (k,): across its own direction u the norm of row r has the curvature b_r (I - u u').
 
-        Holds for norms of |v| that treat all m outputs alike and have ||e_c||_* = 1.
+        0 where it is linear in the neighbourhood that `ties` leaves; of use to Newton's method.
         """
-        if m < 1:
-            raise ValueError(f"m must be at least 1, got {m}")
-        cdef const double[::1] ones = np.ones(m)
-        return 1 / self.row_dual(&ones[0], m)
+        return np.zeros(len(as_float_array(V, "V", (None, None))))
+
+    def ties(self, V):
+        """Which entries of V can only grow together if the norm is to stay smooth, (k, m) bool."""
+        return np.zeros(np.shape(as_float_array(V, "V", (None, None))), dtype=bool)
+
+    def retract(self, V, new):
+        """`new`, a step from V, back to where the norm is as smooth as on the way there."""
+        return new
+
+    def reach(self, V, move):
+        """How much of `move`, at most all of it, can be added to V before `retract` changes it."""
+        return 1.0
 
 
 cdef class L1(Penalty):
@@ -265,6 +280,15 @@ cdef class L1(Penalty):
         """Row medians u_r, which minimise ||v_r - u_r 1||, (k,)."""
         V = as_float_array(V, "V", (None, None))
         return np.median(V, axis=1)
+
+    def retract(self, V, new):
+        """Entries that would change their sign, or come next to 0, become 0."""
+        return np.where(new * np.sign(V) <= 1e-12 * np.abs(V), 0.0, new)
+
+    def reach(self, V, move):
+        """Until the first entry is 0."""
+        down = move * V < 0
+        return float(np.min(-V[down] / move[down], initial=1.0))
 
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil:
         return sum_abs(v, m)
@@ -301,6 +325,11 @@ cdef class L1L2(Penalty):
         """Row means u_r, which minimise ||v_r - u_r 1||, (k,)."""
         V = as_float_array(V, "V", (None, None))
         return V.mean(axis=1)
+
+    def bend(self, V):
+        """1 / ||v_r||_2, and 0 for zero rows."""
+        norms = self.row_norms(V)
+        return np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 1e-300)
 
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil:
         return norm2(v, m)
@@ -350,6 +379,35 @@ cdef class L1Linf(Penalty):
         """Row midranges u_r, which minimise ||v_r - u_r 1||, (k,)."""
         V = as_float_array(V, "V", (None, None))
         return (V.max(axis=1) + V.min(axis=1)) / 2
+
+    def ties(self, V):
+        """The entries of the largest size in their row, zero rows aside."""
+        V = as_float_array(V, "V", (None, None))
+        size = np.abs(V)
+        top = size.max(axis=1, keepdims=True, initial=0.0)
+        return (size >= (1 - 1e-12) * top) & (top > 0)
+
+    def retract(self, V, new):
+        """The largest entries of V stay the largest, and keep their signs."""
+        tied = self.ties(V)
+        size = np.where(tied, np.sign(V) * new, np.inf).min(axis=1, keepdims=True, initial=np.inf)
+        level = np.where(np.isfinite(size), np.maximum(size, 0.0), np.abs(new))
+        return np.where(tied, np.sign(V) * level, np.clip(new, -level, level))
+
+    def reach(self, V, move):
+        """Until the largest entries of a row are 0, or another one is as large as they are."""
+        tied = self.ties(V)
+        rows = tied.any(axis=1)
+        V, move, tied = V[rows], move[rows], tied[rows]
+        at, lead = np.arange(len(V)), tied.argmax(axis=1)
+        top = np.abs(V[at, lead])[:, None]
+        rise = (move[at, lead] * np.sign(V[at, lead]))[:, None]
+        falls = rise < 0
+        most = np.min(top[falls] / -rise[falls], initial=1.0)
+        for distance, speed in ((top - V, move - rise), (top + V, -move - rise)):
+            closing = (speed > 0) & ~tied
+            most = np.min(distance[closing] / speed[closing], initial=most)
+        return float(most)
 
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil:
         return max_abs(v, m)
@@ -401,8 +459,15 @@ def get_penalty(penalty):
     Parameters
     ----------
     penalty : str or object
-        A key of `PENALTIES`, a `Penalty`, or any object with the methods `value`, `dual_norm`,
-        `prox`, `project` and `criterion` and the signatures they have there.
+        A key of `PENALTIES`, a `Penalty`, or any object with these methods of `Penalty`:
+
+        - ``value(V, weights=None)``, ``dual_norm(G, weights=None)``: Omega and its dual norm,
+        - ``prox(V, t, weights=None, out=None)``: for the penalised form (alpha),
+        - ``project(V, tau, weights=None, metric=None, out=None)``: for the constrained form (tau),
+        - ``criterion(q)``: for the selection of basis vectors,
+        - ``polar(q)``: only for ``refit=None``,
+        - ``center(V)``: where it can, the best shift of every row; speeds up Newton's method for
+          losses that do not change when all outputs of a row grow alike.
 
     Returns
     -------

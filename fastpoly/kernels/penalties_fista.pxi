@@ -113,7 +113,11 @@ def fista_update(penalty, Y, G, steps, V_old, V_new, *, thresholds=None, tau=Non
         bad |= not s[r] > 0 or (t is not None and not t[r] >= 0) or (b is not None and not b[r] >= 0)
     if bad:
         raise ValueError("steps must be > 0, thresholds and weights >= 0")
-    if overlap(new, y) or overlap(new, g) or overlap(new, old):
+    if (
+        overlap(first(new), k * m, first(y), k * m)
+        or overlap(first(new), k * m, first(g), k * m)
+        or overlap(first(new), k * m, first(old), k * m)
+    ):
         raise ValueError("V_new must not share memory with Y, G or V_old")
     if not isinstance(penalty, Penalty):
         return numpy_update(penalty, *map(np.asarray, (y, g, s, old, new)), t, tau, b)

@@ -88,12 +88,6 @@ cdef const double* first_of(const double[::1] a) noexcept nogil:
     return &a[0] if a is not None and a.shape[0] > 0 else NULL
 
 
-cdef bint overlap(const double[:, ::1] a, const double[:, ::1] b) noexcept nogil:
-    cdef const double* p = first(a)
-    cdef const double* q = first(b)
-    return p != NULL and p < q + b.shape[0] * b.shape[1] and q < p + a.shape[0] * a.shape[1]
-
-
 cdef const double[:, ::1] matrix(object a, str name, Py_ssize_t k, Py_ssize_t m):
     """A view of `a`; what is no float64 matrix of this shape is converted or refused by name."""
     cdef const double[:, ::1] view = None

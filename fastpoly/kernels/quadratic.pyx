@@ -13,9 +13,9 @@ its own curvature L_r, the largest eigenvalue of B_rr,
 import numpy as np
 
 from libc.math cimport INFINITY
-from libc.stdint cimport uintptr_t
 
 from fastpoly.kernels.gamma_loops cimport choose_gamma_loops, gamma_loops
+from fastpoly.kernels.memory cimport overlap
 from fastpoly.kernels.penalties cimport Penalty
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights
@@ -152,10 +152,6 @@ cdef class RowDescent:
                 if row[c] != 0:
                     loops.add_multiple(&self.blocks[r, c, 0], self.k * m, row[c], g)
         return L * change
-
-
-cdef bint overlap(const double* a, Py_ssize_t n_a, const double* b, Py_ssize_t n_b) noexcept:
-    return <uintptr_t> a < <uintptr_t> (b + n_b) and <uintptr_t> b < <uintptr_t> (a + n_a)
 
 
 def _row_curvature(B):

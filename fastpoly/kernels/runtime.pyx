@@ -6,11 +6,16 @@ this process may run on. The kernels themselves keep no state.
 """
 
 import os
+from time import perf_counter
+
+from cpython.exc cimport PyErr_CheckSignals
 
 cdef extern from "simd/runtime.h":
     int fp_max_threads() noexcept nogil
     int fp_have_openmp() noexcept nogil
     int fp_use_avx2() noexcept nogil
+
+cdef double RANGE_SECONDS = 0.1
 
 # A forked child inherits OpenMP's bookkeeping but not its worker threads: using them would hang.
 cdef bint _forked = False
@@ -71,6 +76,40 @@ cdef int live_threads(int n_threads) noexcept nogil:
 cdef int threads_for(int n_threads, double work) noexcept nogil:
     """Threads worth waking for `work` floating-point operations: 1 below about 0.1 ms."""
     return n_threads if work > 2e5 else 1
+
+
+def interruptible(Py_ssize_t total):
+    """Cut 0..total - 1 into ranges, between which Ctrl-C is heard.
+
+    A range is as long as work of 0.1 to 0.2 s, going by the ranges before it. Results must not
+    depend on the cuts.
+
+    Parameters
+    ----------
+    total : int
+
+    Yields
+    ------
+    first, last : int
+        The range first..last - 1.
+
+    Examples
+    --------
+    >>> from fastpoly.kernels.runtime import interruptible
+    >>> ranges = list(interruptible(1000))
+    >>> ranges[0][0], ranges[-1][1]
+    (0, 1000)
+    """
+    cdef Py_ssize_t first = 0, last, size = 1
+    cdef double began
+    while first < total:
+        last = first + min(size, total - first)
+        began = perf_counter()
+        yield first, last
+        PyErr_CheckSignals()
+        if perf_counter() - began < RANGE_SECONDS:
+            size = min(2 * size, total)
+        first = last
 
 
 def simd_level():

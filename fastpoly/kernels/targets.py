@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastpoly.kernels.checks import as_float_array
+from fastpoly.kernels.checks import as_array, as_float_array
 
 CURES = {
     "label": "number the classes, e.g. with np.unique(y, return_inverse=True)",
@@ -44,7 +44,7 @@ def encode_targets(target: str, y: ArrayLike, n_outputs: int | None = None) -> N
         raise ValueError(f"target must be one of {list(CURES)}, got {target!r}")
     m = None if n_outputs is None else as_n_outputs(n_outputs)
     if not hasattr(y, "tocsr"):
-        y = np.asarray(y)
+        y = as_array(y, "y")
         if y.dtype.kind not in "buif":
             raise TypeError(f"y must hold numbers, got dtype {y.dtype}; {CURES[target]}")
         if y.ndim == 1:

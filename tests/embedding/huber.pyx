@@ -11,6 +11,9 @@ cdef class Huber(Loss):
     def __init__(self, double width=1.0):
         self.width = width
 
+    def __reduce__(self):
+        return type(self), (self.width,)
+
     cdef double row(self, const double* y, const double* o, double* g, Py_ssize_t m) noexcept nogil:
         cdef Py_ssize_t c
         cdef double value = 0, r, clipped
