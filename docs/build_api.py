@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import fastpoly
-from fastpoly import metrics, path, plotting, refit
+from fastpoly import checkpoint, metrics, path, plotting, refit
 
 PAGE = Path(__file__).with_name("api.md")
 
@@ -39,6 +39,9 @@ PARTS = {
         path.alpha_grid,
         path.regularization_path,
         refit.refit_output,
+        checkpoint.save_state,
+        checkpoint.load_state,
+        checkpoint.fingerprint,
     ],
 }
 

@@ -14,7 +14,7 @@ from fastpoly.merging import merge_parallel
 from fastpoly.refit import OutputRefit
 from fastpoly.refit_full import refit_full
 from fastpoly.selection import Selection, select_basis
-from fastpoly.state import State
+from fastpoly.state import TIMED, State
 from fastpoly.step import single_step
 from fastpoly.threads import one_blas_thread
 
@@ -56,7 +56,7 @@ class Run:
         self.max_iter, self.tol, self.selection = max_iter, tol, selection
         self.memory, self.seed = memory, seed
         self.linear = design.linear
-        self.timings = dict.fromkeys(("selection", "refit", "features", "gradient"), 0.0)
+        self.timings = dict.fromkeys(TIMED, 0.0)
         self.A = np.zeros((design.n_samples, 0))
 
     def states(self, n_components: int, start: State | None) -> Iterator[State]:
@@ -121,10 +121,8 @@ class Run:
                 data=self.design if self.selection == "best_data" else None,
                 random_state=np.random.default_rng([self.seed, state.n_iter]),
             )
-            if (
-                self.selection == "refine"
-                and self.complete(state, certificate, chosen.value)
-                and not self.complete(state, certificate, chosen.bound)
+            if self.complete(state, certificate, chosen.value) and not self.complete(
+                state, certificate, chosen.bound
             ):
                 # The end, unless the search missed something: look everywhere.
                 again = select_basis(

@@ -210,6 +210,7 @@ class PolyModel:
         Returns
         -------
         ndarray, (n, m)
+            Finite; where the outputs overflow, a ValueError says so.
         """
         fit_lower = "augment" if self.augment else None
         design = Design(X, self.activation, fit_lower=fit_lower, n_threads=n_threads)
@@ -225,6 +226,8 @@ class PolyModel:
             matrix = as_matrix(X) if self.augment else design.matrix
             outputs += LinearTerms(matrix).outputs(self.linear.T)
         outputs += self.intercept
+        if not np.isfinite(outputs).all():
+            raise ValueError("the outputs overflow: X is too large for this model; scale it down")
         return outputs
 
     def interaction_matrix(self, c: int | str) -> NDArray[np.float64]:

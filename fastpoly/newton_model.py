@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.fista import fista
-from fastpoly.kernels.penalties import Penalty
+from fastpoly.kernels.penalties import L1, Penalty
 from fastpoly.kernels.quadratic import RowDescent
 from fastpoly.problems import OutputProblem, QuadraticProblem
 
@@ -92,6 +92,8 @@ class _Descent:
         self.problem, self.P0, self.G0, self.B = problem, P0, G0, B
         self.thresholds = problem.alpha * problem.weights
         self.rows = RowDescent(problem.penalty, B)
+        # Of one output every norm is a multiple of |v|.
+        self.faces = problem.penalty if P0.shape[1] > 1 else L1()
         self.own = self.rows.curvature
         self.P, self.G = P0.copy(), G0.copy()
         self.n_solved = 0
@@ -131,7 +133,7 @@ class _Descent:
             move = self.newton_step()
             self.n_solved += 1
             rows = self.thresholds > 0
-            reach = self.problem.penalty.reach(self.P[rows], move[rows])
+            reach = self.faces.reach(self.P[rows], move[rows])
             # All of it, if that is a gain in spite of the kinks.
             gained = self.move(move) or (self.move(reach * move) if reach < 1 else 0.0)
             total += gained
@@ -143,7 +145,7 @@ class _Descent:
     def move(self, step: Floats) -> float:
         """Add the step, and return what is gained; or do nothing."""
         P, rows = self.P + step, self.thresholds > 0
-        P[rows] = self.problem.penalty.retract(self.P[rows], P[rows])
+        P[rows] = self.faces.retract(self.P[rows], P[rows])
         G = self.G + np.einsum(PRODUCT[self.B.ndim], self.B, P - self.P, optimize=True)
         gained = self.value(self.P, self.G) - self.value(P, G)
         if not gained > 0:
@@ -160,7 +162,8 @@ class _Descent:
         if self.B.ndim == 4:
             return self.solve_coupled(-slope, free, scale)
         B, rows = self.B.transpose(2, 0, 1).copy(), np.arange(len(scale))
-        B[:, rows, rows] += self.bend()
+        norms = np.linalg.norm(self.P, axis=1)
+        B[:, rows, rows] += self.bend() * (1 - (self.P.T / np.where(norms > 0, norms, 1.0)) ** 2)
         return solve_masked(B, -slope.T, scale, free.T).T
 
     def solvable(self) -> bool:
@@ -169,11 +172,11 @@ class _Descent:
 
     def tied(self) -> NDArray[np.bool_]:
         """Entries that move with others of their row."""
-        return self.problem.penalty.ties(self.P) & (self.thresholds > 0)[:, None]
+        return self.faces.ties(self.P) & (self.thresholds > 0)[:, None]
 
     def bend(self) -> Floats:
         """Curvature of the penalty across the rows, (k,)."""
-        return self.thresholds * self.problem.penalty.bend(self.P)
+        return self.thresholds * self.faces.bend(self.P)
 
     def solve_coupled(self, b: Floats, free: NDArray[np.bool_], scale: Floats) -> Floats:
         """The same with all interactions: tied entries of a row are one unknown."""

@@ -31,7 +31,8 @@ METHODS = ("refine", "l1", "random+refine", "random", "best_data", "exact")
 DENSE_FEATURES = 48  # up to here the m spectra cost less than the passes that avoid them
 MORE_STARTS = 96  # further eigenvectors to climb from, where that takes no pass over X
 THOROUGH_STARTS = 1000
-THOROUGH_SIGNS = 2**9  # up to here the thorough search tries all signs
+THOROUGH_SIGNS = 2**9  # up to here the thorough search tries all signs on small matrices,
+ITERATIVE_SIGNS = 2**6  # and up to here on others, as so many more outputs
 EXACT_OUTPUTS = 20
 BLOCK_DOUBLES = 2**20
 
@@ -134,7 +135,7 @@ def select_basis(
         return _result(gamma, penalty, h, bound)
     if method == "best_data":
         return _result(gamma, penalty, _best_row(gamma, penalty, data))
-    dense = _few_features(gamma)
+    dense = _few_features(gamma, thorough)
     if method.startswith("random"):
         h = unit(rng.standard_normal(gamma.d))
         passes = 0
@@ -155,8 +156,9 @@ def select_basis(
     order = np.argsort(-sizes, kind="stable")
     h = vectors[order[0]]
     if method == "refine" and gamma.m > 1 and not isinstance(penalty, L1) and sizes[order[0]] > 0:
-        if thorough and dense is not None and _few_signs(gamma, penalty):
-            h, bound = _exact(gamma, penalty)
+        if thorough and _few_signs(gamma, penalty):
+            h, bound, more = _every_sign(gamma, tol, rng)
+            passes += more
         else:
             starts = np.vstack(
                 [vectors[order], others[: THOROUGH_STARTS if thorough else MORE_STARTS]]
@@ -182,9 +184,9 @@ def _result(
     return Selection(h, q, value, max(value, bound), vectors, n_matvecs)
 
 
-def _few_features(gamma: Gamma) -> Floats | None:
-    """The matrices (m, d, d) where working on them is cheapest."""
-    few = isinstance(gamma, ExplicitGamma) and gamma.d <= DENSE_FEATURES
+def _few_features(gamma: Gamma, thorough: bool = False) -> Floats | None:
+    """The matrices (m, d, d) where working on them is cheapest, or finds most."""
+    few = isinstance(gamma, ExplicitGamma) and (thorough or gamma.d <= DENSE_FEATURES)
     return gamma.dense() if few else None
 
 
@@ -192,8 +194,28 @@ def _few_features(gamma: Gamma) -> Floats | None:
 
 
 def _few_signs(gamma: Gamma, penalty: PenaltyLike) -> bool:
-    """Whether "exact" is a matter of moments."""
-    return isinstance(penalty, L1Linf) and 2 ** (gamma.m - 1) <= THOROUGH_SIGNS
+    """Whether trying all signs is a matter of moments."""
+    small = isinstance(gamma, ExplicitGamma) and gamma.d <= DENSE_FEATURES
+    most = THOROUGH_SIGNS if small else ITERATIVE_SIGNS
+    can = isinstance(penalty, L1Linf) and hasattr(gamma, "combined")
+    return can and 2 ** (gamma.m - 1) <= most
+
+
+def _signs(m: int, first: int, last: int) -> Floats:
+    """Rows first..last-1 of all 2^(m-1) sign vectors, where s and -s are one."""
+    return 1.0 - 2.0 * (np.arange(first, last)[:, None] >> np.arange(m) & 1)
+
+
+def _every_sign(gamma: Gamma, tol: float, rng: np.random.Generator) -> tuple[Floats, float, int]:
+    """The best vector for l1/linf, an upper bound of the maximum, and passes over X.
+
+    |q|_1 is the largest s'q over signs s: the operators sum_c s_c Gamma_c are so many outputs, and
+    their dominant eigenvectors are found together.
+    """
+    signs = _signs(gamma.m, 0, 2 ** (gamma.m - 1))
+    top = dominant_eigenvectors(gamma.combined(signs.T), tol=tol, random_state=rng)
+    best = np.abs(top.values).argmax()
+    return top.vectors[best], float(top.bounds.max()), top.n_matvecs
 
 
 def _spectra(G: Floats, penalty: PenaltyLike) -> tuple[Floats, Floats, Floats, float]:
@@ -244,8 +266,7 @@ def _exact(gamma: Gamma, penalty: PenaltyLike) -> tuple[Floats, float]:
     n_signs, block = 2 ** (m - 1), max(1, BLOCK_DOUBLES // d**2)
     best, best_signs = -1.0, np.ones(m)
     for first in range(0, n_signs, block):
-        codes = np.arange(first, min(first + block, n_signs))
-        signs = 1.0 - 2.0 * (codes[:, None] >> np.arange(m) & 1)
+        signs = _signs(m, first, min(first + block, n_signs))
         ends = np.abs(np.linalg.eigvalsh(np.tensordot(signs, G, 1))[:, [0, -1]]).max(axis=1)
         top = ends.argmax()
         if ends[top] > best:

@@ -10,6 +10,9 @@ from fastpoly.kernels.checks import as_float_array
 
 Floats = NDArray[np.float64]
 
+STOPS = (None, "optimal", "n_components", "no progress", "max_iter")
+TIMED = ("selection", "refit", "features", "gradient")
+
 
 @dataclass(frozen=True)
 class State:
@@ -37,7 +40,10 @@ class State:
         Upper bound of Omega*(G), as far as the eigen-solver's bounds hold.
     gap : float
         Constrained form: the duality gap with `violation_bound`, an upper bound of
-        objective - optimum. NaN otherwise.
+        objective - optimum. NaN otherwise. Linear terms that no penalty bounds (an intercept, or
+        all of them with alpha_linear = 0) enter it as if their optimum were near, see
+        `fastpoly.refit.Refit`; on nearly collinear features with alpha_linear = 0 it can be far
+        too small.
     gap_found : float
         Constrained form: the same with `violation`, which the true gap may exceed. NaN otherwise.
     n_iter : int
@@ -45,7 +51,8 @@ class State:
     stop : str or None
         Why the run ends here; None if it goes on. "optimal": within the tolerance, no basis vector
         that was found would improve the model, and the refit is accurate. "n_components": the
-        model is full. "no progress": adding vectors gains nothing any more. "max_iter": the refit
+        model is full. "no progress": adding vectors gains next to nothing any more (which for a
+        tol far below 1e-3 often comes first). "max_iter": the refit
         ran out of iterations.
     refit_gap : float
         Duality gap of this model among those with the same basis vectors; an upper bound of

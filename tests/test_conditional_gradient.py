@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from reference_fits import LOSSES, Matrices, made_up, nuclear_optimum, products, run, spectral_norm
 from scipy.optimize import minimize
 
-from fastpoly import Design, PolyModel, conditional_gradient, select_basis
+from fastpoly import Design, PolyModel, alpha_max, conditional_gradient, select_basis
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.losses import get_loss
 from fastpoly.kernels.penalties import PENALTIES, get_penalty
@@ -134,6 +135,21 @@ def test_the_final_violation_is_judged_by_exact_selection(penalty, activation):
     assert true <= state.violation_bound * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_final_violation_with_many_features(sparse):
+    """Beyond the sizes where all spectra are at hand, the last word is an exact search, too."""
+    rng = np.random.default_rng(64)
+    X, y = rng.standard_normal((150, 60)), rng.integers(0, 4, 150)
+    design = Design(sp.csr_array(X * (rng.random(X.shape) < 0.1)) if sparse else X)
+    alpha = 0.7 * alpha_max(design, y, penalty="l1/linf")
+    *_, state = run(design, y, penalty="l1/linf", alpha=alpha, n_components=99)
+    assert state.stop == "optimal"
+    D = row_gradients(design, y, state, "multiclass_logistic")
+    true = select_basis(design.gamma(D), "l1/linf", "exact").value
+    assert true <= (1 + 2e-3) * alpha
+    assert true <= state.violation_bound * (1 + 1e-9)
+
+
 def dense_search(G, n_starts=100):
     """max_h |(h'G_c h)_c|_2 over the sphere by a generic solver from many starts."""
 
@@ -237,6 +253,19 @@ def test_every_selection_makes_progress(selection):
     options = {"alpha": 1.0, "n_components": 10, "penalty": "l1/linf"}
     states = run(Design(X), y, selection=selection, **options)
     assert states[-1].objective < 0.9 * states[0].objective
+
+
+@pytest.mark.parametrize("selection", ["random+refine", "random", "best_data"])
+def test_an_unlucky_draw_is_not_an_optimum(selection):
+    X, y = made_up(8)
+    options = {"alpha": 10.0, "n_components": 99, "penalty": "l1/linf"}
+    *_, state = run(Design(X), y, selection=selection, **options)
+    if state.stop == "optimal":
+        D = row_gradients(Design(X), y, state, "multiclass_logistic")
+        assert select_basis(Design(X).gamma(D), "l1/linf", "exact").value <= 10.0 * (1 + 2e-3)
+    best = run(Design(X), y, **options)[-1].objective
+    assert best <= state.objective * (1 + 1e-3)
+    assert state.objective <= best * 1.01
 
 
 # ---- lower-order terms ---------------------------------------------------------------------------

@@ -120,6 +120,16 @@ def test_threads(kind, activation):
             assert_array_equal(call(one), alone)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "chosen" not in kind])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_combined_operators(kind, activation):
+    g, G, rng = problem(kind, activation, True, np.float64, 3)
+    S = rng.standard_normal((3, 5))
+    assert_verbs(g.combined(S), np.einsum("ce,cij->eij", S, G), rng)
+    with pytest.raises(ValueError, match="S must have shape"):
+        g.combined(S.T)
+
+
 def test_rows_beyond_one_block():
     """More rows than any block, and a number of them that no block divides."""
     for kind in KINDS:

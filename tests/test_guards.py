@@ -1,5 +1,7 @@
 """What must never crash: objects made wrongly, memory changed behind their back, forks."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -26,6 +28,8 @@ def labelled(n=50, k=3, m=4):
 def test_an_objective_works_in_a_forked_child():
     code = """
 import os
+from pathlib import Path
+
 import numpy as np
 from fastpoly.kernels.features import StoredFeatures
 from fastpoly.kernels.losses import get_loss
@@ -160,3 +164,60 @@ def forged(kind):
 def test_forged_arrays_of_other_formats(kind):
     with pytest.raises(ValueError, match="rebuild"):
         as_matrix(forged(kind))
+
+
+def misdirected(kind):
+    """Sparse data whose indices point far outside of it, as scipy does not notice."""
+    X = sp.random_array((60, 20), density=0.3, rng=np.random.default_rng(0), format="csr")
+    if kind == "indices":
+        X.indices[5] = 2**30
+    elif kind == "indptr":
+        X.indptr[5] = 2**30
+    elif kind == "coo":
+        X = X.tocoo()
+        X.coords = (X.coords[0] + 2**30, X.coords[1])
+    elif kind == "lil":
+        X = X.tolil()
+        X.rows[0] = [2**33] * len(X.rows[0])
+    return X
+
+
+@pytest.mark.parametrize("kind", ["indices", "indptr", "coo", "lil"])
+def test_estimators_follow_no_forged_index(kind):
+    """In a process of its own, which without the check ends by a segmentation fault."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+
+import numpy as np
+import fastpoly
+from test_guards import misdirected
+X, y = misdirected("none"), np.arange(60) % 2
+model = fastpoly.PolynomialNetworkClassifier(n_components=1).fit(X, y)
+search = fastpoly.PathSearchCV(model, alphas=[1.0], cv=2)
+labels = misdirected({kind!r})
+if {kind!r} != "lil":
+    labels.data[:] = 1
+for call in (
+    lambda X: model.fit(X, y),
+    lambda X: model.predict(X),
+    lambda X: search.fit(X, y),
+    lambda X: model.fit(misdirected("none"), labels),
+    lambda X: model.set_params(early_stopping=True).fit(X, y),
+):
+    try:
+        call(misdirected({kind!r}))
+    except ValueError as error:
+        assert "X" in str(error), error
+    else:
+        raise AssertionError("accepted")
+print("refused")
+"""
+    assert run_python(code) == "refused"
+
+
+@pytest.mark.parametrize("make", [sp.csr_array, sp.coo_array])
+def test_sparse_data_of_one_dimension(make):
+    with pytest.raises(ValueError, match="X must be 2-D"):
+        as_matrix(make(np.ones(3)))

@@ -27,7 +27,7 @@ LAYERS = (
         "refit_full",
         "merging",
     ),
-    ("state", "iteration", "conditional_gradient", "path", "model"),
+    ("state", "iteration", "conditional_gradient", "path", "model", "checkpoint"),
     ("estimators", "plotting"),
     ("demo",),
 )

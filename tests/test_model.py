@@ -436,3 +436,9 @@ def test_examples():
     results = doctest.testmod(fastpoly.model)
     assert results.attempted
     assert not results.failed
+
+
+def test_outputs_that_overflow_are_an_error_not_a_prediction():
+    model = PolyModel([[1.0, -1.0]], [[1.0, -1.0]], [0.0, 0.0])
+    with pytest.raises(ValueError, match="outputs overflow.* scale it down"):
+        model.decision([[1e200, 0.0]])

@@ -1,6 +1,8 @@
 """What the six estimators share: parameters, the training loop, stages, interactions."""
 
+import copy
 import numbers
+import os
 import warnings
 from typing import Any, Self
 
@@ -15,23 +17,21 @@ from fastpoly.conditional_gradient import State, conditional_gradient
 from fastpoly.design import Design
 from fastpoly.estimators.prediction import Predictor
 from fastpoly.estimators.progress import Progress
-from fastpoly.estimators.rows import column_names, forget_unseen, merge_rows, unseen_features
+from fastpoly.estimators.rows import (
+    column_names,
+    forget_unseen,
+    merge_rows,
+    safe_rows,
+    unseen_features,
+)
 from fastpoly.estimators.stages import Stages
+from fastpoly.estimators.training import Checkpoint, NoCheckpoint, Training, problem_of
+from fastpoly.estimators.warm import check_same_kind, warm_problem
 from fastpoly.iteration import LOOSE
 from fastpoly.kernels.checks import as_count, as_positive, as_weights
 from fastpoly.path import alpha_max
 
 Floats = NDArray[np.float64]
-
-# Parameters of the problem that is solved, beside alpha and tau.
-PROBLEM = ("loss", "penalty", "refit", "alpha_linear", "class_weight")
-
-# What a y is that is not, and that is, what the attribute says.
-KINDS = {
-    "_one_dimensional": ("2-D", "1-D"),
-    "_multilabel": ("1-D, a class a row", "a 2-D label indicator"),
-    "_graded": ("continuous", "of levels"),
-}
 
 FAR = 2.0  # violation over alpha at the end, above which lack of progress is no optimum
 
@@ -63,6 +63,8 @@ class PolyEstimator(Predictor):
         n_iter_no_change: int = 10,
         warm_start: bool = False,
         n_threads: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
@@ -83,6 +85,8 @@ class PolyEstimator(Predictor):
         self.n_iter_no_change = n_iter_no_change
         self.warm_start = warm_start
         self.n_threads = n_threads
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
         self.verbose = verbose
         self.random_state = random_state
 
@@ -93,6 +97,8 @@ class PolyEstimator(Predictor):
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the model.
+
+        A fit that raises or is interrupted leaves the estimator as it was.
 
         Parameters
         ----------
@@ -105,20 +111,31 @@ class PolyEstimator(Predictor):
         -------
         self
         """
+        fitted = copy.copy(self)
+        fitted._fit(X, y, sample_weight)
+        self.__dict__ = fitted.__dict__  # in one step, for other threads and for Ctrl-C
+        self._warn_unless_converged()
+        return self
+
+    def _fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> None:
         self._check_parameters()
         start = self._start()
         X, y, targets, m, w = self._prepare(X, y, sample_weight, reset=start is None)
+        file = self._checkpoint(X, targets, w)
+        saved = file.load(self.n_components)
         held = None
         if self.early_stopping:
-            if start is None or not hasattr(self, "_split_seed"):
+            if saved is not None:
+                self._split_seed = file.split_seed
+            elif start is None or not hasattr(self, "_split_seed"):
                 self._split_seed = self._seed()  # a warm start must hold out the same rows
+            file.split_seed = self._split_seed
             train, test = self._hold_out(y)
             held = X[test], y[test], None if w is None else w[test]
             X, targets, w = X[train], targets[train], None if w is None else w[train]
         X, targets, w = merge_rows(X, targets, w)
-        self._train(X, targets, m, w, held, start)
-        self._warn_unless_converged()
-        return self
+        training = saved or self._training(start, held, X.shape[1])
+        self._train(X, targets, m, w, held, training, start, file)
 
     def _check_parameters(self) -> None:
         """Parameters that the functional core does not check."""
@@ -131,6 +148,11 @@ class PolyEstimator(Predictor):
         for name in ("early_stopping", "warm_start"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if self.checkpoint is not None and self.warm_start:
+            raise ValueError(
+                "checkpoint and warm_start=True exclude each other: a fit goes on from one of them"
+            )
+        as_positive(self.checkpoint_every, "checkpoint_every", or_zero=True)
         if self.alpha is None and self.tau is None:
             raise ValueError("alpha must be a number >= 0 unless tau is given, got None for both")
         if not isinstance(self.verbose, numbers.Integral) or self.verbose < 0:
@@ -158,28 +180,14 @@ class PolyEstimator(Predictor):
         """Checked X and y, the targets of the loss, the number of outputs, weights."""
         names = column_names(y)  # before y becomes an array
         X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32],
+            self, safe_rows(X), safe_rows(y), accept_sparse="csr", dtype=[np.float64, np.float32],
             multi_output=True, y_numeric=self._numeric_targets(), reset=reset,
         )  # fmt: skip
         y, targets, m, decoding = self._encode_targets(y)
         if not reset:
-            self._check_same_kind(decoding)
+            check_same_kind(self, decoding)
         vars(self).update(decoding, _target_names=names)
         return X, y, targets, m, self._weights(X, y, sample_weight)
-
-    def _check_same_kind(self, decoding: dict[str, Any]) -> None:
-        """Raise unless predictions are decoded as in the earlier fit."""
-        for name, now in decoding.items():
-            before = getattr(self, name)
-            if np.array_equal(now, before):
-                continue
-            what = name
-            if name in KINDS:
-                what, before, now = "y", KINDS[name][before], KINDS[name][now]
-            raise ValueError(
-                f"warm_start=True needs the same kind of y as the earlier fit: {what} was "
-                f"{before}, now {now}; set warm_start=False to start afresh"
-            )
 
     def _numeric_targets(self) -> bool:
         return False
@@ -218,47 +226,53 @@ class PolyEstimator(Predictor):
             alpha_linear=self.alpha_linear, sample_weight=w, n_outputs=m,
         )  # fmt: skip
 
+    def _checkpoint(self, X: Any, targets: NDArray, w: Floats | None) -> Checkpoint | NoCheckpoint:
+        if self.checkpoint is None:
+            return NoCheckpoint()
+        if not isinstance(self.checkpoint, (str, os.PathLike)):
+            raise TypeError(f"checkpoint must be the path of a file, got {self.checkpoint!r}")
+        return Checkpoint(self.checkpoint, self.checkpoint_every, problem_of(self, X, targets, w))
+
+    def _training(self, start: State | None, held: Any, d: int) -> Training:
+        """The run before its first step."""
+        goes_on = start is not None and warm_problem(self) == self._fitted_problem
+        stages = (
+            self._stages.up_to(len(self._stages))
+            if goes_on
+            else Stages(d + (self.fit_lower == "augment"))
+        )
+        # A model of another problem is no candidate: it is where the run begins, refitted.
+        best, n, score = start if goes_on else None, len(stages), -np.inf
+        if best is not None and held is not None:
+            score = self._score_of(best, held)
+        return Training(None, stages, n, best, score, n - 1)
+
     def _train(
-        self, X: Any, targets: NDArray, m: int, w: Floats | None, held: Any, start: State | None
-    ) -> None:
-        design = self._design(X)
+        self, X: Any, targets: NDArray, m: int, w: Floats | None, held: Any, training: Training,
+        start: State | None, file: Checkpoint | NoCheckpoint,
+    ) -> None:  # fmt: skip
         states = conditional_gradient(
-            design, targets,
+            self._design(X), targets,
             loss=self._model_loss(), penalty=self.penalty,
             alpha=self.alpha if self.tau is None else None, tau=self.tau,
             n_components=self.n_components, refit=self.refit, alpha_linear=self.alpha_linear,
             solver=self.solver, max_iter=self.max_iter, tol=self.tol, selection=self.selection,
-            sample_weight=w, n_outputs=m, start=start, random_state=self._seed(),
+            sample_weight=w, n_outputs=m, start=training.state or start,
+            random_state=self._seed(),
         )  # fmt: skip
-        problem = self._problem()
-        goes_on = start is not None and problem == self._fitted_problem
-        stages = self._stages.up_to(len(self._stages)) if goes_on else Stages(design.n_features)
-        # A model of another problem is no candidate: it is where the run begins, refitted.
-        best, since = start if goes_on else None, 0
-        best_score = -np.inf if best is None or held is None else self._score_of(best, held)
-        last, unseen = len(stages) - 1, unseen_features(X)
-        with Progress(self.verbose, self.n_components) as progress:
-            for state in states:
-                state = forget_unseen(state, unseen)
-                score = None if held is None else self._score_of(state, held)
-                stages.append(state, score)
-                progress.show(state, score)
-                if best is None or score is None or score > best_score:
-                    best, best_score, last, since = state, score, len(stages) - 1, 0
-                    continue
-                since += 1
-                if since >= self.n_iter_no_change:
-                    break
-        self.history_ = stages.history(with_scores=held is not None)
-        self._stages = stages.up_to(last)
-        self._fitted_lower, self._fitted_problem = self.fit_lower, problem
-        self._remember(best)
-
-    def _problem(self) -> dict[str, Any]:
-        """What must be the same for a warm start to continue the history."""
-        strength = {"alpha": self.alpha} if self.tau is None else {"tau": self.tau}
-        held = {"held_out": self.early_stopping and self.validation_fraction}
-        return strength | held | {name: getattr(self, name, None) for name in PROBLEM}
+        unseen = unseen_features(X)
+        with Progress(self.verbose, self.n_components) as progress, file:
+            while not training.ended(self.n_components, self.n_iter_no_change):
+                state = next(states)
+                shown = forget_unseen(state, unseen)
+                score = None if held is None else self._score_of(shown, held)
+                training = training.step(state, shown, score)
+                file.save(training)
+                progress.show(shown, score)
+        self.history_ = training.stages.history(with_scores=held is not None)
+        self._stages = training.stages.up_to(training.last)
+        self._fitted_lower, self._fitted_problem = self.fit_lower, warm_problem(self)
+        self._remember(training.best)
 
     def _score_of(self, state: State, held: tuple[Any, Any, Floats | None]) -> float:
         """What `score` will say of a model that is still being trained."""

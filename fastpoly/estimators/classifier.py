@@ -1,5 +1,6 @@
 """Binary, multi-class and multi-label classification."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,6 +63,8 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         warm_start: bool = False,
         class_weight: Any = None,
         n_threads: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
@@ -70,8 +73,8 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
             refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear, solver=solver,
             max_iter=max_iter, tol=tol, selection=selection, early_stopping=early_stopping,
             validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change,
-            warm_start=warm_start, n_threads=n_threads, verbose=verbose,
-            random_state=random_state,
+            warm_start=warm_start, n_threads=n_threads, checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every, verbose=verbose, random_state=random_state,
         )  # fmt: skip
         self.class_weight = class_weight
 
@@ -173,7 +176,8 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
             One column a class or label, (n, m); for two classes the output of the second minus
             that of the first, (n,).
         """
-        return self._decide(self._outputs(X))
+        whole = self._whole()
+        return whole._decide(whole._outputs(X))
 
     def _probabilities(self, O: Floats) -> Floats:
         return expit(O) if self._multilabel else softmax(O, axis=1)
@@ -191,7 +195,8 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         ndarray, (n, m)
             Rows sum to 1; for multi-label y they do not, each entry is the probability of a label.
         """
-        return self._probabilities(self._outputs(X))
+        whole = self._whole()
+        return whole._probabilities(whole._outputs(X))
 
     @available_if(_has_probabilities)
     def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
@@ -205,7 +210,8 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         ------
         ndarray, (n, m)
         """
-        return map(self._probabilities, self._staged_outputs(X))
+        whole = self._whole()
+        return map(whole._probabilities, whole._staged_outputs(X))
 
 
 @documented(LOSS, CLASSES, class_weight=True)

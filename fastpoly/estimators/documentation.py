@@ -51,6 +51,14 @@ warm_start : bool, default=False
     Threads of the kernels. By default one for small data and in any Python thread but the main
     one (so that a pool of threads does not ask for more than there are cores), else what OpenMP
     says, which joblib sets in the processes that it starts.
+checkpoint : str or path-like, optional
+    A file that the fit is saved to and goes on from. Where it exists, `fit` resumes the run in it
+    and ends with the same model, bit for bit for the same number of threads; n_components may
+    have grown, everything else must be the same or the file is refused. It is replaced in one
+    step, holds plain arrays, and stays when the fit is done. Not together with warm_start.
+checkpoint_every : float, default=60.0
+    Seconds between writes of the checkpoint; 0 for every step. It is also written when the fit
+    ends or is interrupted.
 verbose : int, default=0
     0 is silent, 1 shows a progress bar, 2 and more write lines of level INFO to the logger
     "fastpoly"; ``logging.basicConfig(level=logging.INFO)`` shows them.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fastpoly.estimators.rows import SMALL
+from fastpoly.estimators.rows import SMALL, safe_rows
 from fastpoly.estimators.stages import Stages
 from fastpoly.model import PolyModel
 
@@ -28,10 +28,14 @@ class Predictor(BaseEstimator):
     _stages: Stages
     model_: PolyModel
 
+    def _whole(self) -> Self:
+        """This estimator as it is now, whatever a `fit` in another thread makes of it."""
+        return copy.copy(self)
+
     def _validated(self, X: Any) -> Any:
         check_is_fitted(self, "model_")
         return validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
+            self, safe_rows(X), accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
         )
 
     def _threads(self, X: Any) -> int | None:
@@ -62,7 +66,8 @@ class Predictor(BaseEstimator):
         -------
         ndarray, (n,) or (n, m)
         """
-        return self._predict(self._outputs(X))
+        whole = self._whole()
+        return whole._predict(whole._outputs(X))
 
     def staged_predict(self, X: Any) -> Iterator[NDArray]:
         """Yield the predictions after each step of training, the empty model first.
@@ -76,7 +81,8 @@ class Predictor(BaseEstimator):
         ndarray
             As `predict` returns them; the last one is what it returns.
         """
-        return map(self._predict, self._staged_outputs(X))
+        whole = self._whole()
+        return map(whole._predict, whole._staged_outputs(X))
 
     def staged_decision_function(self, X: Any) -> Iterator[Floats]:
         """Yield the outputs after each step of training, the empty model first.
@@ -89,7 +95,8 @@ class Predictor(BaseEstimator):
         ------
         ndarray, (n,) or (n, m)
         """
-        return map(self._decide, self._staged_outputs(X))
+        whole = self._whole()
+        return map(whole._decide, whole._staged_outputs(X))
 
     def interaction_matrix(self, output: int | str = 0) -> Floats:
         """The quadratic part of an output as a symmetric matrix C: it equals x'Cx.

@@ -1,5 +1,6 @@
 """Regression with one or several outputs."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         n_iter_no_change: int = 10,
         warm_start: bool = False,
         n_threads: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
@@ -56,8 +59,8 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
             refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear, solver=solver,
             max_iter=max_iter, tol=tol, selection=selection, early_stopping=early_stopping,
             validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change,
-            warm_start=warm_start, n_threads=n_threads, verbose=verbose,
-            random_state=random_state,
+            warm_start=warm_start, n_threads=n_threads, checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every, verbose=verbose, random_state=random_state,
         )  # fmt: skip
 
     def __sklearn_tags__(self) -> Tags:

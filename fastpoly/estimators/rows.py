@@ -5,12 +5,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from fastpoly.conditional_gradient import State
+from fastpoly.kernels.matrix import as_csr
 
 Floats = NDArray[np.float64]
 
 SMALL = 2**17  # entries of X
+
+
+def safe_rows(X: Any) -> Any:
+    """X or y as it is; where sparse, in CSR form, checked before anyone follows its indices."""
+    return as_csr(X) if issparse(X) else X
 
 
 def merge_rows(X: Any, targets: NDArray, w: Floats | None) -> tuple[Any, NDArray, Floats | None]:

@@ -16,6 +16,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from fastpoly.estimators.base import PolyEstimator
+from fastpoly.estimators.rows import safe_rows
 from fastpoly.estimators.scoring import path_scores
 from fastpoly.kernels.checks import as_float_array
 from fastpoly.path import alpha_grid
@@ -164,9 +165,9 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         self._check_parameters()
         model = clone(self.estimator).set_params(alpha=1.0)  # a stand-in: its alpha is not used
         model._check_parameters()
-        X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
-        prepared = clone(model)  # raises what a fit on all data would
-        _, labels, *_ = prepared._prepare(X, y, sample_weight)
+        X, y, sample_weight, groups = indexable(safe_rows(X), y, sample_weight, groups)
+        prepared = clone(model)
+        _, labels, *_ = prepared._prepare(X, y, sample_weight)  # raises what a fit would
         self.scorer_ = check_scoring(model, self.scoring)
         self.alphas_ = self._grid(clone(model), X, y, sample_weight)
         splits = self._splits(prepared, labels, X, y, groups)
@@ -199,6 +200,8 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
             )
         if self.estimator.tau is not None:
             raise ValueError("the search goes over alpha: set tau=None in the estimator")
+        if self.estimator.checkpoint is not None:
+            raise ValueError("the runs of a search cannot share a file: set checkpoint=None")
         if self.estimator.early_stopping:
             raise ValueError(
                 "the search chooses the number of basis vectors: set early_stopping=False in the "

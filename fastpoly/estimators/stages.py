@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastpoly.checkpoint import array
 from fastpoly.conditional_gradient import State
 
 Floats = NDArray[np.float64]
@@ -61,6 +62,7 @@ class Stages:
         """What was recorded of the stages: one array a name, one entry a stage."""
         names = (*RECORDED, "seconds", "validation_score")
         columns = dict(zip(names, map(np.array, zip(*self.numbers, strict=True)), strict=True))
+        columns["n_components"] = columns["n_components"].astype(np.int64)
         if not with_scores:
             del columns["validation_score"]
         return columns
@@ -96,3 +98,43 @@ class Stages:
 
     def __iter__(self) -> Iterator[tuple[Floats, Floats, Floats, Floats | None]]:
         return (self[i] for i in range(len(self)))
+
+
+def stage_arrays(stages: Stages) -> dict[str, NDArray]:
+    """The arrays that stand for stages in a file."""
+    rows, V, intercept, linear = zip(*stages.stages, strict=True)
+    arrays = {
+        "stages.pool": np.reshape(stages.pool, (-1, stages.n_features)).astype(np.float64),
+        "stages.sizes": np.array(stages.sizes(), dtype=np.int64),
+        "stages.rows": np.concatenate(rows).astype(np.int64),
+        "stages.V": np.concatenate(V),
+        "stages.intercept": np.array(intercept),
+        "stages.numbers": np.array(stages.numbers, dtype=np.float64),
+    }
+    if linear[0] is not None:
+        arrays["stages.linear"] = np.array(linear)
+    return arrays
+
+
+def take_stages(arrays: dict[str, NDArray], d: int, m: int, with_linear: bool) -> Stages:
+    """The stages of these arrays, which are taken out; ValueError unless they are consistent."""
+    sizes = array(arrays, "stages.sizes", "i", (None,))
+    n, total = len(sizes), int(sizes.sum()) if len(sizes) else 0
+    if n < 1 or sizes.min() < 0 or total != int(sizes.astype(object).sum()):
+        raise ValueError("its stages have no sizes")
+    stages = Stages(d)
+    pool = array(arrays, "stages.pool", "f", (None, d))
+    rows = array(arrays, "stages.rows", "i", (total,))
+    V = array(arrays, "stages.V", "f", (total, m))
+    intercept = array(arrays, "stages.intercept", "f", (n, m))
+    linear = array(arrays, "stages.linear", "f", (n, d, m)) if with_linear else [None] * n
+    numbers = array(arrays, "stages.numbers", "f", (n, len(RECORDED) + 2), any_number=True)
+    if total and not 0 <= rows.min() <= rows.max() < len(pool):
+        raise ValueError("its stages have basis vectors that are not there")
+    stages.pool, stages.numbers = list(pool), [tuple(row) for row in numbers.tolist()]
+    ends = np.cumsum(sizes)[:-1]
+    stages.stages = [
+        Stage(*parts)
+        for parts in zip(np.split(rows, ends), np.split(V, ends), intercept, linear, strict=True)
+    ]
+    return stages

@@ -177,6 +177,22 @@ cdef class RowGamma(Gamma):
         self.diagonal = np.empty((0, self.width))
         self.prepare()
 
+    def combined(self, S):
+        """The operators sum_c S_ce Gamma_c for every column e of S.
+
+        Parameters
+        ----------
+        S : array-like, (m, e)
+
+        Returns
+        -------
+        Gamma
+            With e outputs.
+        """
+        self._check_made()
+        S = as_float_array(S, "S", (self.m, None))
+        return type(self)(self.X, np.asarray(self.D) @ S, self.anova, self.n_threads)
+
     cdef double flops(self) noexcept:
         return 4.0 * self.X.n * self.X.d * self.m
 

@@ -78,7 +78,7 @@ cdef class CsrMatrix(Matrix):
         if len(X.shape) != 2:
             raise ValueError(f"X must be 2-D, got shape {X.shape}")
         _check_shape(X.shape, augment)
-        X = _as_csr(X)
+        X = as_csr(X)
         cdef Py_ssize_t n = X.shape[0], d = X.shape[1], nnz = X.indptr[n]
         data = np.require(_as_real(X.data[:nnz]), requirements=("C_CONTIGUOUS", "ALIGNED"))
         indices = np.require(X.indices[:nnz], np.int32, ("C_CONTIGUOUS", "ALIGNED"))
@@ -168,9 +168,15 @@ def _check_shape(shape, augment):
         raise ValueError(f"X must have fewer than 2**31 rows and columns, got shape {shape}")
 
 
-def _as_csr(X):
-    """X in CSR form, with index arrays that point nowhere outside of it."""
+def as_csr(X):
+    """X in CSR form, with index arrays that point nowhere outside of it.
+
+    scipy follows the arrays of a sparse matrix wherever they point: nothing of it may be called
+    before they are checked.
+    """
     _check_dtype(X.dtype)
+    if len(X.shape) != 2:
+        raise ValueError(f"X must be 2-D, got shape {X.shape}")
     kind = X.format
     try:
         if kind == "dok":

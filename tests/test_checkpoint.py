@@ -1,0 +1,347 @@
+"""Fits that are cut off go on with the same bits; files that do not belong are refused."""
+
+import os
+import random
+import signal
+from dataclasses import fields, replace
+
+import killing
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from estimator_cases import ALL, CLASSIFIERS, REGRESSORS, targets
+
+from fastpoly import Design, PathSearchCV, conditional_gradient
+from fastpoly.checkpoint import fingerprint, load_state, save_state
+from fastpoly.conditional_gradient import State
+from fastpoly.npz import read_arrays, write_arrays
+
+
+class Cut(Exception):
+    pass
+
+
+@pytest.fixture
+def cut(monkeypatch):
+    """Let fits end with an exception after that many states."""
+
+    def cut_after(n):
+        def shorter(*args, **options):
+            states = conditional_gradient(*args, **options)
+
+            def some():
+                for i, state in enumerate(states):
+                    if i == n:
+                        raise Cut
+                    yield state
+
+            return some()
+
+        monkeypatch.setattr("fastpoly.estimators.base.conditional_gradient", shorter)
+
+    return cut_after
+
+
+def assert_same_fit(one, two, X):
+    assert one.model_ == two.model_
+    for name in ("n_iter_", "objective_", "violation_"):
+        assert getattr(one, name) == getattr(two, name), name
+    assert one.history_.keys() == two.history_.keys()
+    for name in one.history_.keys() - {"seconds"}:
+        np.testing.assert_array_equal(one.history_[name], two.history_[name], err_msg=name)
+    for a, b in zip(one.staged_predict(X), two.staged_predict(X), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+OPTIONS = {
+    "plain": {},
+    "full": {"refit": "full", "max_iter": 30},
+    "single step": {"refit": None},
+    "explicit": {"fit_lower": "explicit"},
+    "constrained": {"tau": 5.0, "penalty": "l1"},
+    "early stopping": {"early_stopping": True, "n_iter_no_change": 3},
+    "optimal": {"alpha": 5.0, "n_components": 50, "tol": 0.05},
+}
+
+
+@pytest.mark.filterwarnings("ignore:the last refit is inaccurate")  # of single steps
+@pytest.mark.parametrize("cls", ALL)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_fit_that_is_cut_off_ends_with_the_same_bits(cls, name, data, tmp_path, cut):
+    X, score = data
+    y = targets(cls, score)
+    options = {"alpha": 0.1, "n_components": 6, "random_state": 0, **OPTIONS[name]}
+    whole = cls(**options).fit(X, y)
+    model = cls(checkpoint=tmp_path / "run.npz", checkpoint_every=0, **options)
+    for n in (1, 2, 0):  # after the first state, then after two more, then before any
+        cut(n)
+        with pytest.raises(Cut):
+            model.fit(X, y)
+        assert not hasattr(model, "model_")
+    cut(10**6)
+    assert_same_fit(model.fit(X, y), whole, X)
+    assert os.listdir(tmp_path) == ["run.npz"]
+    # What is done stays done: another fit reads it from the file.
+    cut(0)
+    assert_same_fit(model.fit(X, y), whole, X)
+
+
+def test_more_basis_vectors_than_before(data, tmp_path):
+    X, score = data
+    options = {"alpha": 0.01, "random_state": 0}
+    model = REGRESSORS[0](checkpoint=tmp_path / "run", n_components=2, **options).fit(X, score)
+    model.set_params(n_components=5).fit(X, score)
+    assert_same_fit(model, REGRESSORS[0](n_components=5, **options).fit(X, score), X)
+    with pytest.raises(ValueError, match="n_components=4 is less than the 5 .* only grow"):
+        model.set_params(n_components=4).fit(X, score)
+
+
+@pytest.mark.parametrize("cls", [CLASSIFIERS[1], REGRESSORS[0]])
+def test_a_run_without_a_seed_goes_on_with_its_own(cls, data, tmp_path, cut):
+    """Each resumption holds out the rows that the first one held out."""
+    X, score = data
+    options = {"alpha": 0.01, "n_components": 6, "early_stopping": True, "n_iter_no_change": 2}
+    path = tmp_path / "run.npz"
+    model = cls(checkpoint=path, checkpoint_every=0, **options)
+    cut(2)
+    with pytest.raises(Cut):
+        model.fit(X, targets(cls, score))
+    cut(10**6)
+    model.fit(X, targets(cls, score))
+    arrays = read_arrays(path)
+    assert arrays["split_seed"].item() == str(model._split_seed)
+    assert len(np.unique(arrays["stages.numbers"][:, -1])) > 1
+    seed = int(arrays["state.seed"].item())
+
+    class Seeds(cls):
+        def _seed(self, drawn=[]):  # noqa: B006
+            drawn.append(0)
+            return model._split_seed if len(drawn) == 1 else seed
+
+    whole = Seeds(**options).fit(X, targets(cls, score))
+    assert whole.model_ == model.model_
+
+
+def test_unseen_features_and_sparse_data(tmp_path, cut):
+    rng = np.random.default_rng(0)
+    X = sp.random_array((200, 30), density=0.1, rng=rng, format="csr")
+    X = sp.csr_array(X * (np.arange(30) != 7))
+    y = rng.standard_normal((200, 2))
+    options = {"alpha": 1e-3, "n_components": 5, "random_state": 0}
+    model = REGRESSORS[1](checkpoint=tmp_path / "run", checkpoint_every=0, **options)
+    cut(3)
+    with pytest.raises(Cut):
+        model.fit(X, y)
+    cut(10**6)
+    assert_same_fit(model.fit(X, y), REGRESSORS[1](**options).fit(X, y), X)
+    assert not model.components_[:, 8].any()
+
+
+def test_written_every_so_often(data, tmp_path, monkeypatch):
+    X, score = data
+    writes, clock = [], [0.0]
+    monkeypatch.setattr(
+        "fastpoly.estimators.training.write_checkpoint", lambda *args: writes.append(clock[0])
+    )
+
+    def tick():
+        clock[0] += 1.0
+        return clock[0]
+
+    monkeypatch.setattr("fastpoly.estimators.training.monotonic", tick)
+    options = {"alpha": 1e-3, "n_components": 6, "random_state": 0, "checkpoint": tmp_path / "run"}
+    REGRESSORS[0](checkpoint_every=0, **options).fit(X, score)
+    assert len(writes) == 7
+    writes.clear()
+    REGRESSORS[0](checkpoint_every=3, **options).fit(X, score)
+    assert 2 <= len(writes) <= 4
+    writes.clear()
+    REGRESSORS[0](**options).fit(X, score)
+    assert len(writes) == 1  # at the end
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+def other_fits(X, y):
+    yield {}, X + 1e-12, y
+    yield {}, X.astype(np.float32), y
+    yield {}, sp.csr_array(X), y
+    yield {}, X[::-1], y
+    yield {}, X, np.roll(y, 1)
+    yield {"alpha": 0.2}, X, y
+    yield {"tau": 1.0}, X, y
+    yield {"penalty": "l1"}, X, y
+    yield {"fit_lower": "explicit"}, X, y
+    yield {"refit": "full"}, X, y
+    yield {"early_stopping": True}, X, y
+    yield {"random_state": 1}, X, y
+
+
+def test_a_checkpoint_of_another_fit_is_refused(data, tmp_path):
+    X, score = data
+    y = targets(CLASSIFIERS[0], score)
+    path = tmp_path / "run.npz"
+    options = {"alpha": 0.1, "n_components": 3, "random_state": 0, "checkpoint": path}
+    CLASSIFIERS[0](**options).fit(X, y)
+    before = path.read_bytes()
+    for more, other, labels in other_fits(X, y):
+        with pytest.raises(ValueError, match=r"run\.npz is the checkpoint of another fit.*delete"):
+            CLASSIFIERS[0](**{**options, **more}).fit(other, labels)
+    with pytest.raises(ValueError, match="another fit"):
+        CLASSIFIERS[0](**options).fit(X, y + 1)  # other classes, the same codes
+    with pytest.raises(ValueError, match="another fit"):
+        CLASSIFIERS[0](**options).fit(X, y, sample_weight=np.full(len(y), 2.0))
+    with pytest.raises(ValueError, match="another fit"):
+        CLASSIFIERS[1](**options).fit(X, y)
+    assert path.read_bytes() == before
+    # What does not change the model does not matter.
+    CLASSIFIERS[0](**options).set_params(verbose=2, checkpoint_every=5, n_threads=1).fit(X, y)
+
+
+def test_bad_parameters(data, tmp_path):
+    X, score = data
+    for options, error, message in (
+        ({"checkpoint": 3}, TypeError, "path of a file"),
+        ({"checkpoint": tmp_path}, ValueError, "file in an existing folder"),
+        ({"checkpoint": tmp_path / "none" / "run"}, ValueError, "existing folder"),
+        ({"checkpoint": tmp_path / "run", "warm_start": True}, ValueError, "warm_start"),
+        ({"checkpoint_every": -1}, ValueError, "checkpoint_every"),
+        ({"checkpoint_every": "often"}, TypeError, "checkpoint_every"),
+    ):
+        with pytest.raises(error, match=message):
+            REGRESSORS[0](**options).fit(X, score)
+    with pytest.raises(ValueError, match="checkpoint=None"):
+        PathSearchCV(REGRESSORS[0](checkpoint=tmp_path / "run")).fit(X, score)
+
+
+@pytest.fixture
+def saved(data, tmp_path):
+    """A model with a checkpoint of it, and its arrays."""
+    X, score = data
+    path = tmp_path / "run.npz"
+    model = REGRESSORS[1](
+        alpha=0.01, n_components=3, random_state=0, fit_lower="explicit", early_stopping=True,
+        checkpoint=path,
+    )  # fmt: skip
+    model.fit(X, score)
+    return model, dict(read_arrays(path))
+
+
+FORGED = {
+    "version": {"checkpoint_version": np.array(2)},
+    "no version": {"checkpoint_version": None},
+    "version is text": {"checkpoint_version": np.array("1")},
+    "no H": {"state.H": None},
+    "H of another length": {"state.H": np.ones((2, 5))},
+    "H with NaN": {"state.H": np.full((3, 5), np.nan)},
+    "H of integers": {"state.H": np.ones((3, 5), dtype=np.int64)},
+    "H flat": {"state.H": np.ones(15)},
+    "other outputs": {"state.intercept": np.ones(2)},
+    "linear": {"state.linear": np.ones((4, 1))},
+    "no linear": {"state.linear": None},
+    "vectors": {"state.vectors": np.ones((1, 9))},
+    "stop": {"state.stop": np.array("why not")},
+    "n_iter": {"state.n_iter": np.array(-1)},
+    "seed": {"state.seed": np.array("__import__('os')")},
+    "seed below 0": {"state.seed": np.array("-1")},
+    "long seed": {"state.seed": np.array("9" * 5000)},
+    "timings": {"state.timings": np.ones(3)},
+    "row outside the pool": {"stages.rows": np.full(6, 10**9)},
+    "row before the pool": {"stages.rows": np.full(6, -1)},
+    "sizes": {"stages.sizes": np.array([2**62, 2**62, 2**62, 2**62 + 6])},
+    "sizes below 0": {"stages.sizes": np.array([-1, 2, 2, 3])},
+    "no sizes": {"stages.sizes": np.zeros(0, dtype=np.int64)},
+    "pool": {"stages.pool": np.ones((3, 6))},
+    "numbers": {"stages.numbers": np.ones((4, 3))},
+    "last": {"last": np.array(4)},
+    "last below 0": {"last": np.array(-1)},
+    "since": {"since": np.array(-5)},
+    "split_seed": {"split_seed": np.array("x")},
+    "unknown": {"more": np.ones(1)},
+    "best of another shape": {"best.H": np.ones((3, 4))},
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_forged_checkpoints_are_refused(name, saved, data):
+    X, score = data
+    model, arrays = saved
+    arrays.update(FORGED[name])
+    path = model.checkpoint
+    write_arrays(path, {k: v for k, v in arrays.items() if v is not None})
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match=r"run\.npz is not a usable checkpoint: .*; delete"):
+        model.fit(X, score)
+    assert vars(model) == before
+
+
+def test_arrays_of_a_checkpoint_are_as_the_forgeries_expect(saved, data):
+    """Each forgery is refused for its own sake: what it replaces is of the shape it assumes."""
+    model, arrays = saved
+    assert arrays["state.H"].shape == arrays["stages.pool"].shape == (3, 5)
+    assert arrays["stages.rows"].shape == (6,)
+    assert arrays["stages.sizes"].tolist() == [0, 1, 2, 3]
+    assert arrays["state.linear"].shape == (5, 1)
+    model.fit(*data)
+
+
+# ---- the state alone -----------------------------------------------------------------------------
+
+
+def test_states_come_back_whole(tmp_path, data):
+    X, score = data
+    path = tmp_path / "state.npz"
+    for lower, options in ((None, {"tau": 3.0}), ("explicit", {"alpha": 0.1})):
+        design = Design(X, fit_lower=lower)
+        states = conditional_gradient(
+            design, score[:, None], loss="squared", n_components=3, random_state=10**30, **options
+        )
+        for state in states:
+            save_state(path, state, "me")
+            loaded = load_state(path, "me")
+            for field in fields(State):
+                here, there = getattr(state, field.name), getattr(loaded, field.name)
+                np.testing.assert_array_equal(there, here, err_msg=field.name)
+                assert type(here) is type(there) or np.isscalar(here), field.name
+    with pytest.raises(ValueError, match="another fit"):
+        load_state(path, "you")
+    with pytest.raises(FileNotFoundError):
+        load_state(tmp_path / "none", "me")
+    save_state(path, replace(state, stop=None))
+    assert load_state(path).stop is None
+
+
+def test_fingerprints_tell_things_apart():
+    X = np.eye(3)
+    parts = [
+        (X,), (X, None), (X, ""), (None, X), (X.astype("f4"),), (X[:1],), (X.reshape(1, 9),),
+        (sp.csr_array(X),), (sp.csc_array(X),), (sp.csr_array(X * 2),), ("ab", "c"), ("a", "bc"),
+        (np.array(["a", None], dtype=object),), (np.array(["a"]),), (np.array(["b"]),),
+    ]  # fmt: skip
+    assert len({fingerprint(*p) for p in parts}) == len(parts)
+    assert fingerprint(X) == fingerprint(np.asfortranarray(X))
+
+
+# ---- processes that are killed -------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such signals to send to a process")
+@pytest.mark.parametrize(
+    ("kind", "signum"),
+    [
+        ("network", "SIGKILL"), ("machine", "SIGKILL"), ("ordinal", "SIGKILL"),
+        ("ordinal", "SIGTERM"), ("machine", "SIGINT"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:the last refit is inaccurate")
+def test_killed_at_any_moment(kind, signum, tmp_path):
+    """`python tests/killing.py` does this as often as one likes."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole.mkdir()
+    killed.mkdir()
+    killing.fit(kind, whole)
+    moment = random.Random(kind + signum).uniform(0, 0.08)
+    assert killing.kill(kind, killed, moment, getattr(signal, signum))
+    killing.fit(kind, killed)
+    assert killing.results(killed) == killing.results(whole)

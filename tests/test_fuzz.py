@@ -1,0 +1,12 @@
+"""Inputs that nobody meant; `python tests/fuzzing.py` tries as many as one likes."""
+
+import fuzzing
+import pytest
+from hypothesis import seed
+
+INPUTS = {"fit": 300, "core": 250, "search": 20}
+
+
+@pytest.mark.parametrize("name", fuzzing.ENTRIES)
+def test_a_sound_result_or_a_refusal(name):
+    seed(0)(fuzzing.test_of(name, INPUTS.get(name, 300)))()
