@@ -26,21 +26,12 @@ from fastpoly.estimators.rows import (
 )
 from fastpoly.estimators.stages import Stages
 from fastpoly.estimators.training import Checkpoint, NoCheckpoint, Training, problem_of
+from fastpoly.estimators.warm import check_same_kind, warm_problem
 from fastpoly.iteration import LOOSE
 from fastpoly.kernels.checks import as_count, as_positive, as_weights
 from fastpoly.path import alpha_max
 
 Floats = NDArray[np.float64]
-
-# Parameters of the problem that is solved, beside alpha and tau.
-PROBLEM = ("loss", "penalty", "refit", "alpha_linear", "class_weight")
-
-# What a y is that is not, and that is, what the attribute says.
-KINDS = {
-    "_one_dimensional": ("2-D", "1-D"),
-    "_multilabel": ("1-D, a class a row", "a 2-D label indicator"),
-    "_graded": ("continuous", "of levels"),
-}
 
 FAR = 2.0  # violation over alpha at the end, above which lack of progress is no optimum
 
@@ -144,7 +135,7 @@ class PolyEstimator(Predictor):
             X, targets, w = X[train], targets[train], None if w is None else w[train]
         X, targets, w = merge_rows(X, targets, w)
         training = saved or self._training(start, held, X.shape[1])
-        self._train(X, targets, m, w, held, start, training, file)
+        self._train(X, targets, m, w, held, training, start, file)
 
     def _check_parameters(self) -> None:
         """Parameters that the functional core does not check."""
@@ -194,23 +185,9 @@ class PolyEstimator(Predictor):
         )  # fmt: skip
         y, targets, m, decoding = self._encode_targets(y)
         if not reset:
-            self._check_same_kind(decoding)
+            check_same_kind(self, decoding)
         vars(self).update(decoding, _target_names=names)
         return X, y, targets, m, self._weights(X, y, sample_weight)
-
-    def _check_same_kind(self, decoding: dict[str, Any]) -> None:
-        """Raise unless predictions are decoded as in the earlier fit."""
-        for name, now in decoding.items():
-            before = getattr(self, name)
-            if np.array_equal(now, before):
-                continue
-            what = name
-            if name in KINDS:
-                what, before, now = "y", KINDS[name][before], KINDS[name][now]
-            raise ValueError(
-                f"warm_start=True needs the same kind of y as the earlier fit: {what} was "
-                f"{before}, now {now}; set warm_start=False to start afresh"
-            )
 
     def _numeric_targets(self) -> bool:
         return False
@@ -258,17 +235,21 @@ class PolyEstimator(Predictor):
 
     def _training(self, start: State | None, held: Any, d: int) -> Training:
         """The run before its first step."""
-        if start is None or self._problem() != self._fitted_problem:
-            # A model of another problem is no candidate: it is where the run begins, refitted.
-            return Training(None, Stages(d + (self.fit_lower == "augment")), 0, None)
-        stages = self._stages.up_to(len(self._stages))
-        n = len(stages)
-        score = -np.inf if held is None else self._score_of(start, held)
-        return Training(None, stages, n, start, score, n - 1)
+        goes_on = start is not None and warm_problem(self) == self._fitted_problem
+        stages = (
+            self._stages.up_to(len(self._stages))
+            if goes_on
+            else Stages(d + (self.fit_lower == "augment"))
+        )
+        # A model of another problem is no candidate: it is where the run begins, refitted.
+        best, n, score = start if goes_on else None, len(stages), -np.inf
+        if best is not None and held is not None:
+            score = self._score_of(best, held)
+        return Training(None, stages, n, best, score, n - 1)
 
     def _train(
-        self, X: Any, targets: NDArray, m: int, w: Floats | None, held: Any, start: State | None,
-        training: Training, file: Checkpoint | NoCheckpoint,
+        self, X: Any, targets: NDArray, m: int, w: Floats | None, held: Any, training: Training,
+        start: State | None, file: Checkpoint | NoCheckpoint,
     ) -> None:  # fmt: skip
         states = conditional_gradient(
             self._design(X), targets,
@@ -290,14 +271,8 @@ class PolyEstimator(Predictor):
                 progress.show(shown, score)
         self.history_ = training.stages.history(with_scores=held is not None)
         self._stages = training.stages.up_to(training.last)
-        self._fitted_lower, self._fitted_problem = self.fit_lower, self._problem()
+        self._fitted_lower, self._fitted_problem = self.fit_lower, warm_problem(self)
         self._remember(training.best)
-
-    def _problem(self) -> dict[str, Any]:
-        """What must be the same for a warm start to continue the history."""
-        strength = {"alpha": self.alpha} if self.tau is None else {"tau": self.tau}
-        held = {"held_out": self.early_stopping and self.validation_fraction}
-        return strength | held | {name: getattr(self, name, None) for name in PROBLEM}
 
     def _score_of(self, state: State, held: tuple[Any, Any, Floats | None]) -> float:
         """What `score` will say of a model that is still being trained."""

@@ -166,8 +166,8 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         model = clone(self.estimator).set_params(alpha=1.0)  # a stand-in: its alpha is not used
         model._check_parameters()
         X, y, sample_weight, groups = indexable(safe_rows(X), y, sample_weight, groups)
-        prepared = clone(model)  # raises what a fit on all data would
-        _, labels, *_ = prepared._prepare(X, y, sample_weight)
+        prepared = clone(model)
+        _, labels, *_ = prepared._prepare(X, y, sample_weight)  # raises what a fit would
         self.scorer_ = check_scoring(model, self.scoring)
         self.alphas_ = self._grid(clone(model), X, y, sample_weight)
         splits = self._splits(prepared, labels, X, y, groups)

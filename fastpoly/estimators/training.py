@@ -39,7 +39,7 @@ class Training(NamedTuple):
     n_stages : int
     best : State or None
         The model to keep: the last one, or that of the best validation score. Before the first
-        step, where a warm start begins.
+        step, that of an earlier fit of the same problem.
     best_score : float
     last : int
         The stage of `best`.
