@@ -20,9 +20,9 @@ loss : {"squared"} or loss object, default="squared"
 
 
 def _has_columns(estimator: "PolyRegressor") -> bool:
-    # scikit-learn forbids the method to regressors on a 1-D y: it tells them from classifiers.
-    if getattr(estimator, "_one_dimensional", False):
-        raise AttributeError("y was 1-D: the output of the model is what `predict` returns")
+    # scikit-learn forbids the method to regressors of a 1-D y, and wants to know before `fit`.
+    if getattr(estimator, "_one_dimensional", True):
+        raise AttributeError("only after a fit with a 2-D y; `predict` gives the output of a 1-D y")
     return True
 
 
