@@ -15,7 +15,7 @@ import fastpoly
 ROOT = Path(__file__).parent.parent
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("core", "guide", "migrating")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("core", "guide", "migrating", "promises")),
 ]
 MODULES = ["fastpoly"] + [
     found.name
