@@ -15,7 +15,7 @@ import fastpoly
 ROOT = Path(__file__).parent.parent
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("core", "guide", "migrating", "promises")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("core", "guide", "migrating")),
 ]
 MODULES = ["fastpoly"] + [
     found.name
@@ -86,6 +86,7 @@ def test_every_page_is_tested_or_generated():
     assert {page.name for page in (ROOT / "docs").glob("*.md")} == {
         *(page.name for page in PAGES[1:]),
         "api.md",  # its examples are those of the docstrings
+        "promises.md",  # without examples
     }
 
 
