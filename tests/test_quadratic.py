@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fastpoly.kernels.penalties import PENALTIES, get_penalty
 from fastpoly.kernels.quadratic import RowDescent
-from fastpoly.newton_model import minimise_model
+from fastpoly.newton_model import _Descent, minimise_model
 
 EVERY_PENALTY = pytest.mark.parametrize("name", sorted(PENALTIES))
 FORMS = pytest.mark.parametrize("coupled", [False, True])
@@ -177,3 +177,21 @@ def test_bad_input():
         RowDescent(penalty, B).sweep(P, P, one)
     with pytest.raises(ValueError, match="share memory"):
         RowDescent(penalty, B).sweep(P, B[0, :, :], one)
+
+
+@EVERY_PENALTY
+@FORMS
+def test_the_linear_system_points_down(name, coupled):
+    """A wrong step would only be slow, as every gain is checked: look at the step itself."""
+    B, full, P0, G0, weights = model(4, 3, coupled, 1)
+    thresholds = 0.5 * weights
+    descent = _Descent(Problem(name, 0.5, weights), P0, G0, B)
+    descent.sweep()
+    if descent.solvable():
+        move, P = descent.newton_step(), descent.P
+        before, after = (value(name, full, P0, G0, thresholds, P + t * move) for t in (0, 1e-4))
+        assert after < before
+    free = _Descent(Problem(name, 0.0, weights), P0, G0, B)
+    if free.solvable():  # without a penalty the step ends at the minimum
+        P = P0 + free.newton_step()
+        assert_allclose(G0.ravel() + full @ (P - P0).ravel(), 0.0, atol=1e-9)
