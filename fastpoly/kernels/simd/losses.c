@@ -66,35 +66,21 @@ static double softmax_row(ptrdiff_t label, const double *o, double w, double *g,
     return w * (fp_log1p(rest + (e_y - 1.0)) - z_y);
 }
 
-/* to (columns, rows) = from (rows, columns) transposed, in squares of four and what is left of the
- * columns; `rows` is a multiple of four. */
+/* to (columns, rows) = from (rows, columns) transposed, in squares of four and what is left. */
 FP_INLINE void transpose(const double *FP_RESTRICT from, ptrdiff_t rows, ptrdiff_t columns,
                          double *FP_RESTRICT to) {
-    ptrdiff_t c = 0;
-    for (; c + 4 <= columns; c += 4)
-        for (ptrdiff_t i = 0; i < rows; i += 4) {
+    const ptrdiff_t whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
+    for (ptrdiff_t c = 0; c < whole_columns; c += 4)
+        for (ptrdiff_t i = 0; i < whole_rows; i += 4) {
             vec square[4], turned[4];
             for (int r = 0; r < 4; r++) square[r] = vec_load(from + (i + r) * columns + c);
             vec_transpose(square, turned);
             for (int r = 0; r < 4; r++) vec_store(to + (c + r) * rows + i, turned[r]);
         }
-    for (; c < columns; c++)
+    for (ptrdiff_t c = whole_columns; c < columns; c++)
         for (ptrdiff_t i = 0; i < rows; i++) to[c * rows + i] = from[i * columns + c];
-}
-
-/* The way back: to (rows, columns) = from (columns, rows) transposed. */
-FP_INLINE void transpose_back(const double *FP_RESTRICT from, ptrdiff_t rows, ptrdiff_t columns,
-                              double *FP_RESTRICT to) {
-    ptrdiff_t c = 0;
-    for (; c + 4 <= columns; c += 4)
-        for (ptrdiff_t i = 0; i < rows; i += 4) {
-            vec square[4], turned[4];
-            for (int r = 0; r < 4; r++) square[r] = vec_load(from + (c + r) * rows + i);
-            vec_transpose(square, turned);
-            for (int r = 0; r < 4; r++) vec_store(to + (i + r) * columns + c, turned[r]);
-        }
-    for (; c < columns; c++)
-        for (ptrdiff_t i = 0; i < rows; i++) to[i * columns + c] = from[c * rows + i];
+    for (ptrdiff_t c = 0; c < whole_columns; c++)
+        for (ptrdiff_t i = whole_rows; i < rows; i++) to[c * rows + i] = from[i * columns + c];
 }
 
 /* ROWS rows of at most SHORT outputs, transposed so that the loops run over the rows. */
@@ -140,7 +126,7 @@ FP_INLINE double softmax_block(const double *FP_RESTRICT Y, const double *FP_RES
         for (ptrdiff_t i = 0; i < ROWS; i++)
             E[c * ROWS + i] = W[i] > 0.0 ? E[c * ROWS + i] * scale[i] : 0.0;
     }
-    transpose_back(E, ROWS, m, G);
+    transpose(E, m, ROWS, G);
     return value;
 }
 
