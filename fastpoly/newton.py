@@ -10,6 +10,9 @@ without touching the n rows again, and the step towards it is taken as far as th
 accelerated gradient.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,6 +42,13 @@ COUPLED_BYTES = 2**28  # of the second derivatives of all rows, within the probl
 CHANGE = 0.1
 DAMPING = 1e-10
 FLAT = 1e-20
+# Levels of damping, as shares of the largest curvature: the lowest, and from one to the next. A
+# step of less than SHORT of the way calls for more; none less than SHORTEST is tried.
+LOWEST = 1e-8
+LEVEL = 10.0
+SHORT = 0.3
+SHORTEST = 1e-4
+STRAIGHT = 0.75  # share of what the slope foretells that is gained where there is no curvature
 # Accuracy of the model's minimum: the share of the first sweep's movement that is left.
 INNER = 1e-3
 
@@ -151,6 +161,14 @@ def worthless(before: Solution, after: Solution, least: float) -> bool:
     return before.objective - after.objective <= least and after.gap > 0.5 * before.gap
 
 
+class _Point(NamedTuple):
+    """Parameters, their outputs and the penalised objective."""
+
+    P: Floats
+    O: Floats
+    objective: float
+
+
 class _Newton:
     """The iterate P with its outputs O, and the blocks B of the model with their curvature C."""
 
@@ -163,6 +181,8 @@ class _Newton:
         self.centred = shifts and hasattr(problem.penalty, "center")
         # With the whole Hessian the method converges quadratically: keep it exact.
         self.change = CHANGE if shifts and not couples(problem) else 0.0
+        smoothness = float(self.objective.loss.smoothness(self.objective.m))
+        self.level, self.largest = 0.0, smoothness * problem.metric
 
     def value_grad(self, P: Floats, O: Floats) -> tuple[float, Floats, Floats]:
         """F, its gradient and the gradients D of the rows at P with outputs O."""
@@ -184,26 +204,30 @@ class _Newton:
         if self.B is None or np.abs(C - self.C).sum() > self.change * np.abs(self.C).sum():
             self.C, self.B = C, hessian(self.problem, C)
             self.trail = self.trail[-1:]
-        target = direction(self.problem, self.P, G, self.B, INNER)
-        return self._search(target, G, objective) or self.damped_step(G, objective)
+        while True:
+            target = direction(self.problem, self.P, G, self.damped(), INNER)
+            taken = self._search(target, G, objective)
+            if taken >= 1.0:
+                self.level = self.level / LEVEL if self.level > LOWEST else 0.0
+            elif taken < SHORT:
+                self.level = max(LEVEL * self.level, LOWEST)
+            if taken or self.level > 1.0 or not np.isfinite(self.largest).all():
+                return taken > 0
 
-    def damped_step(self, G: Floats, objective: float) -> bool:
-        """The same with more and more of the largest curvature that the loss can have.
+    def damped(self) -> Floats:
+        """B with a share of the largest curvature that the loss can have.
 
-        Far from the optimum the loss may be all but linear, and the model's minimum nowhere near.
+        Where the loss is all but linear, as that of rows far on the right side is, the model's
+        minimum is nowhere near: the share grows while steps towards it fail, and shrinks again.
         """
-        smoothness = float(self.objective.loss.smoothness(self.objective.m))
-        if not np.isfinite(smoothness):
-            return False
+        if not self.level:
+            return self.B
         k, m = self.P.shape
         rows, outputs = np.arange(k)[:, None], np.arange(m)
         own = (rows, rows, outputs) if self.B.ndim == 3 else (rows, outputs, rows, outputs)
-        for damping in (1e-6, 1e-3, 1.0):
-            B = self.B.copy()
-            B[own] += damping * smoothness * self.problem.metric[:, None]
-            if self._search(direction(self.problem, self.P, G, B, INNER), G, objective):
-                return True
-        return False
+        B = self.B.copy()
+        B[own] += self.level * self.largest[:, None]
+        return B
 
     def extrapolate(self, objective: float) -> None:
         """Anderson's combination of the last points, if it is better.
@@ -227,26 +251,42 @@ class _Newton:
             self.P, self.O = P, O
         self.trail = [(self.P, self.O)]
 
-    def _search(self, target: Floats, G: Floats, objective: float) -> bool:
-        """Armijo's rule between P and the minimiser of the model there."""
+    def _search(self, target: Floats, G: Floats, objective: float) -> float:
+        """Armijo's rule between P and the minimiser of the model there: the share taken, or 0."""
         problem, move = self.problem, target - self.P
         O_move = self.objective.outputs(move)
         slope = float((G * move).sum())
         slope += problem.penalty_value(target) - problem.penalty_value(self.P)
         rounding = ROUNDING * abs(objective)
         if not slope <= rounding:
-            return False
-        t = 1.0
-        while t > 1e-8:
-            # A full step ends on the minimiser itself, whose zero rows are exactly zero.
-            P = target if t == 1.0 else self.P + t * move
-            O = self.O + t * O_move
-            reached = self.total(P, O)
-            if reached <= objective + ARMIJO * t * min(slope, 0.0) + rounding:
-                self._accept(P, O)
-                return True
+            return 0.0
+        at = self._ray(target, O_move)
+        t, point = 1.0, at(1.0)
+        while not point.objective <= objective + ARMIJO * t * min(slope, 0.0) + rounding:
             t *= 0.5
-        return False
+            if t < SHORTEST:
+                return 0.0
+            point = at(t)
+        # Where the objective fell in a straight line, it was damping that ended the step.
+        free = t == 1.0 and self.change == 0 and problem.tau is None
+        while free and objective - point.objective > max(-STRAIGHT * t * slope, rounding):
+            beyond = at(2 * t)
+            if not beyond.objective < point.objective:
+                break
+            t, point = 2 * t, beyond
+        self._accept(point.P, point.O)
+        return t
+
+    def _ray(self, target: Floats, O_move: Floats) -> Callable[[float], _Point]:
+        """What is found at the share t of the way from P to the target."""
+        P, O, move = self.P, self.O, target - self.P
+
+        def at(t: float) -> _Point:
+            # A full step ends on the minimiser itself, whose zero rows are exactly zero.
+            there = (target if t == 1.0 else P + t * move), O + t * O_move
+            return _Point(*there, self.total(*there))
+
+        return at
 
     def _accept(self, P: Floats, O: Floats) -> None:
         if self.centred:
