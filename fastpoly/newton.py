@@ -49,8 +49,10 @@ LEVEL = 10.0
 SHORT = 0.3
 SHORTEST = 1e-4
 STRAIGHT = 0.75  # share of what the slope foretells that is gained where there is no curvature
-# Accuracy of the model's minimum: the share of the first sweep's movement that is left.
+# Accuracy of the model's minimum: the share of the first sweep's movement that is left; of a model
+# without the interactions of outputs, whose minimum is not that of the objective.
 INNER = 1e-3
+ROUGH = 0.1
 
 
 def curvature(problem: OutputProblem, O: Floats) -> Floats:
@@ -180,7 +182,8 @@ class _Newton:
         shifts = getattr(self.objective.loss, "shift_invariant", False)
         self.centred = shifts and hasattr(problem.penalty, "center")
         # With the whole Hessian the method converges quadratically: keep it exact.
-        self.change = CHANGE if shifts and not couples(problem) else 0.0
+        self.exact = couples(problem) or not shifts
+        self.change, self.inner = (0.0, INNER) if self.exact else (CHANGE, ROUGH)
         smoothness = float(self.objective.loss.smoothness(self.objective.m))
         self.level, self.largest = 0.0, smoothness * problem.metric
 
@@ -205,7 +208,7 @@ class _Newton:
             self.C, self.B = C, hessian(self.problem, C)
             self.trail = self.trail[-1:]
         while True:
-            target = direction(self.problem, self.P, G, self.damped(), INNER)
+            target = direction(self.problem, self.P, G, self.damped(), self.inner)
             taken = self._search(target, G, objective)
             if taken >= 1.0:
                 self.level = self.level / LEVEL if self.level > LOWEST else 0.0
@@ -268,7 +271,7 @@ class _Newton:
                 return 0.0
             point = at(t)
         # Where the objective fell in a straight line, it was damping that ended the step.
-        free = t == 1.0 and self.change == 0 and problem.tau is None
+        free = t == 1.0 and self.exact and problem.tau is None
         while free and objective - point.objective > max(-STRAIGHT * t * slope, rounding):
             beyond = at(2 * t)
             if not beyond.objective < point.objective:

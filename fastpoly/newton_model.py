@@ -19,9 +19,12 @@ Floats = NDArray[np.float64]
 
 MAX_SWEEPS = 1000
 EXTRAPOLATE = 5
-# Rounds of so many sweeps; from the first of these on, sometimes a linear system is solved.
+# Rounds of so many sweeps; from the first of these on, sometimes a linear system is solved. Where
+# a rough minimum is enough, sweeps alone mostly find it.
 MAX_ROUNDS = 40
 SOLVE_FROM = 1
+SOLVE_LATE = 3
+PRECISE = 1e-2
 # Pieces of a step between kinks of the penalty: so many, while the last gains this share of all.
 PIECES = 20
 PIECE = 1e-2
@@ -55,7 +58,7 @@ def minimise_model(problem: OutputProblem, P: Floats, G: Floats, B: Floats, tol:
     """
     descent = _Descent(problem, P, G, B)
     first = moved = descent.sweep()
-    wait = SOLVE_FROM
+    wait = SOLVE_FROM if tol <= PRECISE else SOLVE_LATE
     for n_round in range(MAX_ROUNDS):
         if moved <= tol * first or descent.n_solved >= MAX_SOLVED:
             break

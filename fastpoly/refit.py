@@ -42,7 +42,7 @@ SOLVERS = ("auto", "fista", "newton")
 # name: (for class codes, for signs)
 SHORT_NAMES = {
     "logistic": ("multiclass_logistic", "binary_logistic"),
-    "smoothed_hinge": ("smoothed_multiclass_hinge", None),
+    "smoothed_hinge": ("smoothed_multiclass_hinge", "smoothed_binary_hinge"),
     "squared_hinge": ("multiclass_squared_hinge", "binary_squared_hinge"),
 }
 
@@ -117,10 +117,7 @@ def resolve_loss(loss: Any, y: ArrayLike) -> Any:
     signs = y.ndim == 2 and y.shape[1] != 1
     if not signs and y.dtype.kind in "if":
         signs = bool((y == -1).any() and (np.abs(y) == 1).all())
-    name = SHORT_NAMES[loss][signs]
-    if name is None:
-        raise ValueError(f"loss {loss!r} has no binary form; use 'logistic' or 'squared_hinge'")
-    return get_loss(name)
+    return get_loss(SHORT_NAMES[loss][signs])
 
 
 def encode(loss: Any, y: ArrayLike, n_outputs: int | None, n_samples: int) -> tuple[Floats, int]:

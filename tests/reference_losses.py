@@ -37,6 +37,10 @@ def binary_logistic(y, o):
     return np.logaddexp(0, -z).sum(), -y * p, np.diag(p * (1 - p))
 
 
+def smoothed_binary_hinge(y, o):
+    return binary_logistic(y, np.asarray(o, dtype=np.longdouble) - y)
+
+
 def binary_squared_hinge(y, o):
     violation = np.maximum(1 - y * o, 0)
     return (violation**2).sum(), -2 * y * violation, np.diag(2.0 * (violation > 0))
@@ -51,6 +55,7 @@ TWINS = {
     "smoothed_multiclass_hinge": smoothed_multiclass_hinge,
     "multiclass_squared_hinge": multiclass_squared_hinge,
     "binary_logistic": binary_logistic,
+    "smoothed_binary_hinge": smoothed_binary_hinge,
     "binary_squared_hinge": binary_squared_hinge,
     "squared": squared,
 }

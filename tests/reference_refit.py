@@ -38,6 +38,10 @@ ROWS = {
     "smoothed_multiclass_hinge": lambda Y, O: _softmax(Y, O, 1.0),
     "multiclass_squared_hinge": _multiclass_squared_hinge,
     "binary_logistic": lambda Y, O: (np.logaddexp(0, -Y * O).sum(axis=1), -Y * expit(-Y * O)),
+    "smoothed_binary_hinge": lambda Y, O: (
+        np.logaddexp(0, 1 - Y * O).sum(axis=1),
+        -Y * expit(1 - Y * O),
+    ),
     "binary_squared_hinge": _binary_squared_hinge,
     "squared": lambda Y, O: (0.5 * ((O - Y) ** 2).sum(axis=1), O - Y),
 }

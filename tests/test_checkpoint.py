@@ -64,7 +64,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:the last refit is inaccurate")  # of single steps
+@pytest.mark.filterwarnings("ignore:the output layer is inaccurate")  # of single steps
 @pytest.mark.parametrize("cls", ALL)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_fit_that_is_cut_off_ends_with_the_same_bits(cls, name, data, tmp_path, cut):
@@ -334,7 +334,7 @@ def test_fingerprints_tell_things_apart():
         ("ordinal", "SIGTERM"), ("machine", "SIGINT"),
     ],
 )  # fmt: skip
-@pytest.mark.filterwarnings("ignore:the last refit is inaccurate")
+@pytest.mark.filterwarnings("ignore:the output layer is inaccurate")
 def test_killed_at_any_moment(kind, signum, tmp_path):
     """`python tests/killing.py` does this as often as one likes."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"

@@ -95,15 +95,22 @@ def test_equals_the_functional_core(cls, data, fit_lower):
     np.testing.assert_allclose(model.predict(X), expected, atol=1e-10)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+@pytest.mark.parametrize(
+    ("loss", "core"),
+    [
+        ("logistic", "binary_logistic"),
+        ("smoothed_hinge", "smoothed_binary_hinge"),
+        ("squared_hinge", "binary_squared_hinge"),
+    ],
+)
 @pytest.mark.parametrize("cls", CLASSIFIERS)
-def test_multilabel_equals_the_core_on_signs(cls, data, loss):
+def test_multilabel_equals_the_core_on_signs(cls, data, loss, core):
     X, score = data
     labels = np.column_stack([score > 0, X[:, 0] > 0, X[:, 1] * X[:, 3] > 0.2]).astype(int)
     model = cls(n_components=3, loss=loss, random_state=0).fit(X, labels)
     design = Design(X, activation(cls), fit_lower="augment", n_threads=1)
     *_, state = conditional_gradient(
-        design, 2.0 * labels - 1, loss="binary_" + loss, alpha=1.0, n_components=3, random_state=0
+        design, 2.0 * labels - 1, loss=core, alpha=1.0, n_components=3, random_state=0
     )
     O = design.outputs(state.H, state.V)
     np.testing.assert_allclose(model.decision_function(X), O, rtol=1e-12, atol=1e-12)

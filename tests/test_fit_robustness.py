@@ -226,6 +226,20 @@ def test_weights_of_very_different_size(lower):
         assert_sane(design, state)
 
 
+def test_a_loss_that_is_all_but_linear():
+    """Rows far on the right side leave Newton's model without curvature, but not the penalty."""
+    rng = np.random.default_rng(0)
+    X, y = 20 * rng.normal(size=(50, 2)), np.arange(50) % 3
+    w = np.array([1000, 1e-4, 1e-4])[y]
+    state = run(Design(X, fit_lower="augment"), y, alpha=1.0, sample_weight=w, n_components=50)[-1]
+    assert (state.stop, state.n_iter < 60) == ("optimal", True)
+    X = rng.normal(size=(30, 4))
+    y = (X[:, 0] * X[:, 1] > 0).astype(int) + (X[:, 2] > 0)
+    design = Design(X, fit_lower="augment")
+    state = run(design, y, loss="squared_hinge", alpha=1e-3, n_components=50)[-1]
+    assert (state.stop, state.n_iter < 60) == ("optimal", True)
+
+
 def test_scaling_all_weights_scales_the_objective():
     design = Design(NORMAL)
     one = run(design, LABELS, alpha=1.0, n_components=3)[-1]

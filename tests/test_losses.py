@@ -175,6 +175,7 @@ def test_smoothness_as_documented():
         "smoothed_multiclass_hinge": 0.5,
         "multiclass_squared_hinge": 14.0,
         "binary_logistic": 0.25,
+        "smoothed_binary_hinge": 0.25,
         "binary_squared_hinge": 2.0,
         "squared": 1.0,
     }
@@ -330,6 +331,7 @@ EXTREMES = [
     ("multiclass_squared_hinge", 0, [5.0], 0.0, [0]),
     ("binary_logistic", [1, -1, 1], [-1e4, 1e4, 1e4], 2e4, [-1, 1, 0]),
     ("binary_logistic", [-1, 1], [-(2.0**999), -(2.0**999)], 2.0**999, [0, -1]),
+    ("smoothed_binary_hinge", [1, -1, 1], [-1e4, 1e4, 1e4], 20002.0, [-1, 1, 0]),
     ("binary_squared_hinge", [1, -1, 1], [-1e4, 1e4, 1e4], 2 * 10001.0**2, [-20002, 20002, 0]),
     ("squared", [0, 1e4], [1e4, -1e4], 0.5e8 + 2e8, [1e4, -2e4]),
 ]

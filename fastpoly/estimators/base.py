@@ -306,7 +306,8 @@ class PolyEstimator(Predictor):
         # A converged refit is at least that good.
         if gap > max(self.tol, LOOSE) * objective:
             trouble = f"a duality gap of {gap:.2g} for an objective of {objective:.2g}"
-            message = f"the last refit is inaccurate: {trouble}; {cure}"
+            cure = cure if self.refit else 'use refit="output"'
+            message = f"the output layer is inaccurate: {trouble}; {cure}"
         elif self._state.stop == "no progress" and self.violation_ > FAR * (alpha or np.inf):
             message = (
                 "training stopped because new basis vectors gained nothing, far from the optimum: "

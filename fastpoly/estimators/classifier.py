@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 LOSS = """
 loss : {"logistic", "smoothed_hinge", "squared_hinge"} or loss object, default="logistic"
     The multi-class form where y is 1-D; the binary form, a label at a time, where it is a label
-    indicator ("smoothed_hinge" has none)."""
+    indicator."""
 
 CLASSES = """
 classes_ : ndarray, (m,)
@@ -129,12 +129,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         if self.loss not in SHORT_NAMES:
             known = ", ".join(map(repr, SHORT_NAMES))
             raise ValueError(f"unknown loss {self.loss!r}; known: {known}")
-        name = SHORT_NAMES[self.loss][self._multilabel]
-        if name is None:
-            raise ValueError(
-                f"loss {self.loss!r} has no multi-label form; use 'logistic' or 'squared_hinge'"
-            )
-        return name
+        return SHORT_NAMES[self.loss][self._multilabel]
 
     def _check_form(self, loss: Any) -> None:
         """Raise unless a loss object is of the form for this kind of y."""

@@ -216,10 +216,28 @@ cdef class BinaryLogistic(_BuiltIn):
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m
     ) noexcept nogil:
-        return loops.binary_logistic_conjugate(y, u, scale, m)
+        return loops.binary_soft_conjugate(y, u, scale, 0.0, m)
 
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.binary_logistic
+
+    cdef double bound(self, Py_ssize_t m) noexcept nogil:
+        return 0.25
+
+
+cdef class SmoothedBinaryHinge(_BuiltIn):
+    """l(y, o) = sum_c log(1 + exp(1 - y_c o_c)), y_c in {-1, +1}."""
+
+    name = "smoothed_binary_hinge"
+    target = "sign"
+
+    cdef double conjugate_row(
+        self, const double* y, const double* u, double scale, Py_ssize_t m
+    ) noexcept nogil:
+        return loops.binary_soft_conjugate(y, u, scale, 1.0, m)
+
+    cdef fp_loss_rows loop(self) noexcept nogil:
+        return loops.smoothed_binary_hinge
 
     cdef double bound(self, Py_ssize_t m) noexcept nogil:
         return 0.25
@@ -290,6 +308,7 @@ LOSSES = {
         SmoothedMulticlassHinge,
         MulticlassSquaredHinge,
         BinaryLogistic,
+        SmoothedBinaryHinge,
         BinarySquaredHinge,
         Squared,
     )

@@ -9,12 +9,13 @@ cdef extern from "simd/losses.h":
         fp_loss_rows smoothed_multiclass_hinge
         fp_loss_rows multiclass_squared_hinge
         fp_loss_rows binary_logistic
+        fp_loss_rows smoothed_binary_hinge
         fp_loss_rows binary_squared_hinge
         fp_loss_rows squared
         double (*softmax_conjugate)(const double*, double, Py_ssize_t, double,
                                     Py_ssize_t) noexcept nogil
-        double (*binary_logistic_conjugate)(const double*, const double*, double,
-                                            Py_ssize_t) noexcept nogil
+        double (*binary_soft_conjugate)(const double*, const double*, double, double,
+                                        Py_ssize_t) noexcept nogil
         void (*exp)(const double*, double*, Py_ssize_t) noexcept nogil
         void (*log1p)(const double*, double*, Py_ssize_t) noexcept nogil
         bint (*all_within)(const double*, Py_ssize_t, double, double) noexcept nogil

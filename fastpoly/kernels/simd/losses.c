@@ -194,20 +194,30 @@ static double multiclass_squared_hinge(const double *FP_RESTRICT Y, const double
     return value;
 }
 
-/* Losses that are sums over the outputs, for y in {-1, +1} (the first two) or real:
+/* Losses that are sums over the outputs, for y in {-1, +1} (all but the last) or real:
  *
  *     binary logistic          log(1 + exp(-y o))         -y / (1 + exp(y o))
+ *     smoothed binary hinge    log(1 + exp(1 - y o))      -y / (1 + exp(y o - 1))
  *     binary squared hinge     max(1 - y o, 0)^2          -2 y max(1 - y o, 0)
  *     squared                  (o - y)^2 / 2              o - y
  */
-enum kind { BINARY_LOGISTIC, BINARY_SQUARED_HINGE, SQUARED };
+enum kind { BINARY_LOGISTIC, SMOOTHED_BINARY_HINGE, BINARY_SQUARED_HINGE, SQUARED };
+
+FP_INLINE int is_soft(enum kind kind) {
+    return kind == BINARY_LOGISTIC || kind == SMOOTHED_BINARY_HINGE;
+}
+
+/* What the two soft losses take the logarithm of is 1 + exp(-z). */
+FP_INLINE double soft_margin(enum kind kind, double y, double o) {
+    return kind == BINARY_LOGISTIC ? y * o : y * o - 1.0;
+}
 
 enum { BLOCK = 1024 }; /* entries of a piece, whose weights stay in the first-level cache */
 
-/* One entry; `kind` is a constant wherever this is expanded. e = exp(-|y o|), for the logistic. */
+/* One entry; `kind` is a constant wherever this is expanded. e = exp(-|z|), for the soft losses. */
 FP_INLINE double entry(enum kind kind, double y, double o, double e, double *g) {
-    if (kind == BINARY_LOGISTIC) {
-        const double z = y * o;
+    if (is_soft(kind)) {
+        const double z = soft_margin(kind, y, o);
         *g = -y * (z < 0.0 ? 1.0 : e) / (1.0 + e);
         return fp_log1p(e) + (z < 0.0 ? -z : 0.0);
     }
@@ -225,14 +235,14 @@ FP_INLINE double piece(enum kind kind, const double *FP_RESTRICT Y, const double
                        const double *FP_RESTRICT W, double *FP_RESTRICT G, ptrdiff_t count,
                        int want_gradient) {
     double value = 0.0, E[BLOCK];
-    if (kind == BINARY_LOGISTIC) { /* a loop of its own: fused, it runs out of registers */
+    if (is_soft(kind)) { /* a loop of its own: fused, it runs out of registers */
         FP_SIMD
-        for (ptrdiff_t j = 0; j < count; j++) E[j] = fp_exp(-fabs(Y[j] * O[j]));
+        for (ptrdiff_t j = 0; j < count; j++) E[j] = fp_exp(-fabs(soft_margin(kind, Y[j], O[j])));
     }
     SIMD_SUM(value)
     for (ptrdiff_t j = 0; j < count; j++) {
         double g;
-        const double loss = entry(kind, Y[j], O[j], kind == BINARY_LOGISTIC ? E[j] : 0.0, &g);
+        const double loss = entry(kind, Y[j], O[j], is_soft(kind) ? E[j] : 0.0, &g);
         value += W[j] > 0.0 ? W[j] * loss : 0.0;
         if (want_gradient) G[j] = W[j] > 0.0 ? W[j] * g : 0.0;
     }
@@ -260,6 +270,11 @@ FP_INLINE double sum_of_entries(enum kind kind, const double *Y, const double *O
 static double binary_logistic(const double *Y, const double *O, const double *w, double *G,
                               ptrdiff_t n, ptrdiff_t m) {
     return sum_of_entries(BINARY_LOGISTIC, Y, O, w, G, n, m);
+}
+
+static double smoothed_binary_hinge(const double *Y, const double *O, const double *w, double *G,
+                                    ptrdiff_t n, ptrdiff_t m) {
+    return sum_of_entries(SMOOTHED_BINARY_HINGE, Y, O, w, G, n, m);
 }
 
 static double binary_squared_hinge(const double *Y, const double *O, const double *w, double *G,
@@ -297,14 +312,14 @@ static double softmax_conjugate(const double *u, double scale, ptrdiff_t label, 
     return total + fp_x_log_x(q_y) - margin * (sum - u_y);
 }
 
-/* sum_c s log s + (1 - s) log(1 - s), s = -y_c u_c in 0..1 */
-static double binary_logistic_conjugate(const double *y, const double *u, double scale,
-                                        ptrdiff_t m) {
+/* sum_c s log s + (1 - s) log(1 - s) - margin s, s = -y_c u_c in 0..1 */
+static double binary_soft_conjugate(const double *y, const double *u, double scale, double margin,
+                                    ptrdiff_t m) {
     double total = 0.0, bad = 0.0;
     SIMD_SUM(total, bad)
     for (ptrdiff_t c = 0; c < m; c++) {
         const double s = -y[c] * scale * u[c];
-        total += fp_x_log_x(s) + fp_x_log_x(1.0 - s);
+        total += fp_x_log_x(s) + fp_x_log_x(1.0 - s) - margin * s;
         bad += s >= -outside && s <= 1.0 + outside ? 0.0 : 1.0;
     }
     return bad > 0.0 ? INFINITY : total;
@@ -329,7 +344,7 @@ static int all_within(const double *x, ptrdiff_t n, double low, double high) {
 
 const struct losses_loops FP_NAME(losses_loops) = {
     multiclass_logistic, smoothed_multiclass_hinge, multiclass_squared_hinge,
-    binary_logistic,     binary_squared_hinge,      squared,
-    softmax_conjugate,   binary_logistic_conjugate,
+    binary_logistic,     smoothed_binary_hinge,     binary_squared_hinge,
+    squared,             softmax_conjugate,         binary_soft_conjugate,
     exp_all,             log1p_all,                 all_within,
 };

@@ -17,13 +17,14 @@ struct losses_loops {
     fp_loss_rows smoothed_multiclass_hinge;
     fp_loss_rows multiclass_squared_hinge;
     fp_loss_rows binary_logistic;
+    fp_loss_rows smoothed_binary_hinge;
     fp_loss_rows binary_squared_hinge;
     fp_loss_rows squared;
-    /* l*(y, scale u) of one row; margin as in the two soft maxima */
+    /* l*(y, scale u) of one row; margin 0 (logistic) or 1 (smoothed hinge) */
     double (*softmax_conjugate)(const double *u, double scale, ptrdiff_t label, double margin,
                                 ptrdiff_t m);
-    double (*binary_logistic_conjugate)(const double *y, const double *u, double scale,
-                                        ptrdiff_t m);
+    double (*binary_soft_conjugate)(const double *y, const double *u, double scale, double margin,
+                                    ptrdiff_t m);
     /* y = exp(x) and log(1 + x), n entries: what the losses are made of, for measuring it. */
     void (*exp)(const double *x, double *y, ptrdiff_t n);
     void (*log1p)(const double *x, double *y, ptrdiff_t n);
