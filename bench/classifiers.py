@@ -24,6 +24,7 @@ from fastpoly.refit_full import refit_full
 # Accuracies are looked at for these numbers of basis vectors, and k is chosen among them.
 STAGES = [*range(1, 11), 12, *range(15, 50, 5), *range(50, 151, 10)]
 TOL = 0.2  # vectors that would gain less than this share of alpha are not worth their time here
+STEPS = {"letter": 10}  # of a refit at most, where it is dear: the next one goes on from there
 QUADRATIC = {"kernel": "poly", "degree": 2, "gamma": 1.0, "coef0": 1.0}  # (x'z + 1)^2
 
 
@@ -101,7 +102,7 @@ def multi_output(task: Task, X: np.ndarray, y: np.ndarray, m: int) -> Iterator[S
     run = conditional_gradient(
         design, y, loss=task["loss"], penalty=task["penalty"], alpha=task["alpha"],
         refit=task["refit"], n_components=task["units"], n_outputs=m, random_state=task["seed"],
-        tol=TOL,
+        tol=TOL, max_iter=STEPS.get(task["set"], 1000),
     )  # fmt: skip
     waiting = [k for k in STAGES if k <= task["units"]]
     for seconds, state in timed(run):

@@ -50,7 +50,7 @@ ALPHAS = {
     ("satimage", "logistic", "full"): (0.3, 1),
     ("satimage", "squared_hinge", "output"): (3, 9),
     ("satimage", "squared_hinge", "full"): (3, 9),
-    ("letter", "logistic", "output"): (0.3, 1),
+    ("letter", "logistic", "output"): (0.3,),
     ("letter", "logistic", "full"): (0.5,),
     ("letter", "squared_hinge", "output"): (1,),
     ("letter", "squared_hinge", "full"): (1,),
