@@ -232,12 +232,7 @@ def test_a_loss_that_is_all_but_linear():
     X, y = 20 * rng.normal(size=(50, 2)), np.arange(50) % 3
     w = np.array([1000, 1e-4, 1e-4])[y]
     state = run(Design(X, fit_lower="augment"), y, alpha=1.0, sample_weight=w, n_components=50)[-1]
-    assert (state.stop, state.n_iter < 60) == ("optimal", True)
-    X = rng.normal(size=(30, 4))
-    y = (X[:, 0] * X[:, 1] > 0).astype(int) + (X[:, 2] > 0)
-    design = Design(X, fit_lower="augment")
-    state = run(design, y, loss="squared_hinge", alpha=1e-3, n_components=50)[-1]
-    assert (state.stop, state.n_iter < 60) == ("optimal", True)
+    assert (state.stop, state.n_iter < 30) == ("optimal", True)
 
 
 def test_scaling_all_weights_scales_the_objective():

@@ -473,6 +473,41 @@ def test_newton_refuses_many_linear_terms():
     assert fit.linear.shape == (5000, 3)
 
 
+# ---- steps of Newton's method -------------------------------------------------------------------
+
+
+def without_loss(penalty, tau=None):
+    """A run from a point where squared hinges are zero with room to spare: only the penalty counts.
+
+    Gradient, objective and a target on the way to V = 0, as far as damping lets a step go.
+    """
+    A, Y = np.eye(4), np.eye(4)[:, :3] * 2 - 1
+    fitter = OutputRefit(
+        get_loss("binary_squared_hinge"),
+        get_penalty(penalty),
+        Y,
+        3,
+        None,
+        None if tau else 1.0,
+        tau,
+    )
+    run = _Newton(fitter.problem(StoredFeatures(A)), 100 * Y)
+    return run, np.zeros((4, 3)), run.total(run.P, run.O), 99 * Y
+
+
+@EVERY_PENALTY
+def test_a_straight_step_goes_on(penalty):
+    run, G, objective, target = without_loss(penalty)
+    assert run._search(target, G, objective) == 64.0
+    assert run.total(run.P, run.O) == pytest.approx(0.36 * objective)
+    assert_allclose(run.O, run.P)
+
+
+def test_a_straight_step_stays_in_the_ball():
+    run, G, objective, target = without_loss("l1", tau=1200.0)
+    assert run._search(target, G, objective) == 1.0
+
+
 # ---- extrapolation inside Newton's method -------------------------------------------------------
 
 
