@@ -482,15 +482,8 @@ def without_loss(penalty, tau=None):
     Gradient, objective and a target on the way to V = 0, as far as damping lets a step go.
     """
     A, Y = np.eye(4), np.eye(4)[:, :3] * 2 - 1
-    fitter = OutputRefit(
-        get_loss("binary_squared_hinge"),
-        get_penalty(penalty),
-        Y,
-        3,
-        None,
-        None if tau else 1.0,
-        tau,
-    )
+    loss, alpha = get_loss("binary_squared_hinge"), None if tau else 1.0
+    fitter = OutputRefit(loss, get_penalty(penalty), Y, 3, None, alpha, tau)
     run = _Newton(fitter.problem(StoredFeatures(A)), 100 * Y)
     return run, np.zeros((4, 3)), run.total(run.P, run.O), 99 * Y
 
