@@ -62,9 +62,9 @@ def test_of(name, inputs, **options):
     return test
 
 
-def long_run(inputs, progress, batch=200):
+def long_run(inputs, progress, first=0, batch=200):
     """Batches of all entries until there are that many inputs; resumes from a file of counts."""
-    done, failures = 0, []
+    done, failures = first, []
     if progress and progress.exists():
         saved = json.loads(progress.read_text())
         done, failures = saved["batches"], saved["failures"]
@@ -92,8 +92,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--progress", type=Path, help="a file to resume from")
+    parser.add_argument("--first", type=int, default=0, help="first seed, for runs side by side")
     options = parser.parse_args()
-    sys.exit(long_run(options.inputs, options.progress) > 0)
+    sys.exit(long_run(options.inputs, options.progress, options.first) > 0)
 
 
 if __name__ == "__main__":
