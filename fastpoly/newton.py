@@ -42,17 +42,19 @@ COUPLED_BYTES = 2**28  # of the second derivatives of all rows, within the probl
 CHANGE = 0.1
 DAMPING = 1e-10
 FLAT = 1e-20
-# Levels of damping, as shares of the largest curvature: the lowest, and from one to the next. A
-# step of less than SHORT of the way calls for more; none less than SHORTEST is tried.
+# Levels of damping, as shares of the largest curvature: the lowest, and from one to the next.
 LOWEST = 1e-8
 LEVEL = 10.0
-SHORT = 0.3
+# Shares of the way to the model's minimum: the shortest that is tried before there is more damping,
+# and where nobody knows the largest curvature; how often the way is doubled.
 SHORTEST = 1e-4
+TINIEST = 1e-8
+DOUBLINGS = 20
 STRAIGHT = 0.75  # share of what the slope foretells that is gained where there is no curvature
 # Accuracy of the model's minimum: the share of the first sweep's movement that is left; of a model
 # without the interactions of outputs, whose minimum is not that of the objective.
 INNER = 1e-3
-ROUGH = 0.1
+ROUGH = 1e-2
 
 
 def curvature(problem: OutputProblem, O: Floats) -> Floats:
@@ -181,10 +183,12 @@ class _Newton:
         self.trail = [(self.P, self.O)]
         shifts = getattr(self.objective.loss, "shift_invariant", False)
         self.centred = shifts and hasattr(problem.penalty, "center")
-        # With the whole Hessian the method converges quadratically: keep it exact.
-        self.exact = couples(problem) or not shifts
-        self.change, self.inner = (0.0, INNER) if self.exact else (CHANGE, ROUGH)
+        # Whether the model has all interactions of outputs, or there are none: then the method
+        # converges quadratically and is worth the exact Hessian at every step.
+        self.complete = couples(problem) or not shifts
+        self.change, self.inner = (0.0, INNER) if self.complete else (CHANGE, ROUGH)
         smoothness = float(self.objective.loss.smoothness(self.objective.m))
+        self.bounded = bool(np.isfinite(smoothness))
         self.level, self.largest = 0.0, smoothness * problem.metric
 
     def value_grad(self, P: Floats, O: Floats) -> tuple[float, Floats, Floats]:
@@ -212,10 +216,9 @@ class _Newton:
             taken = self._search(target, G, objective)
             if taken >= 1.0:
                 self.level = self.level / LEVEL if self.level > LOWEST else 0.0
-            elif taken < SHORT:
-                self.level = max(LEVEL * self.level, LOWEST)
-            if taken or self.level > 1.0 or not np.isfinite(self.largest).all():
+            if taken or self.level >= 1.0 or not self.bounded:
                 return taken > 0
+            self.level = max(LEVEL * self.level, LOWEST)
 
     def damped(self) -> Floats:
         """B with a share of the largest curvature that the loss can have.
@@ -267,12 +270,14 @@ class _Newton:
         t, point = 1.0, at(1.0)
         while not point.objective <= objective + ARMIJO * t * min(slope, 0.0) + rounding:
             t *= 0.5
-            if t < SHORTEST:
+            if t < (SHORTEST if self.bounded else TINIEST):
                 return 0.0
             point = at(t)
-        # Where the objective fell in a straight line, it was damping that ended the step.
-        free = t == 1.0 and self.exact and problem.tau is None
-        while free and objective - point.objective > max(-STRAIGHT * t * slope, rounding):
+        # Where the objective fell in a straight line there is no curvature, only damping: go on.
+        free = t == 1.0 and self.complete and problem.tau is None
+        for _ in range(DOUBLINGS if free else 0):
+            if not objective - point.objective > max(-STRAIGHT * t * slope, rounding):
+                break
             beyond = at(2 * t)
             if not beyond.objective < point.objective:
                 break

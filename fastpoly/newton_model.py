@@ -24,7 +24,7 @@ EXTRAPOLATE = 5
 MAX_ROUNDS = 40
 SOLVE_FROM = 1
 SOLVE_LATE = 3
-PRECISE = 1e-2
+PRECISE = 5e-3
 # Pieces of a step between kinks of the penalty: so many, while the last gains this share of all.
 PIECES = 20
 PIECE = 1e-2

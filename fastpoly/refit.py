@@ -106,7 +106,7 @@ def resolve_loss(loss: Any, y: ArrayLike) -> Any:
 
     "logistic", "smoothed_hinge" and "squared_hinge" are the multi-class losses for class codes and
     the binary ones for a matrix of signs, or for one column of -1 and +1. (A column without a -1
-    looks like class codes: name the loss "binary_logistic" then.)
+    looks like class codes: name the loss itself then, as "binary_logistic".)
     """
     if not isinstance(loss, str) or loss not in SHORT_NAMES:
         if isinstance(loss, str) and loss not in LOSSES:
@@ -324,13 +324,21 @@ class OutputRefit:
 
     def obstacle(self, linear: LinearTerms | None) -> str:
         """Why Newton's method cannot be used, or nothing."""
-        if not hasattr(self.loss, "curvature") and not np.isfinite(self.loss.smoothness(self.m)):
+        if not self.has_curvature():
             return "needs a loss with a method `curvature` or a finite smoothness"
         if linear is None:
             return ""
         if linear.X.d > MAX_LINEAR or linear.X.augment:
             return f"fits at most {MAX_LINEAR} linear terms, X has {linear.X.d}"
         return ""
+
+    def has_curvature(self) -> bool:
+        """Whether the second derivatives of the loss are known, or at least bounded."""
+        if not hasattr(self.loss, "curvature"):
+            return bool(np.isfinite(self.loss.smoothness(self.m)))
+        # A compiled loss that gives no more than a row has infinite ones.
+        C = self.loss.curvature(self.Y[:1], np.zeros((len(self.Y[:1]), self.m)), None)
+        return bool(np.isfinite(C).all())
 
 
 def dense_array(X: Matrix) -> NDArray:

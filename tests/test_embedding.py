@@ -21,7 +21,7 @@ from fastpoly.kernels.penalties import L1L2
 from fastpoly.refit import refit_output
 
 CLIENT = Path(__file__).parent / "embedding"
-MODULES = ("huber", "scaled", "diagonal")
+MODULES = ("huber", "half", "scaled", "diagonal")
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +156,22 @@ def test_whole_algorithm_with_both(client):
     assert np.median(residuals) < 0.2 < np.median(np.abs(y))
 
 
+def test_a_loss_with_nothing_but_rows(client):
+    """README's: without second derivatives "auto" takes the solver that needs none."""
+    rng = np.random.default_rng(0)
+    A, y = rng.normal(size=(60, 5)), rng.normal(size=(60, 2))
+    fit = refit_output(A, y, loss=client.half.Half(), alpha=0.5, tol=1e-8)
+    twin = refit_output(A, y, loss="squared", alpha=1.0, tol=1e-8)
+    assert_allclose(fit.V, twin.V, atol=1e-5)
+    assert_allclose(2 * fit.objective, twin.objective, rtol=1e-7)
+    with pytest.raises(ValueError, match='needs a loss with a method `curvature`.*"fista"'):
+        refit_output(A, y, loss=client.half.Half(), solver="newton")
+
+
 def test_documentation_shows_this_client():
     """What docs/core.md prints of a client package is this one, to the letter."""
     text = (CLIENT.parent.parent / "docs" / "core.md").read_text()
     for name in ("pyproject.toml", "meson.build", "huber.pyx"):
         assert (CLIENT / name).read_text() in text, name
+    readme = (CLIENT.parent.parent / "README.md").read_text()
+    assert (CLIENT / "half.pyx").read_text() in readme

@@ -165,6 +165,13 @@ def test_loss_objects_of_the_other_form(cls, data):
         )
 
 
+@pytest.mark.parametrize("cls", ORDINAL)
+def test_levels_need_a_binary_loss(cls, data):
+    X, score = data
+    with pytest.raises(ValueError, match=r"MulticlassLogistic .* levels.*loss='logistic'"):
+        cls(loss=get_loss("multiclass_logistic")).fit(X, np.digitize(score, [-1, 1]))
+
+
 def test_crossing_probabilities_are_repaired():
     rng = np.random.default_rng(0)
     O = 5 * rng.standard_normal((200, 4))

@@ -501,6 +501,48 @@ def test_a_straight_step_stays_in_the_ball():
     assert run._search(target, G, objective) == 1.0
 
 
+class Poisson:
+    """exp(o) - y o above its minimum, which is at o = log y; its curvature has no bound."""
+
+    target = "real"
+
+    def value_grad(self, Y, O, w=None):
+        with np.errstate(over="ignore", invalid="ignore"):
+            least = Y - Y * np.log(np.maximum(Y, 1e-300))
+            return float((np.exp(O) - Y * O - least).sum()), np.exp(O) - Y
+
+    def value(self, Y, O, w=None):
+        return self.value_grad(Y, O, w)[0]
+
+    def curvature(self, Y, O, w=None):
+        return np.exp(O)
+
+    def smoothness(self, n_outputs):
+        return np.inf
+
+
+def test_a_loss_without_a_bound_takes_tiny_steps():
+    """From zero the first Newton step leads a million times too far."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(100, 3)) ** 2
+    y = rng.poisson(1e5 * A[:, 0])[:, None].astype(float)
+    fit = refit_output(A, y, loss=Poisson(), alpha=0.1, solver="newton", tol=1e-6)
+    assert fit.converged
+    far = np.abs(A.T @ (1 - y)).max()
+    assert_allclose(A.T @ (np.exp(A @ fit.V) - y), 0, atol=1e-3 * far)
+
+
+def test_squared_hinges_reach_their_kinks():
+    """More damping after every short step left a gap of a fifth of the objective."""
+    m, rng = 6, np.random.default_rng(6)
+    X = rng.normal(size=(260, 5))
+    A = (X @ rng.normal(size=(12, 5)).T) ** 2
+    y = (X @ rng.normal(size=(5, m)) + 0.5 * rng.normal(size=(260, m))).argmax(axis=1)
+    options = {"loss": "squared_hinge", "penalty": "l1/linf", "alpha": 1e-3, "n_outputs": m}
+    fit = refit_output(A, y, solver="newton", tol=1e-2, **options)
+    assert fit.converged
+
+
 # ---- extrapolation inside Newton's method -------------------------------------------------------
 
 

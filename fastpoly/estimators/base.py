@@ -299,14 +299,11 @@ class PolyEstimator(Predictor):
     def _warn_unless_converged(self) -> None:
         """Tell of a model that is worse than its parameters promise, and of what to change."""
         gap, objective, alpha = self._state.refit_gap, abs(self.objective_), self._state.alpha
-        cure = (
-            "scale the features (StandardScaler, MaxAbsScaler), raise alpha, or raise max_iter, "
-            f"which is {self.max_iter}"
-        )
+        cure = "scale the features (StandardScaler, MaxAbsScaler), raise alpha, or "
+        cure += f"raise max_iter, which is {self.max_iter}" if self.refit else 'use refit="output"'
         # A converged refit is at least that good.
         if gap > max(self.tol, LOOSE) * objective:
             trouble = f"a duality gap of {gap:.2g} for an objective of {objective:.2g}"
-            cure = cure if self.refit else 'use refit="output"'
             message = f"the output layer is inaccurate: {trouble}; {cure}"
         elif self._state.stop == "no progress" and self.violation_ > FAR * (alpha or np.inf):
             message = (

@@ -67,7 +67,8 @@ random_state : int, RandomState instance or None, default=None
 
 CLASS_WEIGHT = """\
 class_weight : dict, list of dict, "balanced" or None, default=None
-    Weights of the classes, multiplied with sample_weight; a list has one dict a label.
+    Weights of the classes, multiplied with sample_weight; a list has one dict a label, whose
+    weights are multiplied too.
 """
 
 ATTRIBUTES = """\

@@ -22,7 +22,8 @@ Floats = NDArray[np.float64]
 
 LOSS = """
 loss : {"logistic"} or loss object, default="logistic"
-    Binary logistic loss of the m - 1 questions whether y is at most a level."""
+    Binary logistic loss of the m - 1 questions whether y is at most a level. The outputs of a loss
+    object, whose target must be "sign", are taken as log odds too."""
 
 CLASSES = """
 classes_ : ndarray, (m,)
@@ -107,7 +108,14 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
     def _model_loss(self) -> Any:
         if isinstance(self.loss, str) and self.loss != "logistic":
             raise ValueError(f"unknown loss {self.loss!r}; known: 'logistic'")
-        return "binary_logistic" if isinstance(self.loss, str) else self.loss
+        if isinstance(self.loss, str):
+            return "binary_logistic"
+        if getattr(self.loss, "target", "sign") != "sign":
+            raise ValueError(
+                f"loss {type(self.loss).__name__} does not suit levels, which need a binary loss "
+                "(target 'sign'); use loss='logistic'"
+            )
+        return self.loss
 
     def _output_names(self) -> list[str] | None:
         names = [f"<= {level}" for level in self.classes_[:-1]]
