@@ -61,7 +61,7 @@ def rating_tasks(where: Options) -> list[Task]:
     return [
         task
         for task in recsys.tasks_of("ml-100k", where)
-        if task["seed"] < 3
+        if task["seed"] < recsys.FIRST_SEED + 3
         and task.get("lower") != "augment"
         and task["method"] != "single-output FM"
     ]

@@ -37,10 +37,10 @@ PAPER = (
 NAMES = {"rmse": "RMSE", "ndcg1": "nDCG@1", "ndcg5": "nDCG@5"}
 # alphas with a constant feature (output refit), alphas with a linear part (full refit); the ridge
 # of the linear part
-GRIDS = {"ml-100k": ((10, 20), (3, 5), (0.6, 1)), "ml-1m": ((30,), (3,), (1,))}
+GRIDS = {"ml-100k": ((10, 20), (2.5, 3, 3.5), (0.6, 1, 2)), "ml-1m": ((30,), (3,), (1,))}
 QUICK = ((3,), (3,), (1,))
 WIDE = ((3, 5, 10, 20, 50), (2, 3, 5, 8), (0.5, 1, 2))
-FIRST_SEED = 10  # splits 0 to 4 were looked at while the grids were chosen
+FIRST_SEED = 20  # earlier splits were looked at while the grids were chosen
 
 Results = list[tuple[Task, Result]]
 

@@ -21,7 +21,11 @@ from fastpoly.threads import one_blas_thread
 Floats = NDArray[np.float64]
 
 LAST_REFIT = 100  # iterations of the refit that makes a finished model accurate
-WINDOW = 10  # states over which the objective must fall
+# States over which the objective must fall by this share of the tolerance, or at least by the last:
+# vectors that come and go can gain a trifle for ever.
+WINDOW = 10
+WORTH = 1e-3
+TRIFLE = 1e-8
 LOOSE = 5e-2  # relative gap of a refit far from the optimum; the true error is far smaller
 
 
@@ -198,8 +202,8 @@ class Run:
         if stop is None and len(state.H) >= n_components:
             stop = "n_components"
         if stop is None and len(state.recent) == WINDOW:
-            gained = state.recent[0] - objective
-            stop = "no progress" if gained <= 1e-3 * self.tol * self.size(state) else None
+            least = max(WORTH * self.tol, TRIFLE) * self.size(state)
+            stop = "no progress" if state.recent[0] - objective <= least else None
         return replace(
             state,
             violation=chosen.value,
