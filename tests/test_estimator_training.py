@@ -86,6 +86,7 @@ def test_early_stopping_needs_rows_that_can_be_scored(data):
         model.fit(X[:8], score[:8])
 
 
+@pytest.mark.filterwarnings("ignore:the output layer is inaccurate")  # of single steps
 @pytest.mark.parametrize("refit", ["output", "full", None])
 @pytest.mark.parametrize("cls", ALL)
 def test_stages(cls, data, refit):
