@@ -164,6 +164,8 @@ def draw(summary: dict):
                 label=label,
             )  # fmt: skip
         axis.set_xscale("log")
+        axis.margins(0.25)  # room for the largest dots
+        axis.xaxis.set_minor_formatter("")
         axis.set_title(name)
         axis.set_xlabel("seconds of one fit")
     axes[0, 0].set_ylabel("test accuracy (%)")
