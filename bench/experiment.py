@@ -200,5 +200,5 @@ def write(where: Options, name: str, summary: object, text: str, picture=None) -
     replace(where.results / f"{name}.json", json.dumps(summary, indent=1) + "\n")
     replace(where.results / f"{name}.md", text)
     if picture is not None:
-        picture.savefig(where.results / f"{name}.png", dpi=80)
+        picture.savefig(where.results / f"{name}.png", dpi=120)
     print(text)

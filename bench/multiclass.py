@@ -109,8 +109,8 @@ def other_tasks(name: str, where: Options) -> list[Task]:
                     **common,
                 }
             )  # fmt: skip
-        for method, grid in GRIDS.items():
-            tasks += [{"method": method, "C": C, **common} for C in grid]
+        for method, strengths in GRIDS.items():
+            tasks += [{"method": method, "C": C, **common} for C in strengths]
     return tasks
 
 
