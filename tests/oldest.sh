@@ -21,7 +21,7 @@ with open("pyproject.toml", "rb") as file:
         print(re.sub(r">=([\d.]+)", r"==\1.*", dependency))
 PYTHON
 )
-pip install --quiet --disable-pip-version-check "${oldest[@]}" pytest hypothesis pandas .
+pip install --quiet --disable-pip-version-check "${oldest[@]}" pytest hypothesis pandas polars .
 pip check
 pip list 2> /dev/null | grep -iE "^(numpy|scipy|scikit-learn|tqdm|threadpoolctl) "
 python -P -W error -c "import fastpoly, fastpoly.estimators"
