@@ -156,6 +156,9 @@ def report(where: Options, results: Results) -> None:
         name: {row: chosen(results, name, **settings) for row, settings in variants().items()}
         for name in SETS
     }
+    for name, refit, penalty in product(SETS, REFITS, PENALTIES):
+        hinge = {"refit": refit, "penalty": penalty, "loss": "squared_hinge"}
+        summary[name][f"{refit} refit, {penalty}, squared hinge"] = chosen(results, name, **hinge)
     text = "Test accuracy in percent, mean ± standard deviation over the splits (median units)\n\n"
     text += table(
         ["", *SETS], [[row, *(cell(summary[name][row]) for name in SETS)] for row in variants()]
