@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -265,6 +266,19 @@ def test_thousands_of_classes_take_no_square_of_them():
     y = np.arange(30) * 150
     design = Design(NORMAL[:, :3])
     assert_sane(design, run(design, y, n_components=1, alpha=0.1, max_iter=5, n_outputs=4351)[-1])
+
+
+def test_a_trifle_an_iteration_is_no_progress():
+    """One vector is replaced by a hardly better one again and again; tol alone would never end it."""
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(8, 2)), np.where(rng.normal(size=(8, 1)) > 0, 1.0, -1.0)
+    options = {"solver": "fista", "max_iter": 20, "tol": 1e-12, "n_components": 2}
+    states = conditional_gradient(
+        Design(X), y, loss="smoothed_binary_hinge", alpha=1.0, random_state=0, **options
+    )
+    *_, last = islice(states, 2000)
+    assert last.stop == "no progress"
+    assert last.violation < 1 + 1e-4
 
 
 def test_no_progress_is_an_end():
