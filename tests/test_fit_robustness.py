@@ -269,7 +269,7 @@ def test_thousands_of_classes_take_no_square_of_them():
 
 
 def test_a_trifle_an_iteration_is_no_progress():
-    """One vector is replaced by a hardly better one again and again; tol alone would never end it."""
+    """One vector is replaced by a hardly better one for ever: tol alone would not end it."""
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(8, 2)), np.where(rng.normal(size=(8, 1)) > 0, 1.0, -1.0)
     options = {"solver": "fista", "max_iter": 20, "tol": 1e-12, "n_components": 2}
