@@ -77,14 +77,14 @@ def main(argv: list[str] | None = None) -> None:
         report(where, classes, ratings)
 
 
-def reached(results: Results, seed: int, target: float) -> float | None:
-    """Seconds until a fit of that seed first has this validation accuracy."""
+def reached(results: Results, seed: int, target: float, measure: str, sign: int) -> float | None:
+    """Seconds until a fit of that seed first is as good as that; more is better if sign is 1."""
     times = [
         seconds
         for task, r in results
         if task["seed"] == seed
-        for seconds, accuracy in zip(r["seconds"], r["validation"], strict=True)
-        if accuracy >= target
+        for seconds, value in zip(r["seconds"], r[measure], strict=True)
+        if sign * value >= sign * target
     ]
     return min(times, default=None)
 
@@ -99,7 +99,7 @@ def class_summary(results: Results, name: str) -> dict[str, dict]:
         for task, r in results
         if task["set"] == name and task["method"] == "conditional gradient"
     ]
-    times = [reached(networks, e["seed"], e["validation"] - NEAR) for e in svc]
+    times = [reached(networks, e["seed"], e["validation"] - NEAR, "validation", 1) for e in svc]
     answer: dict[str, dict] = {}
     for label, of_seeds in entries.items():
         pairs = list(zip(of_seeds, svc, strict=True))
@@ -164,7 +164,10 @@ def rating_summary(results: Results) -> dict[str, dict]:
         own = [(task, r) for task, r in results if task["method"] == method]
         chosen = recsys.chosen(own, "rmse")
         seeds = sorted({task["seed"] for task, _ in own})
-        times = [rated(ours, s, e["validation"]) for s, e in zip(seeds, chosen, strict=True)]
+        times = [
+            reached(ours, seed, e["validation"], "validation_rmse", -1)
+            for seed, e in zip(seeds, chosen, strict=True)
+        ]
         ratios = [e["seconds"] / o["seconds"] for e, o in zip(chosen, our_choice, strict=True)]
         answer[method] = {
             "seconds": median(e["seconds"] for e in chosen),
@@ -175,18 +178,6 @@ def rating_summary(results: Results) -> dict[str, dict]:
         for metric in recommenders.METRICS:
             answer[method][metric] = [e["test"] for e in recsys.chosen(own, metric)]
     return answer
-
-
-def rated(results: Results, seed: int, target: float) -> float | None:
-    """Seconds until a fit of that seed first has this validation RMSE."""
-    times = [
-        seconds
-        for task, r in results
-        if task["seed"] == seed
-        for seconds, error in zip(r["seconds"], r["validation_rmse"], strict=True)
-        if error <= target
-    ]
-    return min(times, default=None)
 
 
 def draw(summary: dict):

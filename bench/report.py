@@ -71,7 +71,7 @@ SECTIONS = {
         "Recommending (Figure 4)",
         "Ordinal multi-output factorization machines against single-output regression. The paper "
         "reports for MovieLens 100k an nDCG@1 of 0.75 (ordinal, l1/linf) against 0.71. The seconds "
-        "here and of the ratings under Peers are of a busy machine, alike for all methods.",
+        "here and of the ratings under Peers are of a busy machine.",
     ),
     "refit_comparison": (
         "Output layer or both layers (Figure 5)",
