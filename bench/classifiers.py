@@ -18,8 +18,8 @@ from sklearn.svm import SVC
 
 from fastpoly import Design, PolyModel, conditional_gradient
 from fastpoly.kernels.penalties import get_penalty
-from fastpoly.refit import OutputRefit, encode, resolve_loss
-from fastpoly.refit_full import refit_full
+from fastpoly.refit.full import refit_full
+from fastpoly.refit.output import OutputRefit, encode, resolve_loss
 
 # Accuracies are looked at for these numbers of basis vectors, and k is chosen among them.
 STAGES = [*range(1, 11), 12, *range(15, 50, 5), *range(50, 151, 10)]

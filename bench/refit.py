@@ -24,12 +24,12 @@ import spams
 from datasets import find, stand_in
 from threadpoolctl import threadpool_limits
 
-from fastpoly.design import Design
 from fastpoly.kernels.features import StoredFeatures
 from fastpoly.kernels.losses import get_loss
 from fastpoly.kernels.objective import Objective
 from fastpoly.kernels.penalties import get_penalty
 from fastpoly.refit import refit_output
+from fastpoly.rows.design import Design
 
 ALPHA, PENALTY = 1.0, "l1/l2"
 

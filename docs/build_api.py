@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import fastpoly
-from fastpoly import checkpoint, metrics, path, plotting, refit
+from fastpoly import metrics, path, plotting, refit
+from fastpoly.storage import state_file as checkpoint
 
 PAGE = Path(__file__).with_name("api.md")
 

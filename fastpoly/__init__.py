@@ -9,9 +9,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from fastpoly.conditional_gradient import State, conditional_gradient
-from fastpoly.design import Design
 from fastpoly.model import PolyModel
 from fastpoly.path import alpha_max
+from fastpoly.rows.design import Design
 from fastpoly.selection import select_basis
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from fastpoly.design import Design, check_design, check_scale
 from fastpoly.iteration import Run
 from fastpoly.kernels.checks import as_count, as_positive, as_seed, as_weights
 from fastpoly.kernels.penalties import get_penalty
-from fastpoly.refit import OutputRefit, check_choice, check_strength, encode, resolve_loss
+from fastpoly.refit.output import OutputRefit, check_choice, check_strength, encode, resolve_loss
+from fastpoly.rows.design import Design, check_design, check_scale
 from fastpoly.selection import METHODS
 from fastpoly.state import State, check_start
 

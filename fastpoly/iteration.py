@@ -8,15 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.design import Design
+from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.features import RowBlocks, StoredFeatures
-from fastpoly.merging import merge_parallel
-from fastpoly.refit import OutputRefit
-from fastpoly.refit_full import refit_full
+from fastpoly.refit.full import refit_full
+from fastpoly.refit.output import OutputRefit
+from fastpoly.refit.pruning import merge_parallel
+from fastpoly.refit.single_step import single_step
+from fastpoly.rows.design import Design
 from fastpoly.selection import Selection, select_basis
 from fastpoly.state import TIMED, State
-from fastpoly.step import single_step
-from fastpoly.threads import one_blas_thread
 
 Floats = NDArray[np.float64]
 

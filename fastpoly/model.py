@@ -9,13 +9,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastpoly.design import Design
 from fastpoly.interactions import largest_pairs
 from fastpoly.kernels.checks import as_count, as_float_array
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import as_matrix
-from fastpoly.npz import read_arrays, write_arrays
+from fastpoly.rows.design import Design
+from fastpoly.storage.npz import read_arrays, write_arrays
 
 FORMAT_VERSION = 1
 

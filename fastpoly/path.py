@@ -7,13 +7,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.conditional_gradient import State, conditional_gradient
-from fastpoly.design import Design, check_design, check_scale
+from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.checks import as_count, as_float_array, as_positive, as_weights
 from fastpoly.kernels.features import StoredFeatures
 from fastpoly.kernels.penalties import get_penalty
-from fastpoly.refit import OutputRefit, encode, resolve_loss
+from fastpoly.refit.output import OutputRefit, encode, resolve_loss
+from fastpoly.rows.design import Design, check_design, check_scale
 from fastpoly.selection import select_basis
-from fastpoly.threads import one_blas_thread
 
 
 def alpha_max(

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.design import Design
 from fastpoly.kernels.checks import as_float_array
+from fastpoly.rows.design import Design
 
 Floats = NDArray[np.float64]
 

@@ -12,9 +12,9 @@ import scipy.sparse as sp
 from estimator_cases import ALL, CLASSIFIERS, REGRESSORS, targets
 
 from fastpoly import Design, PathSearchCV, conditional_gradient
-from fastpoly.checkpoint import fingerprint, load_state, save_state
 from fastpoly.conditional_gradient import State
-from fastpoly.npz import read_arrays, write_arrays
+from fastpoly.storage.npz import read_arrays, write_arrays
+from fastpoly.storage.state_file import fingerprint, load_state, save_state
 
 
 class Cut(Exception):

@@ -9,13 +9,13 @@ from subprocesses import run_python
 from threadpoolctl import threadpool_info
 
 from fastpoly import Design, conditional_gradient
+from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.explicit import ExplicitGamma, make_gamma
 from fastpoly.kernels.features import StoredFeatures, make_features
 from fastpoly.kernels.gamma import DenseGamma
 from fastpoly.kernels.losses import MulticlassLogistic, get_loss
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.objective import Objective
-from fastpoly.threads import one_blas_thread
 
 RNG = np.random.default_rng(0)
 

@@ -13,21 +13,10 @@ ROOT = Path(fastpoly.__file__).parent
 
 # From the bottom up. A module may import from lower layers and, without cycles, from its own.
 LAYERS = (
-    ("kernels", "threads"),
-    ("design", "metrics", "npz", "interactions"),
-    (
-        "climb",
-        "selection",
-        "fista",
-        "problems",
-        "newton",
-        "newton_model",
-        "step",
-        "refit",
-        "refit_full",
-        "merging",
-    ),
-    ("state", "iteration", "conditional_gradient", "path", "model", "checkpoint"),
+    ("kernels",),
+    ("rows", "metrics", "interactions"),
+    ("selection", "refit"),
+    ("state", "iteration", "conditional_gradient", "path", "model", "storage"),
     ("estimators", "plotting"),
     ("demo",),
 )

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.testing import assert_array_equal
 
-from fastpoly import npz
-from fastpoly.npz import read_arrays, write_arrays
+from fastpoly.storage import npz
+from fastpoly.storage.npz import read_arrays, write_arrays
 
 check = settings(
     max_examples=60,

@@ -93,7 +93,9 @@ def test_import_keeps_denormals_and_warns_of_nothing():
 
 
 def test_estimators_import_without_a_warning():
-    done = run("import fastpoly.estimators, fastpoly.plotting, fastpoly.checkpoint; print('done')")
+    done = run(
+        "import fastpoly.estimators, fastpoly.plotting, fastpoly.storage.state_file; print('done')"
+    )
     assert done.stdout.strip() == "done", done.stderr
 
 

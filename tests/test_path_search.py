@@ -16,8 +16,8 @@ from fastpoly import (
     PolynomialNetworkRegressor,
     alpha_max,
 )
-from fastpoly.design import Design
 from fastpoly.estimators.splitting import level_strata
+from fastpoly.rows.design import Design
 
 ALPHAS = [20.0, 2.0, 0.2]
 SIZES = 4

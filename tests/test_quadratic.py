@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fastpoly.kernels.penalties import PENALTIES, get_penalty
 from fastpoly.kernels.quadratic import RowDescent
-from fastpoly.newton_model import _Descent, minimise_model
+from fastpoly.refit.newton_step import _Descent, minimise_model
 
 EVERY_PENALTY = pytest.mark.parametrize("name", sorted(PENALTIES))
 FORMS = pytest.mark.parametrize("coupled", [False, True])

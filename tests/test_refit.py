@@ -13,14 +13,14 @@ from reference_penalties import Plain
 from scipy.sparse import csr_array
 from test_objective import PlainLoss
 
-from fastpoly.fista import Certificate, fista
 from fastpoly.kernels.features import StoredFeatures, make_features
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.penalties import PENALTIES, FistaStep, get_penalty
-from fastpoly.newton import _Newton
-from fastpoly.refit import OutputRefit, refit_output
+from fastpoly.refit.fista import Certificate, fista
+from fastpoly.refit.newton import _Newton
+from fastpoly.refit.output import OutputRefit, refit_output
 
 EVERY_LOSS = pytest.mark.parametrize("loss", sorted(LOSSES))
 EVERY_PENALTY = pytest.mark.parametrize("penalty", sorted(PENALTIES))

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fastpoly import refit as module
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.losses import LOSSES
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.penalties import PENALTIES
-from fastpoly.refit import OutputRefit, refit_output, resolve_loss
+from fastpoly.refit import output as module
+from fastpoly.refit.output import OutputRefit, refit_output, resolve_loss
 
 EVERY_LOSS = pytest.mark.parametrize("loss", sorted(LOSSES))
 EVERY_SOLVER = pytest.mark.parametrize("solver", ["fista", "newton"])

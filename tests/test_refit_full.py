@@ -7,12 +7,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 from test_objective import activations
 
-from fastpoly.design import Design
 from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.penalties import PENALTIES, get_penalty
-from fastpoly.refit import OutputRefit
-from fastpoly.refit_full import _FullRefit, _Point, refit_full
-from fastpoly.step import single_step
+from fastpoly.refit.full import _FullRefit, _Point, refit_full
+from fastpoly.refit.output import OutputRefit
+from fastpoly.refit.single_step import single_step
+from fastpoly.rows.design import Design
 
 EVERY_LOSS = pytest.mark.parametrize("loss", sorted(LOSSES))
 EVERY_PENALTY = pytest.mark.parametrize("penalty", sorted(PENALTIES))

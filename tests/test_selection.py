@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import fastpoly
-import fastpoly.climb as climbing
-import fastpoly.selection as selection
+import fastpoly.selection.ascent as climbing
+import fastpoly.selection.oracle as selection
 from fastpoly import Design, select_basis
 from fastpoly.kernels.explicit import ExplicitGamma
 from fastpoly.kernels.gamma import CsrGamma, DenseGamma

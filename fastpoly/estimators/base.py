@@ -14,7 +14,6 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from fastpoly.conditional_gradient import State, conditional_gradient
-from fastpoly.design import Design
 from fastpoly.estimators.prediction import Predictor
 from fastpoly.estimators.progress import Progress
 from fastpoly.estimators.rows import (
@@ -30,6 +29,7 @@ from fastpoly.estimators.warm import check_same_kind, warm_problem
 from fastpoly.iteration import LOOSE
 from fastpoly.kernels.checks import as_count, as_positive, as_weights
 from fastpoly.path import alpha_max
+from fastpoly.rows.design import Design
 
 Floats = NDArray[np.float64]
 

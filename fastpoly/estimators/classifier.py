@@ -17,7 +17,7 @@ from sklearn.utils.validation import column_or_1d
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.documentation import documented
 from fastpoly.kernels.checks import as_weights
-from fastpoly.refit import SHORT_NAMES
+from fastpoly.refit.output import SHORT_NAMES
 
 Floats = NDArray[np.float64]
 

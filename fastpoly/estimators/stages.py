@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.checkpoint import array
 from fastpoly.conditional_gradient import State
+from fastpoly.storage.state_file import array
 
 Floats = NDArray[np.float64]
 

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.checkpoint import (
+from fastpoly.conditional_gradient import State
+from fastpoly.estimators.stages import Stages, stage_arrays, take_stages
+from fastpoly.storage.state_file import (
     array,
     fingerprint,
     nothing_left,
@@ -20,8 +22,6 @@ from fastpoly.checkpoint import (
     take_state,
     write_checkpoint,
 )
-from fastpoly.conditional_gradient import State
-from fastpoly.estimators.stages import Stages, stage_arrays, take_stages
 
 # Parameters that do not change the model, and the one that a checkpoint may see grow.
 INDIFFERENT = {"checkpoint", "checkpoint_every", "n_components", "n_threads", "verbose"}

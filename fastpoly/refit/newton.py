@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.fista import Certificate, Solution
 from fastpoly.kernels.explicit import explicit_gamma
 from fastpoly.kernels.features import StoredFeatures
 from fastpoly.kernels.matrix import as_matrix
-from fastpoly.newton_model import anderson, direction
-from fastpoly.problems import OutputProblem
+from fastpoly.refit.fista import Certificate, Solution
+from fastpoly.refit.newton_step import anderson, direction
+from fastpoly.refit.output_problem import OutputProblem
 
 Floats = NDArray[np.float64]
 

@@ -110,7 +110,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     --------
     >>> import os, tempfile
     >>> import numpy as np
-    >>> from fastpoly.npz import read_arrays, write_arrays
+    >>> from fastpoly.storage.npz import read_arrays, write_arrays
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "arrays.npz")
     ...     write_arrays(path, {"a": np.array([1.0, 2.0]), "b": np.array("text")})

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.design import Design
 from fastpoly.kernels.penalties import fista_update
-from fastpoly.refit import OutputRefit, Refit
+from fastpoly.refit.output import OutputRefit, Refit
+from fastpoly.rows.design import Design
 
 Floats = NDArray[np.float64]
 

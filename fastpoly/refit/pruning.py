@@ -35,7 +35,7 @@ def merge_parallel(H: Floats, V: Floats) -> tuple[NDArray[np.bool_], Floats, Flo
     Examples
     --------
     >>> import numpy as np
-    >>> from fastpoly.merging import merge_parallel
+    >>> from fastpoly.refit.pruning import merge_parallel
     >>> H = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 1e-9]])
     >>> kept, H, V = merge_parallel(H, np.array([[1.0], [2.0], [3.0]]))
     >>> kept, abs(H.round(6)), V

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from fastpoly.kernels.features import RowBlocks
 
 if TYPE_CHECKING:
-    from fastpoly.refit import OutputRefit
+    from fastpoly.refit.output import OutputRefit
 
 Floats = NDArray[np.float64]
 

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from fastpoly.fista import Solution, fista
 from fastpoly.kernels.checks import as_array, as_count, as_float_array, as_positive, as_weights
 from fastpoly.kernels.features import RowBlocks, StoredFeatures
 from fastpoly.kernels.linear import LinearTerms
@@ -16,8 +15,9 @@ from fastpoly.kernels.matrix import Matrix
 from fastpoly.kernels.objective import Objective
 from fastpoly.kernels.penalties import Penalty, get_penalty
 from fastpoly.kernels.targets import encode_targets
-from fastpoly.newton import newton
-from fastpoly.problems import OutputProblem, squared_column_norms
+from fastpoly.refit.fista import Solution, fista
+from fastpoly.refit.newton import newton
+from fastpoly.refit.output_problem import OutputProblem, squared_column_norms
 
 Floats = NDArray[np.float64]
 Solver = Callable[..., Solution]

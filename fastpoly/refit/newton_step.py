@@ -10,10 +10,10 @@ three means of growing cost help each other, sweeps, extrapolation, linear syste
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.fista import fista
 from fastpoly.kernels.penalties import L1, Penalty
 from fastpoly.kernels.quadratic import RowDescent
-from fastpoly.problems import OutputProblem, QuadraticProblem
+from fastpoly.refit.fista import fista
+from fastpoly.refit.output_problem import OutputProblem, QuadraticProblem
 
 Floats = NDArray[np.float64]
 

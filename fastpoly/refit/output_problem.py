@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.fista import Certificate
 from fastpoly.kernels.objective import Objective
 from fastpoly.kernels.penalties import FistaStep, fista_update
+from fastpoly.refit.fista import Certificate
 
 Floats = NDArray[np.float64]
 

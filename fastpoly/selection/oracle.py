@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastpoly.climb import Floats, dual_norm, dual_norms, forms_of, refine, unit
 from fastpoly.kernels.checks import as_float_array, as_generator, as_positive
 from fastpoly.kernels.eigen import dominant_eigenvectors
 from fastpoly.kernels.explicit import ExplicitGamma
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.matrix import Matrix, as_matrix
 from fastpoly.kernels.penalties import L1, L1L2, L1Linf, get_penalty
+from fastpoly.selection.ascent import Floats, dual_norm, dual_norms, forms_of, refine, unit
 
 if TYPE_CHECKING:
     from fastpoly.kernels.penalties import PenaltyLike  # a protocol, known to type checkers only

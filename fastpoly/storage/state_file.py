@@ -1,7 +1,7 @@
 """States in files: a long run goes on where it was cut off, with the same bits.
 
-A file is a .npz archive of plain arrays (see `fastpoly.npz`): nothing is unpickled, and it takes
-the place of the one before in one step, so a run that is killed at any moment leaves a whole file.
+A file is a .npz archive of plain arrays (see `fastpoly.storage.npz`): nothing is unpickled. It
+replaces the one before in one step, so a run that is killed at any moment leaves a whole file.
 It carries the fingerprint of its problem, and is refused for any other.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.npz import read_arrays, write_arrays
 from fastpoly.state import STOPS, TIMED, State
+from fastpoly.storage.npz import read_arrays, write_arrays
 
 FORMAT_VERSION = 1
 CURE = "delete the file to start afresh, or give another path"
@@ -42,7 +42,7 @@ def save_state(path: str | os.PathLike[str], state: State, problem: str = "") ->
     >>> import os, tempfile
     >>> import numpy as np
     >>> from fastpoly import Design, conditional_gradient
-    >>> from fastpoly.checkpoint import fingerprint, load_state, save_state
+    >>> from fastpoly.storage.state_file import fingerprint, load_state, save_state
     >>> X = np.random.default_rng(0).standard_normal((100, 4))
     >>> y = (X[:, 0] * X[:, 1] > 0).astype(int)
     >>> problem, path = fingerprint(X, y, "alpha=1"), os.path.join(tempfile.mkdtemp(), "run.npz")
@@ -100,7 +100,7 @@ def fingerprint(*parts: Any) -> str:
     Examples
     --------
     >>> import numpy as np
-    >>> from fastpoly.checkpoint import fingerprint
+    >>> from fastpoly.storage.state_file import fingerprint
     >>> fingerprint(np.arange(3), "a") == fingerprint(np.arange(3.0), "a")
     False
     """

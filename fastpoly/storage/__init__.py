@@ -1,0 +1,1 @@
+"""Files: arrays from strangers, and the states of a run."""
