@@ -8,7 +8,8 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from fastpoly.conditional_gradient import State, conditional_gradient
+from fastpoly.algorithm import conditional_gradient
+from fastpoly.state import State
 from fastpoly.model import PolyModel
 from fastpoly.path import alpha_max
 from fastpoly.rows.design import Design

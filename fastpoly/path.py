@@ -6,14 +6,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastpoly.conditional_gradient import State, conditional_gradient
+from fastpoly.algorithm import conditional_gradient
 from fastpoly.kernels.blas_threads import one_blas_thread
-from fastpoly.kernels.checks import as_count, as_float_array, as_positive, as_weights
-from fastpoly.kernels.features import StoredFeatures
-from fastpoly.kernels.penalties import get_penalty
-from fastpoly.refit.output import OutputRefit, encode, resolve_loss
+from fastpoly.kernels.checks import as_count, as_float_array, as_positive
+from fastpoly.problem import Problem
+from fastpoly.refit.joint import JointRefit
 from fastpoly.rows.design import Design, check_design, check_scale
+from fastpoly.rows.sums import RowSums
 from fastpoly.selection import select_basis
+from fastpoly.state import State
+
+# Of the linear model where no basis vector is used: it is convex, and always comes to an end.
+LINEAR_ITERATIONS = 10_000
 
 
 def alpha_max(
@@ -55,20 +59,18 @@ def alpha_max(
     """
     check_design(design)
     check_scale(design)
-    loss, penalty = resolve_loss(loss, y), get_penalty(penalty)
-    Y, m = encode(loss, y, n_outputs, design.n_samples)
-    w = as_weights(sample_weight, "sample_weight", design.n_samples, some=True)
-    lower = design.linear
+    problem = Problem.of(
+        design.n_samples, y, loss=loss, penalty=penalty, alpha=1.0, alpha_linear=alpha_linear,
+        sample_weight=sample_weight, n_outputs=n_outputs,
+    )  # fmt: skip
+    sums = RowSums(design, problem)
     with one_blas_thread():
-        O = np.zeros((design.n_samples, m))
-        if lower is not None:
-            fitter = OutputRefit(loss, penalty, Y, m, w, 1.0, None, alpha_linear, "fista")
-            nothing = StoredFeatures(np.zeros((design.n_samples, 0)), design.n_threads)
-            fit = fitter(nothing, np.zeros((0, m)), linear=lower, tol=tol, max_iter=10_000)
-            O = lower.outputs(fit.linear) + fit.intercept
-        _, D = loss.value_grad(Y, O, w)
-        gamma = design.gamma(D)
-        return select_basis(gamma, penalty, tol=tol, thorough=True, random_state=random_state).value
+        model = JointRefit(sums, tol, LINEAR_ITERATIONS, 1).first(sums.empty_model())
+        gamma = sums.gradient(model).gamma
+        found = select_basis(
+            gamma, problem.penalty, tol=tol, thorough=True, random_state=random_state
+        )
+    return found.value
 
 
 def alpha_grid(

@@ -1,17 +1,52 @@
 """What one step of Algorithm 1 yields, and whether a run can start from it."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import as_float_array
-from fastpoly.rows.design import Design
+
+if TYPE_CHECKING:
+    from fastpoly.rows.design import Design
 
 Floats = NDArray[np.float64]
 
 STOPS = (None, "optimal", "n_components", "no progress", "max_iter")
-TIMED = ("selection", "refit", "features", "gradient")
+TIMED = ("gradient", "selection", "refit")
+
+
+class Model(NamedTuple):
+    """The parameters: o(x) = V's(H x) + intercept + linear'x.
+
+    Attributes
+    ----------
+    H : ndarray, (k, n_features)
+        Basis vectors.
+    V : ndarray, (k, m)
+        Output layer.
+    intercept : ndarray, (m,)
+    linear : ndarray, (n_features, m), or None
+        Linear weights, with fit_lower="explicit".
+    """
+
+    H: Floats
+    V: Floats
+    intercept: Floats
+    linear: Floats | None
+
+    def append(self, H: Floats, V: Floats) -> Self:
+        """The model with further basis vectors."""
+        return self._replace(H=np.vstack([self.H, H]), V=np.vstack([self.V, V]))
+
+    def keep(self, rows: NDArray) -> Self:
+        """The model with these basis vectors only."""
+        return self._replace(H=self.H[rows], V=self.V[rows])
+
+    def nonzero(self) -> Self:
+        """The model without the basis vectors that no output uses."""
+        return self.keep(self.V.any(axis=1))
 
 
 @dataclass(frozen=True)
@@ -35,7 +70,7 @@ class State:
         Omega(V).
     violation : float
         The largest dual norm of a gradient row that was found: a lower bound of Omega*(G). In the
-        penalised form the model is optimal when Omega*(G) <= alpha.
+        penalized form the model is optimal when Omega*(G) <= alpha.
     violation_bound : float
         Upper bound of Omega*(G), as far as the eigen-solver's bounds hold.
     gap : float
@@ -47,18 +82,17 @@ class State:
     gap_found : float
         Constrained form: the same with `violation`, which the true gap may exceed. NaN otherwise.
     n_iter : int
-        Basis vectors added so far, dropped ones included.
+        Rounds so far.
     stop : str or None
         Why the run ends here; None if it goes on. "optimal": within the tolerance, no basis vector
         that was found would improve the model, and the refit is accurate. "n_components": the
-        model is full. "no progress": adding vectors gains next to nothing any more (which for a
-        tol far below 1e-3 often comes first). "max_iter": the refit
-        ran out of iterations.
+        model is full. "no progress": further rounds gain next to nothing (for a tol far below 1e-3
+        this often comes first). "max_iter": the refit ran out of iterations.
     refit_gap : float
         Duality gap of this model among those with the same basis vectors; an upper bound of
         its error, up to the rows that nothing bounds (see `fastpoly.refit.Refit`).
     timings : dict
-        Seconds so far in "selection", "refit", "features" and "gradient".
+        Seconds so far in "gradient", "selection" and "refit".
     alpha, tau : float or None
     seed : int
         What the random numbers of every iteration are derived from.
@@ -66,6 +100,8 @@ class State:
         Eigenvectors that the selection at this state started from.
     recent : tuple of float
         Objectives of the last states, by which the lack of progress is noticed.
+    rows_dual_norm : float
+        The largest dual norm of a gradient row of the model's own basis vectors.
     """
 
     H: Floats
@@ -88,6 +124,12 @@ class State:
     seed: int = 0
     vectors: Floats | None = None
     recent: tuple[float, ...] = ()
+    rows_dual_norm: float = np.nan
+
+    @property
+    def model(self) -> Model:
+        """The parameters."""
+        return Model(self.H, self.V, self.intercept, self.linear)
 
     @property
     def n_components(self) -> int:
@@ -95,7 +137,7 @@ class State:
         return len(self.H)
 
 
-def check_start(start: State, design: Design, m: int) -> None:
+def check_start(start: State, design: "Design", m: int) -> None:
     """Raise unless the state is consistent and can be a model of these data."""
     if not isinstance(start, State):
         raise TypeError(f"start must be a State of an earlier run, got {type(start)}")

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from estimator_cases import ALL, CLASSIFIERS, REGRESSORS, targets
 
 from fastpoly import Design, PathSearchCV, conditional_gradient
-from fastpoly.conditional_gradient import State
+from fastpoly.state import State
 from fastpoly.storage.npz import read_arrays, write_arrays
 from fastpoly.storage.state_file import fingerprint, load_state, save_state
 

@@ -13,7 +13,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from fastpoly.conditional_gradient import State, conditional_gradient
+from fastpoly.algorithm import conditional_gradient
+from fastpoly.state import State
 from fastpoly.estimators.prediction import Predictor
 from fastpoly.estimators.progress import Progress
 from fastpoly.estimators.rows import (
@@ -26,7 +27,7 @@ from fastpoly.estimators.rows import (
 from fastpoly.estimators.stages import Stages
 from fastpoly.estimators.training import Checkpoint, NoCheckpoint, Training, problem_of
 from fastpoly.estimators.warm import check_same_kind, warm_problem
-from fastpoly.iteration import LOOSE
+from fastpoly.refit.rounds import LOOSEST_REFIT_TOL
 from fastpoly.kernels.checks import as_count, as_positive, as_weights
 from fastpoly.path import alpha_max
 from fastpoly.rows.design import Design
@@ -51,7 +52,8 @@ class PolyEstimator(Predictor):
         penalty: Any = "l1/l2",
         loss: Any = "logistic",
         n_components: int = 50,
-        refit: str | None = "output",
+        block: int | str = "auto",
+        refit: str | None = "auto",
         fit_lower: str | None = "augment",
         alpha_linear: float = 1.0,
         solver: str = "auto",
@@ -73,6 +75,7 @@ class PolyEstimator(Predictor):
         self.penalty = penalty
         self.loss = loss
         self.n_components = n_components
+        self.block = block
         self.refit = refit
         self.fit_lower = fit_lower
         self.alpha_linear = alpha_linear
@@ -255,7 +258,8 @@ class PolyEstimator(Predictor):
             self._design(X), targets,
             loss=self._model_loss(), penalty=self.penalty,
             alpha=self.alpha if self.tau is None else None, tau=self.tau,
-            n_components=self.n_components, refit=self.refit, alpha_linear=self.alpha_linear,
+            n_components=self.n_components, block=self.block, refit=self.refit,
+            alpha_linear=self.alpha_linear,
             solver=self.solver, max_iter=self.max_iter, tol=self.tol, selection=self.selection,
             sample_weight=w, n_outputs=m, start=training.state or start,
             random_state=self._seed(),
@@ -302,7 +306,7 @@ class PolyEstimator(Predictor):
         cure = "scale the features (StandardScaler, MaxAbsScaler), raise alpha, or "
         cure += f"raise max_iter, which is {self.max_iter}" if self.refit else 'use refit="output"'
         # A converged refit is at least that good.
-        if gap > max(self.tol, LOOSE) * objective:
+        if gap > max(self.tol, LOOSEST_REFIT_TOL) * objective:
             trouble = f"a duality gap of {gap:.2g} for an objective of {objective:.2g}"
             message = f"the output layer is inaccurate: {trouble}; {cure}"
         elif self._state.stop == "no progress" and self.violation_ > FAR * (alpha or np.inf):

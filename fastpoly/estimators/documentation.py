@@ -17,9 +17,12 @@ penalty : {"l1/l2", "l1", "l1/linf"} or penalty object, default="l1/l2"
 {loss}
 n_components : int, default=50
     Largest number of basis vectors.
-refit : {"output", "full", None}, default="output"
-    After each added basis vector fit the output layer again, the output layer and the basis
-    vectors, or only the step towards the new vector.
+block : int or "auto", default="auto"
+    Basis vectors added per round at most. "auto" adds many with refit="full", one otherwise.
+refit : {"auto", "full", "output", None}, default="auto"
+    After each added block fit the output layer and the basis vectors ("full", not with tau), the
+    output layer alone ("output"), or only the step towards the new vector (None). "auto" is "full"
+    with alpha and "output" with tau. ``block=1, refit="output"`` is the algorithm of the paper.
 fit_lower : {"augment", "explicit", None}, default="augment"
     Where linear terms come from: a constant feature in front of every row; an intercept and
     linear weights of their own; or nowhere. In a factorization machine the constant feature gives
@@ -27,7 +30,7 @@ fit_lower : {"augment", "explicit", None}, default="augment"
 alpha_linear : float, default=1.0
     Ridge penalty of the linear weights, with fit_lower="explicit".
 solver : {"auto", "fista", "newton"}, default="auto"
-    Solver of the refit.
+    Solver of the output refit.
 max_iter : int, default=1000
     Iterations of one refit at most.
 tol : float, default=1e-3
@@ -36,13 +39,13 @@ tol : float, default=1e-3
 selection : {"refine", "random+refine", "l1", "random", "best_data", "exact"}, default="refine"
     How the next basis vector is found; see `fastpoly.select_basis`.
 early_stopping : bool, default=False
-    Hold out a part of the data, score it after each added basis vector, stop when the score no
+    Hold out a part of the data, score it after each round, stop when the score no
     longer improves, and keep the model of the best score. Classes are held out in proportion, and
     ordinal levels as far as they occur often enough.
 validation_fraction : float, default=0.25
     Share of the rows that is held out, with early_stopping.
 n_iter_no_change : int, default=10
-    With early_stopping, steps without a better score after which training stops.
+    With early_stopping, rounds without a better score after which training stops.
 warm_start : bool, default=False
     Whether `fit` goes on from the fitted model, adding basis vectors up to n_components, or
     starts afresh. The data must be the same. Where alpha, tau, the loss, penalty, refit or early
@@ -84,7 +87,7 @@ model_ : PolyModel
 {classes}n_components_ : int
     k, the number of basis vectors.
 n_iter_ : int
-    Steps of training, those included whose basis vector was dropped later.
+    Rounds of training.
 objective_ : float
     Loss plus penalty.
 violation_ : float
@@ -92,7 +95,7 @@ violation_ : float
 dual_gap_ : float
     Upper bound on objective - optimum, only with tau.
 history_ : dict of ndarray
-    One entry a step, the model without basis vectors first: "objective", "loss", "penalty",
+    One entry per round, the model without basis vectors first: "objective", "loss", "penalty",
     "violation", "violation_bound", "gap", "gap_found", "n_components", "seconds", and with
     early_stopping "validation_score".
 n_features_in_ : int

@@ -5,7 +5,7 @@ from typing import Self
 
 from tqdm.auto import tqdm
 
-from fastpoly.conditional_gradient import State
+from fastpoly.state import State
 
 logger = logging.getLogger("fastpoly")
 

@@ -37,7 +37,8 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         penalty: Any = "l1/l2",
         loss: Any = "squared",
         n_components: int = 50,
-        refit: str | None = "output",
+        block: int | str = "auto",
+        refit: str | None = "auto",
         fit_lower: str | None = "augment",
         alpha_linear: float = 1.0,
         solver: str = "auto",
@@ -56,7 +57,7 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
     ) -> None:
         super().__init__(
             alpha=alpha, tau=tau, penalty=penalty, loss=loss, n_components=n_components,
-            refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear, solver=solver,
+            block=block, refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear, solver=solver,
             max_iter=max_iter, tol=tol, selection=selection, early_stopping=early_stopping,
             validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change,
             warm_start=warm_start, n_threads=n_threads, checkpoint=checkpoint,

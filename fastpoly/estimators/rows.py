@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from fastpoly.conditional_gradient import State
+from fastpoly.state import State
 from fastpoly.kernels.matrix import as_csr
 
 Floats = NDArray[np.float64]

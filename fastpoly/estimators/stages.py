@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.conditional_gradient import State
+from fastpoly.state import State
 from fastpoly.storage.state_file import array
 
 Floats = NDArray[np.float64]
@@ -80,10 +80,9 @@ class Stages:
         """Number of basis vectors of every stage."""
         return [len(stage.V) for stage in self.stages]
 
-    def first_of_size(self, k: int) -> int:
-        """The stage at which a fit with n_components=k would have stopped."""
-        sizes = self.sizes()
-        return next((i for i, size in enumerate(sizes) if size >= k), len(sizes) - 1)
+    def last_within(self, k: int) -> int:
+        """The last stage with at most k basis vectors."""
+        return max(i for i, size in enumerate(self.sizes()) if size <= k)
 
     def __len__(self) -> int:
         return len(self.stages)

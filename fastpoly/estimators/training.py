@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.conditional_gradient import State
+from fastpoly.state import State
 from fastpoly.estimators.stages import Stages, stage_arrays, take_stages
 from fastpoly.storage.state_file import (
     array,

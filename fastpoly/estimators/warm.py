@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 # Parameters of the problem that is solved, beside alpha and tau.
-PROBLEM = ("loss", "penalty", "refit", "alpha_linear", "class_weight")
+PROBLEM = ("loss", "penalty", "block", "refit", "alpha_linear", "class_weight")
 
 # What a y is that is not, and that is, what the attribute says.
 KINDS = {

@@ -21,6 +21,7 @@ from libc.string cimport memset
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_positive
 from fastpoly.kernels.pickling import reduce_object
+from fastpoly.kernels.smooth_forms import Balanced, Box, Signs
 
 from fastpoly.kernels.memory cimport overlap
 
@@ -50,6 +51,7 @@ cdef class Penalty:
     """
 
     name = "abstract"
+    smooth_form = None  # how H and V descend together; None: only the output layer can be fitted
 
     def __init__(self):
         if type(self) is Penalty:
@@ -275,6 +277,7 @@ cdef class L1(Penalty):
     """Sum of the absolute entries: rows and entries become zero."""
 
     name = "l1"
+    smooth_form = Signs()
 
     def center(self, V):
         """Row medians u_r, which minimise ||v_r - u_r 1||, (k,)."""
@@ -320,6 +323,7 @@ cdef class L1L2(Penalty):
     """Sum of the Euclidean norms of the rows: whole rows become zero."""
 
     name = "l1/l2"
+    smooth_form = Balanced()
 
     def center(self, V):
         """Row means u_r, which minimise ||v_r - u_r 1||, (k,)."""
@@ -374,6 +378,7 @@ cdef class L1Linf(Penalty):
     """Sum of the largest absolute entries of the rows: whole rows become zero."""
 
     name = "l1/linf"
+    smooth_form = Box()
 
     def center(self, V):
         """Row midranges u_r, which minimise ||v_r - u_r 1||, (k,)."""

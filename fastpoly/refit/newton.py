@@ -245,7 +245,7 @@ class _Newton:
         P = np.tensordot(weights, [P for P, _ in self.trail[1:]], 1)
         O = np.tensordot(weights, [O for _, O in self.trail[1:]], 1)
         # Zero rows must stay exactly zero, and the point within the ball.
-        tau, k = self.problem.tau, self.problem.n_penalised
+        tau, k = self.problem.tau, self.problem.n_penalized
         dust = P.any(axis=1) & ~self.P.any(axis=1)
         outside = tau is not None and self.problem.penalty.value(P[:k]) > tau
         if dust.any() or outside:
@@ -300,7 +300,7 @@ class _Newton:
         if self.centred:
             # The model has curvature where the loss has none: along o + t 1. The best shift of
             # every row is known, and the loss does not notice it.
-            k = self.problem.n_penalised
+            k = self.problem.n_penalized
             shift = np.r_[self.problem.penalty.center(P[:k]), P[k:].mean(axis=1)][:, None]
             P = P - shift
             O -= self.objective.features.outputs(shift)

@@ -1,12 +1,12 @@
 """The refitting problems as `fista` and `newton` see them: verbs on one parameter matrix."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.objective import Objective
 from fastpoly.kernels.penalties import FistaStep, fista_update
+from fastpoly.problem import Problem
+from fastpoly.refit.certificate import duality_gap
 from fastpoly.refit.fista import Certificate
 
 Floats = NDArray[np.float64]
@@ -33,41 +33,35 @@ class OutputProblem:
     with alpha Omega(V) replaced by Omega(V) <= tau in the constrained form. The parameters are the
     rows of P = [V; b; W] (k + 1 + d, m), b and W only where there are lower-order terms, whether
     these are the objective's linear part or stored as activations of their own. The first
-    `n_penalised` rows carry the penalty, the others half their `ridge` times their square.
+    `n_penalized` rows carry the penalty, the others half their `ridge` times their square.
 
     Activations of different basis vectors differ by orders of magnitude, so steps are taken in the
     metric of their squared norms; the penalty is the one stated, without rescaling.
 
-    Tolerances are relative to the objective, or to `small` where it is below that: on separable
-    data without penalty it falls for ever. `memory` bounds, in bytes, what is stored beside the
-    activations.
+    Parameters
+    ----------
+    problem : Problem
+    objective : Objective
+    n_penalized : int
+    memory : float
+        Bytes that may be stored beside the activations.
     """
 
     def __init__(
-        self,
-        objective: Objective,
-        penalty: Any,
-        alpha: float | None,
-        tau: float | None,
-        ridge: Floats,
-        n_penalised: int,
-        metric: Floats,
-        small: float = 0.0,
-        memory: float = 1e9,
+        self, problem: Problem, objective: Objective, n_penalized: int, memory: float = 1e9
     ) -> None:
-        self.objective = objective
-        self.penalty = penalty
-        self.alpha = alpha
-        self.tau = tau
-        self.ridge = ridge[:, None]
-        self.n_penalised = n_penalised
-        self.small = small
+        self.problem, self.objective, self.n_penalized = problem, objective, n_penalized
+        self.penalty, self.alpha, self.tau = problem.penalty, problem.alpha, problem.tau
         self.memory = memory
+        ridge = np.zeros(objective.n_rows)
+        ridge[n_penalized + 1 :] = problem.alpha_linear
+        self.ridge = ridge[:, None]
+        metric = squared_column_norms(objective) + ridge
         # Scales may differ by many orders; only what is zero needs a stand-in.
         largest = metric.max(initial=0.0)
         self.metric = np.maximum(metric, 1e-30 * largest if largest > 0 else 1.0)
         self.weights = np.zeros(len(metric))
-        self.weights[:n_penalised] = 1.0
+        self.weights[:n_penalized] = 1.0
 
     def value_grad(self, P: Floats, D: Floats | None = None) -> tuple[float, Floats]:
         value, G = self.objective.value_grad(P, D)
@@ -75,7 +69,7 @@ class OutputProblem:
 
     def size(self, objective: float) -> float:
         """What tolerances are relative to."""
-        return max(abs(objective), self.small)
+        return self.problem.size(objective)
 
     def ridge_value(self, P: Floats) -> float:
         return 0.5 * float((self.ridge * P * P).sum())
@@ -95,9 +89,7 @@ class OutputProblem:
 
     def penalty_value(self, P: Floats) -> float:
         """alpha Omega(V), or 0 within the ball."""
-        if self.tau is not None:
-            return 0.0
-        return self.alpha * self.penalty.value(P[: self.n_penalised])
+        return self.problem.penalty_value(P[: self.n_penalized])
 
     def certify(self, P: Floats) -> Certificate:
         """F, its gradient, the objective and the duality gap at P."""
@@ -106,41 +98,19 @@ class OutputProblem:
         return self.certificate(P, value, G, D)
 
     def certificate(self, P: Floats, value: float, G: Floats, D: Floats) -> Certificate:
-        """The objective at P and an upper bound on its distance from the minimum.
+        """The objective at P and an upper bound on its distance from the minimum."""
+        objective, loss = self.objective, self.objective.loss
 
-        For any scale c in 0..1 the loss is at least <c D, O> - l*(c D), which bounds the minimum
-        from below once the terms in the unknown optimum P* are: c is chosen such that
-        c <G, V*> + alpha Omega(V*) >= 0 (penalised), or c = 1 and <G, V*> >= -tau Omega*(G).
-        Rows with a ridge a leave -c^2 |g|^2 / (2 a). Rows that nothing bounds count as if the
-        optimum were no farther than 1 + |P| in the metric. A loss without a conjugate uses that
-        l* is convex and l*(0) <= 0 where l >= 0: l*(c D) <= c l*(D) = c (<D, O> - loss).
-        """
-        k, ridge = self.n_penalised, self.ridge
-        ridge_value, penalty = self.ridge_value(P), self.penalty_value(P)
-        loss, raw = value - ridge_value, G - ridge * P
-        dual = self.penalty.dual_norm(raw[:k]) if k else 0.0
-        c = 1.0 if self.tau is not None or dual <= self.alpha else self.alpha / dual
-        if self.alpha == 0:
-            c = 1.0
-        conjugate = self._conjugate(D, c)
-        if not np.isfinite(conjugate):
-            conjugate = c * (float((raw * P).sum()) - loss)
-        gap = value + penalty + conjugate + (0.0 if self.tau is None else self.tau * dual)
-        free = ridge[:, 0] == 0
-        free[:k] = self.alpha == 0
-        firm = ridge[:, 0] > 0
-        gap += c**2 * float((raw[firm] ** 2 / (2 * ridge[firm])).sum())
-        if free.any():
-            M, g, p = self.metric[free, None], raw[free], P[free]
-            reach = 1 + np.sqrt(float((M * p * p).sum()))
-            gap += c * (reach * np.sqrt(float((g * g / M).sum())) - float((g * p).sum()))
-        return Certificate(value, G, value + penalty, max(gap, 0.0))
+        def conjugate(c: float) -> float:
+            if not hasattr(loss, "conjugate"):
+                return np.nan
+            return loss.conjugate(objective.targets, D, c, objective.w_array)
 
-    def _conjugate(self, D: Floats, c: float) -> float:
-        objective = self.objective
-        if not hasattr(objective.loss, "conjugate"):
-            return np.nan
-        return objective.loss.conjugate(objective.targets, D, c, objective.w_array)
+        gap = duality_gap(
+            self.problem, P, G - self.ridge * P, value - self.ridge_value(P), conjugate,
+            self.n_penalized, self.ridge[:, 0], lambda: self.metric,
+        )  # fmt: skip
+        return Certificate(value, G, value + self.penalty_value(P), gap)
 
 
 class QuadraticProblem:
@@ -175,7 +145,7 @@ class QuadraticProblem:
         The gap is the most that this can be over the ball, or over Omega(U) <= 2 Omega(P) + 1 in
         the penalised form, and over rows without penalty as far from 0 as 1 + |P|.
         """
-        problem, k = self.problem, self.problem.n_penalised
+        problem, k = self.problem, self.problem.n_penalized
         value, G = self.value_grad(P)
         dual = problem.penalty.dual_norm(G[:k]) if k else 0.0
         gap = float((G * P).sum())

@@ -1,30 +1,26 @@
 """The plain conditional gradient step, without refitting: how far to go towards one new vertex."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.features import RowBlocks
-
-if TYPE_CHECKING:
-    from fastpoly.refit.output import OutputRefit
+from fastpoly.problem import Problem
 
 Floats = NDArray[np.float64]
 
 
 def single_step(
-    fitter: "OutputRefit", features: RowBlocks, V: Floats, q: Floats, offset: Floats
+    problem: Problem, features: RowBlocks, V: Floats, q: Floats, offset: Floats
 ) -> Floats:
     """The output layer after a step towards the last basis vector.
 
-    Constrained: (1 - g) V and g tau p in the new row, with g in 0..1. Penalised: a V and b p, with
-    a, b >= 0. The row p is the vertex of the unit ball that decreases the linearised loss most.
-    The one or two numbers minimise the objective.
+    Constrained: (1 - g) V and g tau p in the new row, with g in 0..1. Penalized: a V and b p, with
+    a, b >= 0. The row p is the vertex of the unit ball that decreases the linearized loss most.
+    The one or two numbers minimize the objective.
 
     Parameters
     ----------
-    fitter : OutputRefit
+    problem : Problem
     features : RowBlocks
         Activations of all k + 1 basis vectors, the new one last.
     V : ndarray, (k, m)
@@ -37,29 +33,29 @@ def single_step(
     -------
     ndarray, (k + 1, m)
     """
-    from scipy.optimize import minimize  # only here, and dear to import
+    from scipy.optimize import minimize  # slow to import, and rarely needed
 
-    if not hasattr(fitter.penalty, "polar"):
+    if not hasattr(problem.penalty, "polar"):
         raise TypeError('refit=None needs a penalty with a method `polar`; use refit="output"')
-    p = fitter.penalty.polar(-q)
+    p = problem.penalty.polar(-q)
     old = np.vstack([V, np.zeros_like(p)])
     new = np.zeros_like(old)
     new[-1] = p
     O_old, O_new = features.outputs(old), features.outputs(new)
-    omega = float(fitter.penalty.value(V)) if len(V) else 0.0
+    omega = float(problem.penalty.value(V)) if len(V) else 0.0
 
     def objective(a: float, b: float) -> tuple[float, float, float]:
         """The objective at a V + b p and its derivatives in a and b."""
-        value, D = fitter.loss.value_grad(fitter.Y, offset + a * O_old + b * O_new, fitter.w)
+        value, D = problem.loss.value_grad(problem.Y, offset + a * O_old + b * O_new, problem.w)
         slopes = float((D * O_old).sum()), float((D * O_new).sum())
-        if fitter.tau is not None:
+        if problem.tau is not None:
             return value, *slopes
-        strength = fitter.alpha
+        strength = problem.alpha
         value += strength * (a * omega + b)
         return value, slopes[0] + strength * omega, slopes[1] + strength
 
-    if fitter.tau is not None:
-        tau = fitter.tau
+    if problem.tau is not None:
+        tau = problem.tau
 
         def along(g: Floats) -> tuple[float, Floats]:
             value, da, db = objective(1 - g[0], tau * g[0])

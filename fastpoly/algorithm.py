@@ -1,0 +1,374 @@
+"""Algorithm 1: fully corrective conditional gradient over an infinite set of basis vectors.
+
+    repeat:  D = gradients of the loss with respect to the outputs
+             H' = the basis vectors with the largest dual norms of (h' Gamma_c h)_c   (selection)
+             append H' to H, refit V (or V and H), drop the rows of V that became zero
+
+`conditional_gradient` is a generator of `State`s. Each state is a usable model with its
+certificate, computed at that very point, and each can be the start of another run.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastpoly.kernels.blas_threads import one_blas_thread
+from fastpoly.kernels.checks import as_count, as_positive, as_seed
+from fastpoly.problem import Problem, check_choice
+from fastpoly.refit.certificate import duality_gap
+from fastpoly.refit.joint import JointRefit
+from fastpoly.refit.output import SOLVERS
+from fastpoly.refit.rounds import OutputRefit, StepRefit, objective_at
+from fastpoly.rows.design import Design, check_design, check_scale
+from fastpoly.rows.sums import Gradient, RowSums
+from fastpoly.selection import METHODS, Selection, select_basis
+from fastpoly.state import TIMED, Model, State, check_start
+
+Floats = NDArray[np.float64]
+
+REFITS = ("auto", "full", "output", None)
+
+WINDOW = 10  # states over which a lack of progress is judged
+# Relative gain of those states, in units of tol, below which the run stops; and at least this.
+PROGRESS_SHARE_OF_TOL = 1e-3
+MIN_RELATIVE_PROGRESS = 1e-8
+SAME_OBJECTIVE = 1e-8  # relative difference above which a start belongs to another problem
+ROUNDING = 1e-12  # relative gain of a round that is no more than rounding
+THOROUGH_TOL = 5e-3  # loosest tolerance of the search that confirms an optimum
+
+
+def conditional_gradient(
+    design: Design,
+    y: ArrayLike,
+    *,
+    loss: Any = "logistic",
+    penalty: Any = "l1/l2",
+    alpha: float | None = None,
+    tau: float | None = None,
+    n_components: int = 50,
+    block: int | str = "auto",
+    refit: str | None = "auto",
+    alpha_linear: float = 1.0,
+    solver: str = "auto",
+    max_iter: int = 1000,
+    tol: float = 1e-3,
+    selection: str = "refine",
+    sample_weight: ArrayLike | None = None,
+    n_outputs: int | None = None,
+    start: State | None = None,
+    memory: float = 1e9,
+    random_state: object = None,
+) -> Iterator[State]:
+    """Run Algorithm 1, a block of basis vectors per round.
+
+    Parameters
+    ----------
+    design : Design
+        The data, with activation and lower-order terms.
+    y : array-like
+        Targets, as the loss takes them: class codes 0..m-1 (n,), signs or numbers (n, m).
+    loss : str or object
+        "logistic", "smoothed_hinge" or "squared_hinge" (multi-class for class codes, binary for
+        signs), "squared", any name of `fastpoly.kernels.losses.LOSSES`, or a loss object. A loss
+        object without `curvature` works; its descent takes more iterations.
+    penalty : {"l1/l2", "l1", "l1/linf"} or a penalty object
+    alpha : float, optional
+        Penalized form, loss + alpha Omega(V); 1.0 when neither alpha nor tau is given. The loss is
+        a sum over the rows, and alpha is on that scale.
+    tau : float, optional
+        Constrained form, Omega(V) <= tau.
+    n_components : int
+        Stop at this number of basis vectors.
+    block : "auto" or int
+        Basis vectors added per round at most. "auto": with refit="full" 2 m at first, then m or
+        half of what is there; otherwise 1.
+    refit : {"auto", "full", "output", None}
+        After each added block: fit V and H together ("full", penalized form only), fit V alone
+        ("output", convex), or only choose the step towards the new vector (None; then explicit
+        lower-order terms stay as they are without basis vectors). "auto" is "full" in the
+        penalized form and "output" otherwise. ``block=1, refit="output"`` is the algorithm of the
+        paper.
+    alpha_linear : float
+        Ridge penalty of the linear weights, with fit_lower="explicit".
+    solver : {"auto", "fista", "newton"}
+        Of the output refit.
+    max_iter : int
+        Iterations of one refit at most.
+    tol : float
+        Relative tolerance of the stopping rule: optimal when the violation is at most
+        (1 + tol) alpha (constrained: what it adds to the gap at most tol times the objective) and
+        the gap of the refit at most tol times the objective. (An objective below a millionth of
+        the loss without a model, a perfect fit, counts as that.)
+    selection : str
+        A method of `select_basis`.
+    sample_weight : array-like, (n,), optional
+    n_outputs : int, optional
+        Number of classes, where y does not show it.
+    start : State, optional
+        Go on from here. A run that is cut off and started again from its last state ends with the
+        same model, bit for bit. A state of another problem (alpha, tau, data, penalty) is
+        refitted first.
+    memory : float
+        Output refit: budget in bytes for the n x k activation matrix. Above it, activations are
+        recomputed in each pass. Adding vectors temporarily needs twice the budget, and Newton's
+        method may use up to min(memory, 256 MB) more. The full refit stores no activations.
+    random_state : int, Generator or None
+
+    Yields
+    ------
+    State
+        The first one is the model without basis vectors (or the refitted start); then one per
+        round. The last one has `stop` set; "no progress" comes with the model of the state
+        before. Starting from a state where nothing is left to do gives that state again.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly import Design, conditional_gradient
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 5))
+    >>> y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    >>> design = Design(X, "anova")
+    >>> for state in conditional_gradient(design, y, alpha=2.0, random_state=0):
+    ...     pass
+    >>> state.stop
+    'optimal'
+    >>> O = design.outputs(state.H, state.V)
+    >>> bool((O.argmax(axis=1) == y).mean() > 0.95)
+    True
+    """
+    check_design(design)
+    check_scale(design)
+    check_choice(refit, "refit", REFITS)
+    check_choice(selection, "selection", METHODS)
+    check_choice(solver, "solver", SOLVERS)
+    problem = Problem.of(
+        design.n_samples, y, loss=loss, penalty=penalty, alpha=alpha, tau=tau,
+        alpha_linear=alpha_linear, sample_weight=sample_weight, n_outputs=n_outputs,
+    )  # fmt: skip
+    if start is not None:
+        check_start(start, design, problem.m)
+    if refit == "auto":
+        refit = "full" if _can_descend(problem) else "output"
+    elif refit == "full" and not _can_descend(problem):
+        raise ValueError(
+            'refit="full" descends in the smooth form of a penalty, which '
+            + ("the constrained form (tau) does not have" if problem.tau is not None
+               else f"{problem.penalty!r} does not have")
+            + '; use refit="output" or alpha'
+        )  # fmt: skip
+    options = _Options(
+        as_count(n_components, "n_components"),
+        block if block == "auto" else as_count(block, "block"),
+        as_positive(tol, "tol"),
+        selection,
+        start.seed if start is not None else as_seed(random_state),
+    )
+    max_iter, memory = as_count(max_iter, "max_iter"), as_positive(memory, "memory", or_zero=True)
+    sums = RowSums(design, problem)
+    if refit == "full":
+        method = JointRefit(sums, options.tol, max_iter, options.n_components)
+    else:
+        method = OutputRefit(sums, options.tol, max_iter, solver, memory)
+    if refit is None:
+        method = StepRefit(sums, method)
+    return _Run(problem, sums, method, options).states(start)
+
+
+def _can_descend(problem: Problem) -> bool:
+    return problem.tau is None and getattr(problem.penalty, "smooth_form", None) is not None
+
+
+@dataclass(frozen=True)
+class _Options:
+    n_components: int
+    block: int | str
+    tol: float
+    selection: str
+    seed: int
+
+
+class _Past(NamedTuple):
+    """What a state inherits from the rounds before it."""
+
+    n_iter: int = 0
+    recent: tuple[float, ...] = ()
+    vectors: Floats | None = None
+
+
+class _Run:
+    """The loop of Algorithm 1 and its steps."""
+
+    def __init__(self, problem: Problem, sums: RowSums, refit: Any, options: _Options) -> None:
+        self.problem, self.sums, self.refit, self.options = problem, sums, refit, options
+        self.timings = dict.fromkeys(TIMED, 0.0)
+
+    def states(self, start: State | None) -> Iterator[State]:
+        """Algorithm 1."""
+        model, past, resumed = self.first(start)
+        before = None
+        while True:
+            state, chosen = self.examined(model, past)           # gradients, selection, certificate
+            if self.only_the_refit_is_loose(state) and not resumed:
+                model = self.timed("refit", self.refit.polish, state)
+                state, chosen = self.examined(model, past)
+            if before is not None and not gained(before.objective, state.objective):
+                yield replace(before, stop="no progress", timings=dict(self.timings))
+                return
+            if not resumed or state.stop:
+                yield state
+            if state.stop:
+                return
+            model = self.timed("refit", self.refit.advance, state, chosen)    # append, refit, drop
+            recent = (*state.recent, state.objective)[-WINDOW:]
+            past = _Past(state.n_iter + 1, recent, chosen.vectors)
+            before, resumed = state, False
+
+    def first(self, start: State | None) -> tuple[Model, _Past, bool]:
+        """The model to begin with, its past, and whether it is the start as it was."""
+        if start is None:
+            return self.timed("refit", self.refit.first, self.sums.empty_model()), _Past(), False
+        self.timings.update(start.timings)
+        past = _Past(start.n_iter, start.recent, start.vectors)
+        if (start.alpha, start.tau) == (self.problem.alpha, self.problem.tau):
+            here = objective_at(self.sums, start.model)
+            if abs(here - start.objective) <= SAME_OBJECTIVE * abs(start.objective):
+                return start.model, past, True
+        model = self.timed("refit", self.refit.first, start.model)
+        return model, _Past(start.n_iter, (), start.vectors), False
+
+    def examined(self, model: Model, past: _Past) -> tuple[State, Selection]:
+        """The state of a model, with its certificate, and the vectors to add next."""
+        gradient = self.timed("gradient", self.sums.gradient, model)
+        state = self.described(model, gradient, past)
+        chosen = self.timed("selection", self.select, state, gradient)
+        return self.certified(state, chosen), chosen
+
+    def described(self, model: Model, gradient: Gradient, past: _Past) -> State:
+        """The state of a model before anything is selected."""
+        problem = self.problem
+        penalty, ridge = problem.omega(model.V), problem.ridge_value(model.linear)
+        strength = 0.0 if problem.tau is not None else problem.alpha
+        return State(
+            *model, gradient.value + strength * penalty + ridge, gradient.value, penalty,
+            n_iter=past.n_iter, refit_gap=self.refit_gap(model, gradient),
+            alpha=problem.alpha, tau=problem.tau, seed=self.options.seed,
+            vectors=past.vectors, recent=past.recent,
+            rows_dual_norm=float(problem.penalty.dual_norm(gradient.V)) if len(model.V) else 0.0,
+        )  # fmt: skip
+
+    def refit_gap(self, model: Model, gradient: Gradient) -> float:
+        """Duality gap among the models with the same basis vectors."""
+        k, d = model.H.shape
+        P, G, ridge = model.V, gradient.V, np.zeros(k)
+        if self.sums.explicit:
+            P = np.vstack([P, model.intercept, model.linear])
+            G = np.vstack([G, gradient.intercept, gradient.linear])
+            ridge = np.concatenate([ridge, [0.0], np.full(d, self.problem.alpha_linear)])
+        return duality_gap(
+            self.problem, P, G, gradient.value, gradient.conjugate, k, ridge,
+            lambda: self.sums.squared_norms(model.H) + ridge,
+        )  # fmt: skip
+
+    def select(self, state: State, gradient: Gradient) -> Selection:
+        """The basis vectors to add; those of an optimum are confirmed by a thorough search."""
+        problem, options, gamma = self.problem, self.options, gradient.gamma
+        chosen = select_basis(
+            gamma,
+            problem.penalty,
+            options.selection,
+            n_vectors=self.block(state),
+            threshold=0.0 if problem.tau is not None else (1 + options.tol) * problem.alpha,
+            sign_budget=self.refit.flops(state),
+            start=state.vectors,
+            data=self.sums.design if options.selection == "best_data" else None,
+            random_state=np.random.default_rng([options.seed, state.n_iter]),
+        )
+        if not self.complete(state, chosen.value) or self.complete(state, chosen.bound):
+            return chosen
+        again = select_basis(
+            gamma,
+            problem.penalty,
+            tol=min(options.tol, THOROUGH_TOL),
+            start=chosen.vectors,
+            thorough=True,
+            random_state=np.random.default_rng([options.seed, state.n_iter, 1]),
+        )
+        better = again if again.value > chosen.value else chosen
+        bound = max(better.value, min(again.bound, chosen.bound))
+        return better._replace(bound=bound, vectors=chosen.vectors)
+
+    def block(self, state: State) -> int:
+        """Basis vectors to add after this state."""
+        k, size = state.n_components, self.options.block
+        if size == "auto":
+            size = self.refit.block(k)
+        return max(1, min(size, self.options.n_components - k))
+
+    def gap(self, state: State, dual_norm: float) -> float:
+        """The duality gap of the constrained form, were Omega*(G) of all basis vectors that."""
+        return state.refit_gap + self.problem.tau * max(0.0, dual_norm - state.rows_dual_norm)
+
+    def complete(self, state: State, dual_norm: float) -> bool:
+        """Whether, with that as Omega*(G), no other basis vector is wanted."""
+        tol = self.options.tol
+        if self.problem.tau is not None:
+            missing = self.gap(state, dual_norm) - state.refit_gap
+            return missing <= tol * self.problem.size(state.objective)
+        return dual_norm <= (1 + tol) * self.problem.alpha
+
+    def accurate(self, state: State) -> bool:
+        """Whether the model is the best with its basis vectors, within the tolerance."""
+        return state.refit_gap <= self.options.tol * self.problem.size(state.objective)
+
+    def only_the_refit_is_loose(self, state: State) -> bool:
+        """Whether nothing but an inaccurate refit keeps the state from being optimal."""
+        return state.stop == "max_iter" and (state.n_components > 0 or self.sums.explicit)
+
+    def certified(self, state: State, chosen: Selection) -> State:
+        """The state with both ends of its certificate and the reason to stop, if there is one."""
+        gap = gap_found = np.nan
+        if self.problem.tau is not None:
+            gap_found, gap = (self.gap(state, end) for end in (chosen.value, chosen.bound))
+        return replace(
+            state,
+            violation=chosen.value,
+            violation_bound=chosen.bound,
+            gap=gap,
+            gap_found=gap_found,
+            stop=self.why_stop(state, chosen),
+            timings=dict(self.timings),
+        )
+
+    def why_stop(self, state: State, chosen: Selection) -> str | None:
+        """The reason to stop at this state, or None."""
+        options, size = self.options, self.problem.size(state.objective)
+        if chosen.value == 0 or self.complete(state, chosen.value):
+            if self.accurate(state):
+                return "optimal"
+            if self.refit.corrective:
+                return "max_iter"
+        if state.n_components >= options.n_components:
+            return "n_components"
+        if len(state.recent) == WINDOW:
+            least = max(PROGRESS_SHARE_OF_TOL * options.tol, MIN_RELATIVE_PROGRESS) * size
+            if state.recent[0] - state.objective <= least:
+                return "no progress"
+        return None
+
+    def timed(self, part: str, step: Callable[..., Any], *arguments: Any) -> Any:
+        """step(*arguments) with BLAS on one thread, its seconds added to that part."""
+        begun = perf_counter()
+        with one_blas_thread():
+            result = step(*arguments)
+        self.timings[part] += perf_counter() - begun
+        return result
+
+
+def gained(before: float, after: float) -> bool:
+    """Whether an objective fell by more than rounding."""
+    return before - after > ROUNDING * abs(before)

@@ -1,0 +1,88 @@
+"""Smooth forms of alpha sum_r ||v_r|| |h_r|^2, in which H and V can descend together.
+
+The model does not change when h_r is divided by c and v_r multiplied by c^2. Each form fixes that
+scale, so that the penalty becomes smooth; at its minimum over the scale it is the penalty.
+
+==========  ===============================================  ========================
+penalty     smooth form                                      constraint
+==========  ===============================================  ========================
+l1/l2       alpha / 2 sum_r (|v_r|^2 + |h_r|^4)              none
+l1/linf     alpha sum_r |h_r|^2                              |v_rc| <= 1
+l1          alpha sum_r |h_r|^2                              v_r = +-e_c, held fixed
+==========  ===============================================  ========================
+
+H (k, d), V (k, m).
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+def squared_norms(H: Floats) -> Floats:
+    """|h_r|^2, (k,)."""
+    return np.einsum("rj,rj->r", H, H)
+
+
+class SmoothForm:
+    """Base: h_r carries the weight of its unit, |h_r|^2 = ||v_r|| |h_r|^2, and ||v_r|| = 1.
+
+    Attributes
+    ----------
+    bound : float or None
+        |v_rc| <= bound.
+    fixed : bool
+        V does not move, and every unit serves one output.
+    """
+
+    bound: float | None = None
+    fixed = False
+
+    def scaled(self, H: Floats, V: Floats, norms: Floats) -> tuple[Floats, Floats]:
+        """The same model, for unit vectors H and rows of V with these norms > 0."""
+        return H * np.sqrt(norms)[:, None], V / norms[:, None]
+
+    def value_grad(self, H: Floats, V: Floats, alpha: float, GH: Floats, GV: Floats) -> float:
+        """The form's value; its gradients are added to GH and GV."""
+        GH += 2 * alpha * H
+        return alpha * float(np.vdot(H, H))
+
+    def curvature(self, H: Floats, alpha: float, HT: Floats, T2: Floats) -> Floats:
+        """Second derivatives along the columns of T (d, p), (k, p): HT = H T, T2 = |T_:j|^2."""
+        return np.broadcast_to(2 * alpha * T2, HT.shape)
+
+    def output_curvature(self, alpha: float) -> float:
+        """Second derivative in every entry of V."""
+        return 0.0
+
+
+class Balanced(SmoothForm):
+    """l1/l2: both layers share the weight, |v_r| = |h_r|^2."""
+
+    def scaled(self, H: Floats, V: Floats, norms: Floats) -> tuple[Floats, Floats]:
+        return H * (norms**0.25)[:, None], V / np.sqrt(norms)[:, None]
+
+    def value_grad(self, H: Floats, V: Floats, alpha: float, GH: Floats, GV: Floats) -> float:
+        h2 = squared_norms(H)
+        GH += (2 * alpha * h2)[:, None] * H
+        GV += alpha * V
+        return 0.5 * alpha * float(h2 @ h2 + np.vdot(V, V))
+
+    def curvature(self, H: Floats, alpha: float, HT: Floats, T2: Floats) -> Floats:
+        return 2 * alpha * (squared_norms(H)[:, None] * T2 + 2 * HT**2)
+
+    def output_curvature(self, alpha: float) -> float:
+        return alpha
+
+
+class Box(SmoothForm):
+    """l1/linf: the entries of V live in a box."""
+
+    bound = 1.0
+
+
+class Signs(SmoothForm):
+    """l1: a unit serves one output, with a fixed sign."""
+
+    fixed = True

@@ -1,0 +1,163 @@
+"""The problem: which loss and penalty are minimized over which targets. All checks, once.
+
+    minimize  sum_i w_i l(y_i, o_i) + alpha Omega(V) + alpha_linear / 2 |W|^2
+
+with alpha Omega(V) replaced by Omega(V) <= tau in the constrained form.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastpoly.kernels.checks import as_array, as_positive, as_weights
+from fastpoly.kernels.losses import LOSSES, get_loss
+from fastpoly.kernels.penalties import get_penalty
+from fastpoly.kernels.targets import encode_targets
+
+Floats = NDArray[np.float64]
+
+# A fit is perfect when its objective is this share of the loss of a model without parameters.
+PERFECT = 1e-6
+# Range of the loss of a model without parameters: squares of gradients must not overflow.
+SMALLEST_LOSS, LARGEST_LOSS = 1e-100, 1e100
+# A class code above this and above 10 n_samples is refused: the labels were never encoded.
+MANY_CLASSES = 1000
+
+# name: (for class codes, for signs)
+SHORT_NAMES = {
+    "logistic": ("multiclass_logistic", "binary_logistic"),
+    "smoothed_hinge": ("smoothed_multiclass_hinge", "smoothed_binary_hinge"),
+    "squared_hinge": ("multiclass_squared_hinge", "binary_squared_hinge"),
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Loss, penalty, targets and strengths; made by `Problem.of`, which checks them.
+
+    Attributes
+    ----------
+    loss, penalty : object
+    Y : ndarray, (n, 1 or m)
+        Targets as the loss takes them.
+    m : int
+        Number of outputs.
+    w : ndarray, (n,), or None
+        Sample weights.
+    alpha, tau : float or None
+        Strength of the penalty, or radius of the ball; one of them is None.
+    alpha_linear : float
+        Ridge penalty of the linear weights.
+    small : float
+        Tolerances are relative to the objective, or to this where the objective is smaller: a
+        perfect fit, whose objective may fall without end.
+    """
+
+    loss: Any
+    penalty: Any
+    Y: Floats = field(repr=False)
+    m: int
+    w: Floats | None = field(repr=False)
+    alpha: float | None
+    tau: float | None
+    alpha_linear: float
+    small: float
+
+    @classmethod
+    def of(
+        cls,
+        n_samples: int,
+        y: ArrayLike,
+        *,
+        loss: Any = "logistic",
+        penalty: Any = "l1/l2",
+        alpha: float | None = None,
+        tau: float | None = None,
+        alpha_linear: float = 1.0,
+        sample_weight: ArrayLike | None = None,
+        n_outputs: int | None = None,
+    ) -> Self:
+        """Check everything and encode the targets of `n_samples` rows."""
+        alpha, tau = check_strength(alpha, tau)
+        loss, penalty = resolve_loss(loss, y), get_penalty(penalty)
+        Y, m = encode(loss, y, n_outputs, n_samples)
+        w = as_weights(sample_weight, "sample_weight", n_samples, some=True)
+        ridge = as_positive(alpha_linear, "alpha_linear", or_zero=True)
+        nothing = float(loss.value(Y, np.zeros((n_samples, m)), w))
+        if nothing and not SMALLEST_LOSS <= nothing <= LARGEST_LOSS:
+            raise ValueError(
+                f"the loss of a model without parameters is {nothing:.1e}, beyond "
+                f"{SMALLEST_LOSS:g}..{LARGEST_LOSS:g}; rescale y or sample_weight"
+            )
+        return cls(loss, penalty, Y, m, w, alpha, tau, ridge, PERFECT * nothing)
+
+    def size(self, objective: float) -> float:
+        """What tolerances are relative to."""
+        return max(abs(objective), self.small)
+
+    def omega(self, V: Floats) -> float:
+        """Omega(V)."""
+        return float(self.penalty.value(V)) if len(V) else 0.0
+
+    def penalty_value(self, V: Floats) -> float:
+        """alpha Omega(V), or 0 in the constrained form."""
+        return 0.0 if self.tau is not None else self.alpha * self.omega(V)
+
+    def ridge_value(self, W: Floats | None) -> float:
+        """alpha_linear / 2 |W|^2."""
+        return 0.0 if W is None else 0.5 * self.alpha_linear * float(np.vdot(W, W))
+
+
+def check_strength(alpha: float | None, tau: float | None) -> tuple[float | None, float | None]:
+    """alpha (>= 0, penalized form) or tau (> 0, constrained form); alpha = 1 for neither."""
+    if alpha is not None and tau is not None:
+        raise ValueError("give alpha (penalized form) or tau (constrained form), not both")
+    if tau is not None:
+        return None, as_positive(tau, "tau")
+    return as_positive(1.0 if alpha is None else alpha, "alpha", or_zero=True), None
+
+
+def check_choice(value: object, name: str, known: tuple) -> None:
+    """Raise unless value is one of the known ones."""
+    if not isinstance(value, (str, type(None))) or value not in known:
+        raise ValueError(f"unknown {name} {value!r}; known: {', '.join(map(repr, known))}")
+
+
+def resolve_loss(loss: Any, y: ArrayLike) -> Any:
+    """The loss for a name, where the short names depend on the targets.
+
+    "logistic", "smoothed_hinge" and "squared_hinge" are the multi-class losses for class codes and
+    the binary ones for a matrix of signs, or for one column of -1 and +1. (A column without a -1
+    looks like class codes: name the loss itself then, as "binary_logistic".)
+    """
+    if not isinstance(loss, str) or loss not in SHORT_NAMES:
+        if isinstance(loss, str) and loss not in LOSSES:
+            known = ", ".join([*SHORT_NAMES, *LOSSES])
+            raise ValueError(f"unknown loss {loss!r}; known: {known}")
+        return get_loss(loss)
+    y = as_array(y, "y")
+    signs = y.ndim == 2 and y.shape[1] != 1
+    if not signs and y.dtype.kind in "if":
+        signs = bool((y == -1).any() and (np.abs(y) == 1).all())
+    return get_loss(SHORT_NAMES[loss][signs])
+
+
+def encode(loss: Any, y: ArrayLike, n_outputs: int | None, n_samples: int) -> tuple[Floats, int]:
+    """Targets in the form the loss takes, checked, and the number of outputs."""
+    encoder = getattr(loss, "encode", None)
+    Y = encoder(y, n_outputs) if encoder else encode_targets(loss.target, y, n_outputs)
+    if len(Y) != n_samples:
+        raise ValueError(f"y has {len(Y)} samples, X has {n_samples}")
+    if not n_samples:
+        raise ValueError("there are no samples: X and y are empty")
+    if n_outputs is None:
+        n_outputs = int(Y.max()) + 1 if loss.target == "label" else Y.shape[1]
+        if loss.target == "label" and n_outputs > max(MANY_CLASSES, 10 * n_samples):
+            raise ValueError(
+                f"y holds the class code {n_outputs - 1}, but there are only {n_samples} samples; "
+                "number the classes 0 .. m - 1, e.g. with np.unique(y, return_inverse=True), or "
+                "pass n_outputs"
+            )
+    return Y, n_outputs

@@ -1,0 +1,273 @@
+"""The joint descent: basis vectors, output layer and lower-order terms together.
+
+Growing by one vector and refitting V alone cannot turn a vector that is nearly right; it adds a
+neighbor and drops the old one, over and over. Here a block of vectors enters at once, and all
+parameters descend in the smooth form of the penalty (`fastpoly.kernels.smooth_forms`):
+
+    1. enter:    new rows v_r = -polar(q_r), weighted by their violation, with one step size t
+                 from a line search: near zero the problem is flat, and a tiny start stays there
+    2. descend:  preconditioned L-BFGS, the preconditioner refreshed now and then
+    3. tidy:     merge nearly parallel vectors, drop those of next to no weight
+
+The objective never rises: the smooth form is at least the penalty, and equal to it at the start.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastpoly.kernels.smooth_forms import SmoothForm
+from fastpoly.problem import Problem
+from fastpoly.refit.lbfgs import MAX_TRIALS, minimize
+from fastpoly.refit.preconditioner import Preconditioner
+from fastpoly.refit.pruning import merge_parallel
+from fastpoly.refit.rounds import objective_at
+from fastpoly.rows.sums import RowSums
+from fastpoly.selection import Selection
+from fastpoly.state import Model, State
+
+Floats = NDArray[np.float64]
+
+STRETCH = 50  # iterations with one preconditioner
+STRETCHES = 3  # of one round; the next round has better vectors to spend iterations on
+MEMORY = 20  # pairs of L-BFGS, and half of that for more than MANY_PARAMETERS
+MANY_PARAMETERS = 50_000
+# Relative gain of five iterations below which a descent ends: this share of what the last round
+# gained, at most LOOSEST, at least TIGHTEST tol^2 (the objective is quadratic in the error).
+GAIN_SHARE = 0.02
+LOOSEST = 1e-5
+TIGHTEST = 1e-3
+MERGE_LOSS = 1e-6  # relative rise of the objective that a merge may cost
+LIGHTEST = 1e-4  # of the largest weight: vectors below are dropped where that costs nothing
+
+
+class JointRefit:
+    """The refit of both layers for one problem.
+
+    Parameters
+    ----------
+    sums : RowSums
+    tol : float
+        Tolerance of the run, which decides how accurate a descent must be.
+    max_iter : int
+        Iterations of one descent at most.
+    n_components : int
+        Where the run stops; the descent that gets there is the last one.
+    """
+
+    corrective = True
+
+    def __init__(self, sums: RowSums, tol: float, max_iter: int, n_components: int) -> None:
+        self.sums, self.problem = sums, sums.problem
+        self.form = smooth_form(self.problem)
+        self.tol, self.max_iter, self.n_components = tol, max_iter, n_components
+
+    def block(self, k: int) -> int:
+        """Vectors to add to k of them."""
+        m = self.problem.m
+        return max(m, k // 2) if k else max(2 * m, 4)
+
+    def flops(self, state: State) -> float:
+        """About what the next round costs."""
+        (k, d), m = state.H.shape, self.problem.m
+        passes = STRETCH * STRETCHES
+        return 6.0 * passes * self.sums.design.n_samples * (k + self.block(k)) * (d + m)
+
+    def first(self, model: Model) -> Model:
+        """The best lower-order terms, or a model of another problem after one descent."""
+        if not len(model.H) and not self.sums.explicit:
+            return model
+        return self.tidy(self.descend(model, 0.0, last=not len(model.H)), np.inf)
+
+    def advance(self, state: State, chosen: Selection) -> Model:
+        """Enter, descend, tidy."""
+        model = self.enter(state.model, chosen.H, chosen.Q, chosen.outputs)
+        gain = 1.0
+        if state.recent:
+            gain = (state.recent[-1] - state.objective) / max(abs(state.objective), 1e-300)
+        model = self.descend(model, gain, last=len(model.H) >= self.n_components)
+        return self.tidy(model, state.objective)
+
+    def polish(self, state: State) -> Model:
+        """Descend once more, as far as the tolerance asks for."""
+        return self.descend(state.model, 0.0, last=True)
+
+    def enter(self, model: Model, H: Floats, Q: Floats, outputs: Floats) -> Model:
+        """The model with the vectors H appended, at the best step along their polar rows.
+
+        Parameters
+        ----------
+        model : Model
+        H : ndarray, (b, d)
+            Unit vectors.
+        Q : ndarray, (b, m)
+            Gradients of the loss in their rows of V.
+        outputs : ndarray of int, (b,)
+            The one output that each may serve, or -1.
+        """
+        penalty, alpha = self.problem.penalty, self.problem.alpha
+        one = np.arange(Q.shape[1]) == outputs[:, None]
+        Q = np.where(one | (outputs < 0)[:, None], Q, 0.0)
+        V = -np.array([penalty.polar(q) for q in Q])
+        excess = np.einsum("rc,rc->r", Q, -V) - alpha
+        weights = np.maximum(excess, 0.0)
+        if not weights.any():
+            return model
+        V *= (weights / weights.sum())[:, None]
+        loss, unit = self.sums.ray(model, H, V)
+        omega = float(penalty.value(V))
+
+        def at(t: float) -> tuple[float, float]:
+            value, slope = loss(t)
+            return value + alpha * omega * t, slope + alpha * omega
+
+        return model.append(H, line_minimum(at, unit) * V).nonzero()
+
+    def descend(self, model: Model, gain: float, last: bool = False) -> Model:
+        """Descend from the model until little is gained.
+
+        Parameters
+        ----------
+        model : Model
+            With unit vectors H.
+        gain : float
+            Relative gain of the last round.
+        last : bool
+            Whether no round will follow: then take as many iterations as it needs.
+        """
+        ftol = float(np.clip(GAIN_SHARE * gain, TIGHTEST * self.tol**2, LOOSEST))
+        stretches = -(-self.max_iter // STRETCH) if last else STRETCHES
+        previous = np.inf
+        for _ in range(stretches):
+            scaled = self.scaled(model)
+            x, value, converged = self._stretch(scaled, ftol)
+            model = self.normalized(self.unpack(x, len(scaled.H)))
+            if converged or previous - value <= 10 * ftol * abs(value):
+                break
+            previous = value
+        return model
+
+    def _stretch(self, model: Model, ftol: float) -> tuple[Floats, float, bool]:
+        """Iterations with one preconditioner, from a model in the scale of the form."""
+        problem, form, sums = self.problem, self.form, self.sums
+        (k, d), m = model.H.shape, problem.m
+        x = self.pack(model)
+        basis, layer = slice(0, k * d), slice(k * d, k * (d + m))
+        linear = slice(k * (d + m) + m, None)
+
+        def objective(x: Floats, g: Floats) -> float:
+            value = sums.value_grad_packed(x, k, g)
+            GH, GV = g[basis].reshape(k, d), g[layer].reshape(k, m)
+            H, V = x[basis].reshape(k, d), x[layer].reshape(k, m)
+            value += form.value_grad(H, V, problem.alpha, GH, GV)
+            if form.fixed:
+                GV[:] = 0.0
+            if sums.explicit:
+                W = x[linear]
+                g[linear] += problem.alpha_linear * W
+                value += 0.5 * problem.alpha_linear * float(W @ W)
+            return value
+
+        bounds = None
+        if form.bound is not None and k:
+            upper = np.full(len(x), np.inf)
+            upper[layer] = form.bound
+            bounds = -upper, upper
+        P = Preconditioner(problem, form, model, sums.curvature(model))
+        memory = MEMORY if len(x) <= MANY_PARAMETERS else MEMORY // 2
+        found = minimize(
+            objective, x, P, max_iter=min(STRETCH, self.max_iter), ftol=ftol, memory=memory,
+            bounds=bounds,
+        )  # fmt: skip
+        return found.x, found.value, found.converged
+
+    def tidy(self, model: Model, most: float) -> Model:
+        """Merge and drop vectors where the objective stays below `most`, that of the last round."""
+        value = objective_at(self.sums, model)
+        for fewer, loss in (self.merged(model), MERGE_LOSS), (None, 0.1 * MERGE_LOSS):
+            if fewer is None:
+                weights = self.problem.penalty.row_norms(model.V)
+                fewer = model.keep(weights > LIGHTEST * weights.max(initial=0.0))
+            if len(fewer.H) < len(model.H):
+                new = objective_at(self.sums, fewer)
+                if new <= min(most, value + loss * abs(value)):
+                    model, value = fewer, new
+        return model
+
+    def merged(self, model: Model) -> Model:
+        """The model with bundles of nearly parallel vectors made one.
+
+        Where a unit serves one output, only vectors of the same output and sign can be merged.
+        """
+        groups = np.zeros(len(model.H), dtype=int)
+        if self.form.fixed and len(model.H):
+            output = np.abs(model.V).argmax(axis=1)
+            groups = 2 * output + (model.V[np.arange(len(output)), output] > 0)
+        H, V = [model.H[:0]], [model.V[:0]]
+        for group in np.unique(groups):
+            h, v = model.H[groups == group], model.V[groups == group]
+            while (fewer := merge_parallel(h, v)) is not None:
+                _, h, v = fewer
+            H.append(h)
+            V.append(v)
+        return model._replace(H=np.vstack(H), V=np.vstack(V))
+
+    def scaled(self, model: Model) -> Model:
+        """The same model in the scale of the form; with fixed signs, a unit for each output."""
+        model = model.nonzero()
+        if self.form.fixed:
+            rows, outputs = np.nonzero(model.V)
+            V = np.zeros((len(rows), self.problem.m))
+            V[np.arange(len(rows)), outputs] = model.V[rows, outputs]
+            model = model._replace(H=model.H[rows], V=V)
+        if not len(model.H):
+            return model
+        norms = self.problem.penalty.row_norms(model.V)
+        H, V = self.form.scaled(model.H, model.V, norms)
+        return model._replace(H=H, V=V)
+
+    def normalized(self, model: Model) -> Model:
+        """The same model with unit vectors."""
+        norms = np.linalg.norm(model.H, axis=1)
+        kept = (norms > 0) & model.V.any(axis=1)
+        H, V, norms = model.H[kept], model.V[kept], norms[kept, None]
+        return model._replace(H=H / norms, V=V * norms**2)
+
+    def pack(self, model: Model) -> Floats:
+        """All parameters in one vector."""
+        parts = model if self.sums.explicit else (model.H, model.V)
+        return np.concatenate([part.ravel() for part in parts])
+
+    def unpack(self, x: Floats, k: int) -> Model:
+        """The model of k basis vectors in a packed vector."""
+        d, m = self.sums.design.n_features, self.problem.m
+        H, V, rest = np.split(x, [k * d, k * (d + m)])
+        intercept = rest[:m] if self.sums.explicit else np.zeros(m)
+        linear = rest[m:].reshape(d, m) if self.sums.explicit else None
+        return Model(H.reshape(k, d), V.reshape(k, m), intercept, linear)
+
+
+def smooth_form(problem: Problem) -> SmoothForm:
+    """The smooth form of the penalty; without basis vectors any will do."""
+    return getattr(problem.penalty, "smooth_form", None) or SmoothForm()
+
+
+def line_minimum(at: Callable[[float], tuple[float, float]], t: float) -> float:
+    """A step near the minimum of a convex function that falls at 0; `at` gives value and slope.
+
+    It starts at t, and ends where a tenth of the slope at 0 is left.
+    """
+    start, slope = at(0.0)
+    low, high, best = 0.0, np.inf, 0.0
+    for _ in range(MAX_TRIALS):
+        value, there = at(t)
+        if not value < start or there > 0.1 * abs(slope):
+            high = t
+        else:
+            best = t
+            if there >= -0.1 * abs(slope):
+                break
+            low = t
+        t = 0.5 * (low + high) if high < np.inf else 4 * t
+    return best

@@ -1,0 +1,204 @@
+"""Preconditioned limited-memory BFGS, monotone, with optional bounds.
+
+    x+ = x - t B g,     B = inverse Hessian from the last pairs (s, y) on top of scale * P
+
+P is the preconditioner and scale = s'y / y'Py of the last pair. The memory is kept in the compact
+form of Byrd, Nocedal and Schnabel (1994): with S = [s_1 ..], PY = [P y_1 ..], R_ij = s_i'y_j for
+i <= j, D = diag(s_i'y_i),
+
+    u = R^-1 S'g,   v = R^-T ((D + scale Y'PY) u - scale PY'g),   B g = scale P g + S v - scale PY u,
+
+so an iteration reads the memory twice, and Python calls are few. SciPy's L-BFGS-B takes no
+preconditioner, which is the largest gain here.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+Floats = NDArray[np.float64]
+Objective = Callable[[Floats, Floats], float]
+
+ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
+WOLFE = 0.9  # share of the slope that may be left after a step; above it the step is too short
+MAX_TRIALS = 25  # evaluations of one line search; each at least halves the interval or doubles t
+MIN_CURVATURE = 1e-10  # cosine of (s, y) below which a pair is rounding error
+WINDOW = 5  # iterations whose gain decides whether to stop
+
+
+class Minimum(NamedTuple):
+    """Where `minimize` ended."""
+
+    x: Floats
+    value: float
+    n_iter: int
+    converged: bool
+
+
+class Memory:
+    """The pairs (s, y) of the last iterations and the inverse Hessian that they give."""
+
+    def __init__(self, size: int, n: int) -> None:
+        self.size, self.first, self.count = size, 0, 0
+        # s and P y; twice the room, so that the pairs are moved once in `size` iterations.
+        self.pairs = np.empty((2, 2 * size, n))
+        self.sy, self.ypy = np.zeros((size, size)), np.zeros((size, size))
+
+    def push(self, s: Floats, y: Floats, Py: Floats) -> None:
+        """Take a pair in, unless the curvature along it is not positive."""
+        curvature, length = s @ y, y @ Py
+        if not (curvature > MIN_CURVATURE * np.sqrt((s @ s) * (y @ y)) and length > 0):
+            return
+        if self.count == self.size:
+            for array in (self.sy, self.ypy):
+                array[:-1, :-1] = array[1:, 1:].copy()
+            self.first, self.count = self.first + 1, self.count - 1
+        if self.first == self.size:
+            self.pairs[:, : self.count] = self.pairs[:, self.first : self.first + self.count]
+            self.first = 0
+        j = self.count
+        old = self.pairs[:, self.first : self.first + j]
+        self.sy[:j, j] = old[0] @ y
+        self.ypy[:j, j] = self.ypy[j, :j] = old[1] @ y
+        self.sy[j, j], self.ypy[j, j] = curvature, length
+        self.pairs[0, self.first + j], self.pairs[1, self.first + j] = s, Py
+        self.count += 1
+
+    def direction(self, g: Floats, Pg: Floats) -> Floats:
+        """-B g."""
+        j = self.count
+        if not j:
+            return -Pg
+        S, PY = self.pairs[:, self.first : self.first + j]
+        R, YPY = self.sy[:j, :j], self.ypy[:j, :j]
+        scale = R[-1, -1] / YPY[-1, -1]
+        u = solve_triangular(R, S @ g, check_finite=False)
+        v = solve_triangular(
+            R, R.diagonal() * u + scale * (YPY @ u - PY @ g), trans="T", check_finite=False
+        )
+        return (scale * u) @ PY - v @ S - scale * Pg
+
+
+def minimize(
+    objective: Objective,
+    x: Floats,
+    precondition: Callable[[Floats], Floats],
+    *,
+    max_iter: int,
+    ftol: float,
+    memory: int,
+    bounds: tuple[Floats, Floats] | None = None,
+) -> Minimum:
+    """Minimize from x; the value never rises.
+
+    Parameters
+    ----------
+    objective : callable
+        objective(x, g) returns the value at x and writes the gradient to g.
+    x : ndarray, (n,)
+        Within the bounds.
+    precondition : callable
+        g -> P g, symmetric and positive definite.
+    max_iter : int
+    ftol : float
+        Stop when `WINDOW` iterations gained at most this share of the value.
+    memory : int
+        Pairs that are kept.
+    bounds : tuple of ndarray, optional
+        Lower and upper bounds. Variables at a bound that want to leave it are held, the others
+        move as if the held ones were not there; P must not couple bounded variables.
+
+    Returns
+    -------
+    Minimum
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.refit.lbfgs import minimize
+    >>> def objective(x, g):
+    ...     g[:] = x - [1.0, 2.0]
+    ...     return 0.5 * float(g @ g)
+    >>> minimize(objective, np.zeros(2), np.copy, max_iter=9, ftol=1e-9, memory=5).x
+    array([1., 2.])
+    """
+    pairs = Memory(memory, len(x))
+    g = np.empty_like(x)
+    value = objective(x, g)
+    values = [value]
+    Pg = None
+    for n_iter in range(max_iter):
+        held = None if bounds is None else _held(x, g, bounds)
+        if held is not None:
+            g[held] = 0.0
+        if Pg is None or held is not None:
+            Pg = precondition(g)
+        step = pairs.direction(g, Pg)
+        if held is not None:
+            step[held] = 0.0
+        slope = step @ g
+        if not slope < 0:
+            pairs.count, step = 0, -Pg
+            slope = step @ g
+        found = _search(objective, x, value, step, slope, bounds) if slope < 0 else None
+        if found is None:
+            if not pairs.count:
+                return Minimum(x, value, n_iter, True)
+            pairs.count = 0  # the memory may mislead: once more without it
+            continue
+        x_new, value, g_new = found
+        y = g_new - g
+        if held is None:
+            Pg_new = precondition(g_new)
+            pairs.push(x_new - x, y, Pg_new - Pg)
+            Pg = Pg_new
+        else:
+            y[held] = 0.0
+            pairs.push(x_new - x, y, precondition(y))
+        x, g = x_new, g_new
+        values.append(value)
+        if len(values) > WINDOW and values[-1 - WINDOW] - value <= ftol * abs(value):
+            return Minimum(x, value, n_iter + 1, True)
+    return Minimum(x, value, max_iter, False)
+
+
+def _held(x: Floats, g: Floats, bounds: tuple[Floats, Floats]) -> NDArray[np.bool_]:
+    """Variables at a bound whose descent would leave it."""
+    return ((x <= bounds[0]) & (g > 0)) | ((x >= bounds[1]) & (g < 0))
+
+
+def _search(
+    objective: Objective,
+    x: Floats,
+    value: float,
+    step: Floats,
+    slope: float,
+    bounds: tuple[Floats, Floats] | None,
+) -> tuple[Floats, float, Floats] | None:
+    """A point along the step with a sufficient decrease: Wolfe's rule, Armijo's with bounds."""
+    t, low, high = 1.0, 0.0, np.inf
+    best = None
+    for _ in range(MAX_TRIALS):
+        x_new = x + t * step
+        if bounds is not None:
+            np.clip(x_new, *bounds, out=x_new)
+        g_new = np.empty_like(x)
+        new = objective(x_new, g_new)
+        if not new <= value + ARMIJO * t * slope:
+            high = t
+            if best is None and np.isfinite(new):
+                quadratic = -0.5 * slope * t * t / (new - value - slope * t)
+                t = min(max(quadratic, 0.1 * t), 0.5 * t)
+            else:
+                t = 0.5 * (low + high)
+            continue
+        if best is None or new < best[1]:
+            best = x_new, new, g_new
+        if bounds is not None or step @ g_new >= WOLFE * slope:
+            break
+        low = t
+        t = 2 * t if high == np.inf else 0.5 * (low + high)
+    return best

@@ -1,0 +1,158 @@
+"""What a round of Algorithm 1 does with the chosen vectors: one class for each `refit`.
+
+A refit has three verbs, each from models to models with unit vectors H:
+
+    first(model)              before the first round: lower-order terms, or another problem's model
+    advance(state, chosen)    append the chosen vectors, refit, drop what became zero
+    polish(state)             the same vectors, refitted as accurately as the tolerance asks for
+
+It also says how many vectors a round should add (`block`), about what a round costs (`flops`), and
+whether it is `corrective`: refits V, so that an inaccurate V is worth a polish.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastpoly.kernels.features import RowBlocks, StoredFeatures
+from fastpoly.refit.output import solve
+from fastpoly.refit.pruning import merge_parallel
+from fastpoly.refit.single_step import single_step
+from fastpoly.rows.sums import RowSums
+from fastpoly.selection import Selection
+from fastpoly.state import Model, State
+
+Floats = NDArray[np.float64]
+
+# Iterations of the refit that makes a finished model accurate.
+LAST_REFIT = 100
+# Relative gap of a refit far from the optimum; the true error is far smaller.
+LOOSEST_REFIT_TOL = 5e-2
+
+
+class Activations:
+    """The stored activations of a growing H, while they fit the budget.
+
+    A stored column is always computed on its own, so that a run that starts again from a state
+    gets the same bits as one that added it.
+    """
+
+    def __init__(self, sums: RowSums, memory: float) -> None:
+        self.design, self.memory = sums.design, memory
+        self.H = np.empty((0, self.design.n_features))
+        self.A = np.empty((self.design.n_samples, 0))
+
+    def at(self, H: Floats) -> RowBlocks:
+        """Activations on H: stored, or recomputed in every pass where there are too many."""
+        n, k = self.design.n_samples, len(H)
+        if 8.0 * n * k > self.memory:
+            self.H, self.A = self.H[:0], self.A[:, :0]
+            return self.design.features(H)
+        A = np.empty((n, k))
+        have = 0
+        for r, h in enumerate(H):
+            while have < len(self.H) and not np.array_equal(self.H[have], h):
+                have += 1
+            if have < len(self.H):
+                A[:, r] = self.A[:, have]
+            else:
+                A[:, r] = self.design.activations(h[None])[:, 0]
+        self.H, self.A = H, A
+        return StoredFeatures(A, self.design.n_threads)
+
+
+class PaperRefit:
+    """One vector per round, at no more cost than that of finding it."""
+
+    corrective = True
+
+    def block(self, k: int) -> int:
+        return 1
+
+    def flops(self, state: State) -> float:
+        return 0.0
+
+
+class OutputRefit(PaperRefit):
+    """The paper's fully corrective step: V is fitted again on all vectors, a convex problem."""
+
+    def __init__(
+        self, sums: RowSums, tol: float, max_iter: int, solver: str, memory: float
+    ) -> None:
+        self.sums, self.problem, self.tol, self.max_iter = sums, sums.problem, tol, max_iter
+        self.solver, self.memory = solver, memory
+        self.activations = Activations(sums, memory)
+
+    def first(self, model: Model) -> Model:
+        return self._refitted(model, self.tol, self.max_iter)
+
+    def polish(self, state: State) -> Model:
+        return self._refitted(state.model, self.tol, min(self.max_iter, LAST_REFIT))
+
+    def advance(self, state: State, chosen: Selection) -> Model:
+        zeros = np.zeros((len(chosen.H), self.problem.m))
+        model = state.model.append(chosen.H, zeros)
+        model = self._refitted(model, self.refit_tol(state), self.max_iter)
+        return merged(self.sums, model)
+
+    def refit_tol(self, state: State) -> float:
+        """How well to refit after this state: far from the optimum, no better than that."""
+        problem = self.problem
+        if problem.tau is not None:
+            excess = state.gap_found / max(problem.size(state.objective), 1e-300)
+        else:
+            excess = state.violation / problem.alpha - 1 if problem.alpha else 1.0
+        return float(np.clip(0.1 * excess, 0.1 * self.tol, max(self.tol, LOOSEST_REFIT_TOL)))
+
+    def _refitted(self, model: Model, tol: float, max_iter: int) -> Model:
+        if not len(model.H) and not self.sums.explicit:
+            return model
+        fit = solve(
+            self.problem, self.activations.at(model.H), model.V, model.intercept, model.linear,
+            linear=self.sums.design.linear, solver=self.solver, tol=tol, max_iter=max_iter,
+            memory=self.memory,
+        )  # fmt: skip
+        return Model(model.H, fit.V, fit.intercept, fit.linear).nonzero()
+
+
+class StepRefit(PaperRefit):
+    """The plain conditional gradient step: only its length is chosen. Lower-order terms stay."""
+
+    corrective = False
+
+    def __init__(self, sums: RowSums, output: OutputRefit) -> None:
+        self.sums, self.output = sums, output
+
+    def first(self, model: Model) -> Model:
+        return self.output.first(model)
+
+    def polish(self, state: State) -> Model:
+        return state.model
+
+    def advance(self, state: State, chosen: Selection) -> Model:
+        H, V, intercept, W = state.model
+        linear = self.sums.design.linear
+        lower = np.zeros((self.sums.design.n_samples, V.shape[1]))
+        if linear is not None:
+            lower = linear.outputs(W) + intercept
+        H = np.vstack([H, chosen.H[:1]])
+        features = self.output.activations.at(H)
+        V = single_step(self.sums.problem, features, V, chosen.Q[0], lower)
+        return merged(self.sums, Model(H, V, intercept, W).nonzero())
+
+
+def merged(sums: RowSums, model: Model) -> Model:
+    """The model with nearly parallel basis vectors made one, where that is no loss."""
+    fewer: Any = merge_parallel(model.H, model.V)
+    if fewer is None:
+        return model
+    new = model._replace(H=fewer[1], V=fewer[2])
+    return new if objective_at(sums, new) <= objective_at(sums, model) else model
+
+
+def objective_at(sums: RowSums, model: Model) -> float:
+    """Loss plus penalties."""
+    problem = sums.problem
+    penalties = problem.penalty_value(model.V) + problem.ridge_value(model.linear)
+    return sums.value(model) + penalties
