@@ -11,4 +11,6 @@ cdef extern from "simd/features.h":
                        double*) noexcept nogil
         void (*linear_grad)(const csr_rows*, Py_ssize_t, Py_ssize_t, const double*, Py_ssize_t,
                             double*) noexcept nogil
+        void (*basis_curvature)(const csr_rows*, int, Py_ssize_t, Py_ssize_t, const double*,
+                                Py_ssize_t, const double*, double*) noexcept nogil
     const features_loops* choose_features_loops()

@@ -36,6 +36,12 @@ static void linear_grad(const struct csr_rows *X, ptrdiff_t first, ptrdiff_t las
     else linear_grad_f64(X, first, last, D, m, G);
 }
 
+static void basis_curvature(const struct csr_rows *X, int anova, ptrdiff_t first, ptrdiff_t last,
+                            const double *Ht, ptrdiff_t k, const double *U, double *Gt) {
+    if (X->single) basis_curvature_f32(X, anova, first, last, Ht, k, U, Gt);
+    else basis_curvature_f64(X, anova, first, last, Ht, k, U, Gt);
+}
+
 const struct features_loops FP_NAME(features_loops) = {
-    activations, basis_grad, linear, linear_grad,
+    activations, basis_grad, linear, linear_grad, basis_curvature,
 };

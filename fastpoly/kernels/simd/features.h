@@ -24,6 +24,9 @@ struct features_loops {
     /* G_j += x_ij D_i with G (d, ld), D (last - first, m) compact */
     void (*linear_grad)(const struct csr_rows *X, ptrdiff_t first, ptrdiff_t last,
                         const double *D, ptrdiff_t m, double *G);
+    /* Gt_j += x_ij^2 U_i * z_i^2 (squared), x_ij^2 U_i * (z_i - x_ij h_j)^2 (anova) */
+    void (*basis_curvature)(const struct csr_rows *X, int anova, ptrdiff_t first, ptrdiff_t last,
+                            const double *Ht, ptrdiff_t k, const double *U, double *Gt);
 };
 
 FP_CHOOSE(features_loops)

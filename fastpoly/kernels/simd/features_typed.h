@@ -143,3 +143,49 @@ static void TYPED(linear_grad)(const struct csr_rows *X, ptrdiff_t first, ptrdif
 #undef ROW
     }
 }
+
+/* g_j += x^2 weight (z - x h_j)^2, the last term only for anova */
+FP_INLINE void TYPED(add_square)(const int NV, const int anova, vec x, const vec *weight,
+                                 const vec *z, const double *h, double *g) {
+    EACH_VEC {
+        vec step = z[v];
+        if (anova) step -= x * vec_load(h + v * VEC_WIDTH);
+        step *= x;
+        vec_store(g + v * VEC_WIDTH, vec_load(g + v * VEC_WIDTH) + weight[v] * step * step);
+    }
+}
+
+FP_INLINE void TYPED(basis_curvature_group)(const int NV, const int anova,
+                                            const struct csr_rows *X, ptrdiff_t i,
+                                            const double *Ht, ptrdiff_t m, ptrdiff_t c0,
+                                            const double *weights, double *Gt) {
+    const TYPE *FP_RESTRICT data = X->data;
+    const ptrdiff_t ld = PADDED(m);
+    vec z[MAX_VECS], s[MAX_VECS], weight[MAX_VECS];
+    TYPED(row)(NV, 0, X, i, Ht, ld, c0, z, s);
+    EACH_VEC weight[v] = vec_load(weights + v * VEC_WIDTH);
+    if (X->augment) TYPED(add_square)(NV, anova, vec_set(1), weight, z, Ht + c0, Gt + c0);
+    for (int64_t p = X->indptr[i]; p < X->indptr[i + 1]; p++) {
+        const ptrdiff_t at = (X->indices[p] + X->augment) * ld + c0;
+        TYPED(add_square)(NV, anova, vec_set((double)data[p]), weight, z, Ht + at, Gt + at);
+    }
+}
+
+static void TYPED(basis_curvature)(const struct csr_rows *X, int anova, ptrdiff_t first,
+                                   ptrdiff_t last, const double *FP_RESTRICT Ht, ptrdiff_t m,
+                                   const double *FP_RESTRICT U, double *FP_RESTRICT Gt) {
+    double copy[MAX_VECS * VEC_WIDTH];
+    for (ptrdiff_t i = first; i < last; i++) {
+#define WEIGHTS(NV) padded_row(U, i - first, last - first, m, c0, NV, copy)
+        if (anova) {
+#define CALL(NV) TYPED(basis_curvature_group)(NV, 1, X, i, Ht, m, c0, WEIGHTS(NV), Gt)
+            FOR_COLUMN_GROUPS(CALL)
+#undef CALL
+        } else {
+#define CALL(NV) TYPED(basis_curvature_group)(NV, 0, X, i, Ht, m, c0, WEIGHTS(NV), Gt)
+            FOR_COLUMN_GROUPS(CALL)
+#undef CALL
+        }
+#undef WEIGHTS
+    }
+}

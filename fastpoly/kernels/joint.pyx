@@ -1,0 +1,525 @@
+"""The smooth part of the joint descent over H and V, in one pass over blocks of rows:
+
+    F(H, V, b, W) = sum_i w_i l(y_i, o_i),    o_i = V's(H x_i) + b + W'x_i
+
+    s_r = (h_r'x)^2                                  squared
+    s_r = 1/2 ((h_r'x)^2 - (h_r*h_r)'(x*x))          anova
+
+X (n, d), H (k, d), V (k, m), b (m,), W (d, m); b and W only with `linear`. In NumPy:
+
+    Z = X @ H.T                                      Q = X**2 @ (H**2).T
+    S = Z**2                                         S = (Z**2 - Q) / 2
+    O = S @ V + b + X @ W
+    value, D = loss.value_grad(Y, O, w)
+    GV, gb, GW, M = S.T @ D, D.sum(0), X.T @ D, D @ V.T
+    GH = 2 * (M * Z).T @ X                           GH = (M * Z).T @ X - (M.T @ X**2) * H
+
+A block of rows goes through all of it while it is in cache: no array of n x k numbers exists.
+`joint_rows.pyx` knows how rows are stored. Every thread has a fixed share of the rows and sums of
+its own, which are added in order: the bits depend on the number of threads alone.
+"""
+
+from collections import namedtuple
+
+import numpy as np
+
+from cpython.exc cimport PyErr_CheckSignals
+from cython.parallel cimport prange
+from libc.stdint cimport uintptr_t
+from libc.string cimport memset
+
+from fastpoly.kernels.joint_rows cimport JointRows, make_joint_rows
+from fastpoly.kernels.loss cimport Loss
+from fastpoly.kernels.matrix cimport Matrix
+from fastpoly.kernels.memory cimport overlap
+from fastpoly.kernels.runtime cimport effective_n_threads, live_threads
+
+from fastpoly.kernels.checks import as_float_array, as_output, as_weights
+from fastpoly.kernels.features import ACTIVATIONS, make_features
+from fastpoly.kernels.linear import LinearTerms
+
+cdef enum:
+    LINE = 8                         # doubles of a cache line
+    APART = 16                       # doubles between two threads' memory: no shared cache line
+
+cdef double THREADED_WORK = 2e7      # flops of a pass, about 2 ms, from which threads are worth it
+cdef double RANGE_WORK = 3e8         # flops of a thread, about 0.1 s, after which Ctrl-C is heard
+
+
+Curvature = namedtuple("Curvature", ["basis", "output", "intercept", "linear"], module=__name__)
+Curvature.__doc__ = """Sums over rows for a preconditioner of the joint descent.
+
+With C (n, m) the weighted second derivatives of the loss, Z = X @ H.T and U = C @ (V**2).T:
+
+    basis (k, d)      4 (U * Z**2).T @ X**2, or sum_i u_ir x_ij^2 (z_ir - x_ij h_rj)^2 for anova
+    output (k, k)     S.T @ (C.mean(1)[:, None] * S)
+    intercept (m,)    C.sum(0)             None without linear terms
+    linear (d, m)     (X**2).T @ C         None without linear terms
+"""
+
+
+cdef inline Py_ssize_t whole_lines(Py_ssize_t size) noexcept nogil:
+    return (size + LINE - 1) // LINE * LINE
+
+
+cdef class JointObjective:
+    """F over H, V and the linear terms: data, loss, targets and weights.
+
+    Parameters
+    ----------
+    X : Matrix, (n, d)
+    loss : Loss or object with `value_grad(Y, O, w)`
+        A loss written in Python sees all rows at once: its pass is not fused.
+    Y : ndarray, (n, 1 or m)
+        Targets as `loss.encode` returns them.
+    n_outputs : int
+    w : array-like, (n,), optional
+        Sample weights.
+    activation : {"squared", "anova"}
+    linear : bool
+        Whether the model has an intercept and linear terms beside the network.
+    n_threads : int or None
+        At most as many threads; short passes use one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.kernels.joint import JointObjective
+    >>> from fastpoly.kernels.losses import get_loss
+    >>> from fastpoly.kernels.matrix import as_matrix
+    >>> X, Y = as_matrix([[1.0, 2.0], [3.0, 0.0]]), np.array([[5.0], [9.0]])
+    >>> objective = JointObjective(X, get_loss("squared"), Y, 1)
+    >>> value, GH, GV, _, _ = objective.value_grad([[1.0, 1.0]], [[1.0]])
+    >>> value, GH, GV
+    (8.0, array([[24., 48.]]), array([[36.]]))
+    """
+
+    def __init__(self, Matrix X not None, loss, Y, Py_ssize_t n_outputs, w=None, *,
+                 activation="squared", bint linear=False, n_threads=1):
+        if self.rows is not None:
+            raise TypeError("a JointObjective cannot be made a second time")
+        if n_outputs < 1:
+            raise ValueError(f"n_outputs must be at least 1, got {n_outputs}")
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
+        cdef int threads = effective_n_threads(n_threads)
+        w = as_weights(w, "w", X.n)
+        if isinstance(loss, Loss):
+            Y = (<Loss> loss).targets(Y, X.n, n_outputs).base
+            if Y.shape[1] == 1:
+                Y = Y.copy()  # class codes are indices: nobody else may change them
+            self.compiled = loss
+        else:
+            Y = as_float_array(Y, "Y", (X.n, None))
+        cdef JointRows rows = make_joint_rows(X, activation == "anova", linear, n_outputs)
+        self.X, self.loss, self.linear, self.n_threads = X, loss, linear, threads
+        self.n, self.d, self.m = X.n, X.d, n_outputs
+        self.Y, self.w = Y, w
+        self.Y_rows = Y if rows.order is None else Y[rows.order]
+        self.w_rows = w if rows.order is None or w is None else w[rows.order]
+        self.spare = []
+        self.rows = rows
+
+    cdef int _check_made(self) except -1:
+        if self.rows is None:
+            raise TypeError("JointObjective.__init__ was not called")
+        return 0
+
+    @property
+    def activation(self):
+        """"squared" or "anova"."""
+        self._check_made()
+        return "anova" if self.rows.anova else "squared"
+
+    @property
+    def targets(self):
+        """Encoded targets, (n, 1 or m)."""
+        self._check_made()
+        return self.Y.base
+
+    @property
+    def w_array(self):
+        """Sample weights (n,), or None."""
+        self._check_made()
+        return None if self.w is None else self.w.base
+
+    cdef Py_ssize_t size(self, Py_ssize_t k) noexcept nogil:
+        return k * (self.d + self.m) + (self.m + self.d * self.m if self.linear else 0)
+
+    def n_parameters(self, k):
+        """Length of a packed vector [H | V | b | W] with k basis vectors."""
+        self._check_made()
+        return self.size(k)
+
+    def _pack(self, H, V, b, W):
+        """[H | V | b | W] as one new vector, and k."""
+        self._check_made()
+        H = as_float_array(H, "H", (None, self.d), finite=False)
+        V = as_float_array(V, "V", (len(H), self.m), finite=False)
+        parts = [H.ravel(), V.ravel()]
+        for a, name, shape in ((b, "b", (self.m,)), (W, "W", (self.d, self.m))):
+            if self.linear and a is None:
+                raise ValueError(f"{name} must be given: the objective has linear terms")
+            if not self.linear and a is not None:
+                raise ValueError(f"{name} must be None: the objective has no linear terms")
+            if self.linear:
+                parts.append(as_float_array(a, name, shape, finite=False).ravel())
+        return np.concatenate(parts), len(H)
+
+    def _split(self, x, k):
+        """H, V, b, W as views of a packed vector."""
+        d, m = self.d, self.m
+        H, V, rest = np.split(x, [k * d, k * (d + m)])
+        b, W = (rest[:m], rest[m:].reshape(d, m)) if self.linear else (None, None)
+        return H.reshape(k, d), V.reshape(k, m), b, W
+
+    def value_grad(self, H, V, b=None, W=None, *, bint basis=True, D=None):
+        """F and its gradients.
+
+        Parameters
+        ----------
+        H : array-like, (k, d)
+        V : array-like, (k, m)
+        b : array-like, (m,)
+            With linear terms only, as W.
+        W : array-like, (d, m)
+        basis : bool
+            Whether the gradient with respect to H is wanted.
+        D : ndarray, (n, m), optional
+            Memory that receives the weighted gradients with respect to the outputs.
+
+        Returns
+        -------
+        value : float
+        GH, GV, gb, GW : ndarray or None
+            GH is None without `basis`, gb and GW without linear terms.
+        """
+        x, k = self._pack(H, V, b, W)
+        if D is not None:
+            as_output(D, "D", (self.n, self.m))
+            read = [self.targets, self.w_array, *self._read()]
+            if any(a is not None and np.may_share_memory(D, a) for a in read):
+                raise ValueError("D must not share memory with X, Y or w; pass another array")
+        g = np.empty_like(x)
+        value = self._evaluate(x, k, basis, D, g)
+        GH, GV, gb, GW = self._split(g, k)
+        return value, GH if basis else None, GV, gb, GW
+
+    def _read(self):
+        """The arrays of X."""
+        return self.X.arrays if self.X.sparse else [self.X.array]
+
+    def _evaluate(self, x, Py_ssize_t k, bint basis, D, g):
+        """`run` on arrays that were checked."""
+        if self.compiled is None:
+            return self._evaluate_python(x, k, basis, D, g)
+        order = self.rows.order
+        memory = D if D is None or order is None else np.empty_like(D)
+        cdef const double[::1] parameters = x
+        cdef double[::1] gradient = g
+        cdef double[:, ::1] gradients = memory
+        cdef double none = 0
+        value = self.run(
+            &parameters[0] if x.size else &none, k, basis,
+            &gradients[0, 0] if D is not None and self.n else NULL,
+            &gradient[0] if x.size else &none,
+        )
+        if memory is not D:
+            D[order] = memory
+        return value
+
+    def _evaluate_python(self, x, k, basis, D, g):
+        if not np.isfinite(x).all():  # a line search may ask; the answer is not a number
+            for a in (g,) if D is None else (g, D):
+                a[...] = np.nan
+            return float("nan")
+        H, V, b, W = self._split(x, k)
+        GH, GV, gb, GW = self._split(g, k)
+        features = make_features(self.X, H, self.activation, self.n_threads)
+        value, gradients = self.loss.value_grad(
+            self.targets, self.outputs(H, V, b, W), self.w_array
+        )
+        gradients = as_float_array(gradients, "the gradient", (self.n, self.m), finite=False)
+        if D is not None:
+            D[:] = gradients
+        if not np.isfinite(gradients).all():
+            g[:] = np.nan
+            return float(value)
+        GV[:] = features.pullback(gradients)
+        if basis:
+            GH[:] = features.basis_grad_outputs(V, gradients)
+        if self.linear:
+            gb[:] = gradients.sum(axis=0)
+            GW[:] = LinearTerms(self.X).grad(gradients)
+        return float(value)
+
+    def value_grad_packed(self, x, Py_ssize_t k, g):
+        """F and its gradient at x = [H (k, d) | V (k, m) | b (m) | W (d, m)], all in one vector.
+
+        Parameters
+        ----------
+        x : ndarray of float64, (n_parameters(k),)
+        k : int
+            The number of basis vectors.
+        g : ndarray of float64, (n_parameters(k),)
+            Memory for the gradient; must not overlap x.
+
+        Returns
+        -------
+        float
+        """
+        self._check_made()
+        cdef const double[::1] parameters
+        cdef double[::1] gradient
+        if k < 0:
+            raise ValueError(f"k must be at least 0, got {k}")
+        try:
+            parameters = x
+        except (TypeError, ValueError):
+            raise packed_error("x") from None
+        try:
+            gradient = g
+        except (TypeError, ValueError):
+            raise packed_error("g") from None
+        if x is None or g is None:
+            raise packed_error("x" if x is None else "g")
+        cdef Py_ssize_t size = self.size(k)
+        if parameters.shape[0] != size or gradient.shape[0] != size:
+            name, a = ("x", x) if parameters.shape[0] != size else ("g", g)
+            raise ValueError(f"{name} must have shape ({size},) for k = {k}, got {np.shape(a)}")
+        if size == 0:
+            return self._evaluate(np.empty(0), k, True, None, np.empty(0))
+        if overlap(&parameters[0], size, &gradient[0], size):
+            raise ValueError("g must not overlap x; pass another array")
+        if self.compiled is None:
+            return self._evaluate_python(np.asarray(x), k, True, None, g)
+        return self.run(&parameters[0], k, True, NULL, &gradient[0])
+
+    def outputs(self, H, V, b=None, W=None):
+        """The outputs o_i, (n, m)."""
+        x, k = self._pack(H, V, b, W)
+        H, V, b, W = self._split(x, k)
+        O = make_features(self.X, H, self.activation, self.n_threads).outputs(V)
+        if self.linear:
+            O += b
+            O += LinearTerms(self.X).outputs(W)
+        return O
+
+    # --- the pass ---
+
+    cdef int threads(self, Py_ssize_t k) noexcept nogil:
+        return self.n_threads if self.n * self.rows.work(k) > THREADED_WORK else 1
+
+    cdef double run(
+        self, const double* x, Py_ssize_t k, bint basis, double* D, double* g
+    ) except? -1:
+        cdef int t, n_threads = self.threads(k)
+        cdef int live = live_threads(n_threads)
+        cdef Py_ssize_t d = self.d, step = self.rows.block(k), start, most, at_once
+        cdef Py_ssize_t layout = whole_lines(self.rows.layout_size(k)) + APART
+        cdef Py_ssize_t slot = whole_lines(self.rows.sums_size(k)) + APART
+        cdef Py_ssize_t buffer = (
+            whole_lines(self.rows.buffer_size(k) + 2 * step * self.m) + APART
+        )
+        cdef bint by_features = n_threads > 1 and self.X.sparse and d >= 1024 * n_threads
+        memory = take(self.spare, LINE + layout + n_threads * (slot + buffer + APART))
+        cdef double[::1] view = memory
+        cdef double* P = aligned(&view[0])
+        cdef double* sums = P + layout
+        cdef double* buffers = sums + n_threads * slot
+        cdef double* values = buffers + n_threads * buffer
+        cdef double value = 0
+        with nogil:
+            if n_threads == 1:
+                memset(sums, 0, slot * sizeof(double))
+                self.rows.lay_out(k, x, 0, d, P)
+            else:
+                for t in prange(n_threads, num_threads=live, schedule="static", chunksize=1):
+                    memset(sums + t * slot, 0, slot * sizeof(double))
+                    self.rows.lay_out(k, x, cut(d, t, n_threads), cut(d, t + 1, n_threads), P)
+            for t in range(n_threads):
+                values[t * APART] = 0
+        start = 0
+        most = self.n // n_threads + 1  # rows of the largest share
+        at_once = max(1, <Py_ssize_t> (RANGE_WORK / self.rows.work(k)) // step) * step
+        while start < most:
+            with nogil:
+                if n_threads == 1:
+                    values[0] += self.share(0, 1, start, start + at_once, k, basis, x, P, D, sums,
+                                            buffers)
+                else:
+                    for t in prange(n_threads, num_threads=live, schedule="static", chunksize=1):
+                        values[t * APART] += self.share(
+                            t, n_threads, start, start + at_once, k, basis, x, P, D,
+                            sums + t * slot, buffers + t * buffer
+                        )
+            start += at_once
+            if start < most:
+                PyErr_CheckSignals()
+        with nogil:
+            if not by_features:
+                self.rows.finish(k, basis, x, P, sums, slot, n_threads, 0, d, g)
+            else:
+                for t in prange(n_threads, num_threads=live, schedule="static", chunksize=1):
+                    self.rows.finish(k, basis, x, P, sums, slot, n_threads, cut(d, t, n_threads),
+                                     cut(d, t + 1, n_threads), g)
+            for t in range(n_threads):
+                value += values[t * APART]
+        self.spare.append(memory)
+        return value
+
+    cdef double share(
+        self, int t, int n_threads, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t k, bint basis,
+        const double* x, const double* P, double* D, double* sums, double* buffer
+    ) noexcept nogil:
+        """Rows start..stop-1 of thread t's share: their value, with gradients added to the sums."""
+        cdef Py_ssize_t step = self.rows.block(k), m = self.m, y_width = self.Y_rows.shape[1]
+        cdef Py_ssize_t first = self.n * t // n_threads + start, end
+        cdef Py_ssize_t last = min(first - start + stop, self.n * (t + 1) // n_threads)
+        cdef double* O = buffer
+        cdef double* own = O + step * m
+        cdef double* gradients
+        cdef const double* w = NULL
+        cdef double value = 0
+        buffer = own + step * m
+        while first < last:
+            end = min(first + step, last)
+            self.rows.outputs(k, first, end, x, P, O, buffer)
+            if self.w_rows is not None:
+                w = &self.w_rows[first]
+            gradients = own if D == NULL else D + first * m
+            value += self.compiled.rows(
+                &self.Y_rows[first, 0], O, w, gradients, end - first, m, y_width
+            )
+            self.rows.add_gradient(k, basis, first, end, x, P, gradients, sums, buffer)
+            first = end
+        return value
+
+    # --- curvature ---
+
+    def curvature(self, H, V, b=None, W=None):
+        """Second derivatives in H, V, b and W, as a preconditioner wants them.
+
+        The coupling of outputs in the loss is left out, and so is the curvature of the activations:
+        what is left is positive semi-definite. A loss without `curvature` counts with its
+        smoothness, or with 1 where that is not finite.
+
+        Parameters
+        ----------
+        H, V, b, W : array-like
+            As for `value_grad`.
+
+        Returns
+        -------
+        Curvature
+            Named tuple (basis, output, intercept, linear); its docstring has the formulas.
+        """
+        x, k = self._pack(H, V, b, W)
+        C = self._loss_curvature(self.outputs(H, V, b, W))
+        basis, output = np.zeros((k, self.d)), np.zeros((k, k))
+        intercept = C.sum(axis=0) if self.linear else None
+        linear = np.zeros((self.d, self.m)) if self.linear else None
+        if self.n and x.size:
+            self._sum_curvature(
+                x, k, C if self.rows.order is None else C[self.rows.order], basis, output, linear
+            )
+        return Curvature(basis, output, intercept, linear)
+
+    def _loss_curvature(self, O):
+        """C (n, m): weighted second derivatives of the loss at the outputs O."""
+        w, bound = self.w_array, 1.0
+        if hasattr(self.loss, "smoothness"):
+            bound = float(self.loss.smoothness(self.m))
+            bound = bound if np.isfinite(bound) else 1.0
+        if hasattr(self.loss, "curvature"):
+            C = self.loss.curvature(self.targets, O, w)
+            C = as_float_array(C, "the curvature", (self.n, self.m), finite=False)
+            if np.isfinite(C).all():
+                return C
+        C = np.full((self.n, self.m), bound)
+        return C if w is None else C * w[:, None]
+
+    def _sum_curvature(self, const double[::1] x, Py_ssize_t k, const double[:, ::1] C,
+                       double[:, ::1] basis, double[:, ::1] output, double[:, ::1] linear):
+        cdef int t, n_threads = self.threads(k)
+        cdef int live = live_threads(n_threads)
+        cdef Py_ssize_t d = self.d, m = self.m, step = self.rows.block(k), start, most, at_once, i
+        cdef Py_ssize_t layout = whole_lines(self.rows.layout_size(k)) + APART
+        cdef Py_ssize_t slot = whole_lines(self.rows.curvature_sums_size(k)) + APART
+        cdef Py_ssize_t buffer = whole_lines(self.rows.curvature_buffer_size(k)) + APART
+        memory = take(
+            self.spare, LINE + layout + n_threads * (slot + buffer) + whole_lines(k * m) + APART
+        )
+        cdef double[::1] view = memory
+        cdef double* P = aligned(&view[0])
+        cdef double* sums = P + layout
+        cdef double* buffers = sums + n_threads * slot
+        cdef double* squares = buffers + n_threads * buffer
+        cdef double none = 0
+        cdef double* at_basis = &basis[0, 0] if k else &none
+        cdef double* at_output = &output[0, 0] if k else &none
+        cdef double* at_linear = &linear[0, 0] if linear is not None else NULL
+        memset(sums, 0, n_threads * slot * sizeof(double))
+        self.rows.lay_out(k, &x[0], 0, d, P)
+        for i in range(k * m):
+            squares[i] = x[k * d + i] * x[k * d + i]
+        start, most = 0, self.n // n_threads + 1
+        at_once = max(1, <Py_ssize_t> (RANGE_WORK / self.rows.work(k)) // step) * step
+        while start < most:
+            with nogil:
+                if n_threads == 1:
+                    self.share_curvature(0, 1, start, start + at_once, k, &x[0], P, squares,
+                                         &C[0, 0], sums, buffers)
+                else:
+                    for t in prange(n_threads, num_threads=live, schedule="static", chunksize=1):
+                        self.share_curvature(
+                            t, n_threads, start, start + at_once, k, &x[0], P, squares, &C[0, 0],
+                            sums + t * slot, buffers + t * buffer
+                        )
+            start += at_once
+            if start < most:
+                PyErr_CheckSignals()
+        self.rows.finish_curvature(k, &x[0], P, sums, slot, n_threads, at_basis, at_output,
+                                   at_linear)
+        self.spare.append(memory)
+
+    cdef void share_curvature(
+        self, int t, int n_threads, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t k,
+        const double* x, const double* P, const double* squares, const double* C, double* sums,
+        double* buffer
+    ) noexcept nogil:
+        cdef Py_ssize_t step = self.rows.block(k), end
+        cdef Py_ssize_t first = self.n * t // n_threads + start
+        cdef Py_ssize_t last = min(first - start + stop, self.n * (t + 1) // n_threads)
+        while first < last:
+            end = min(first + step, last)
+            self.rows.add_curvature(k, first, end, x, P, squares, C, sums, buffer)
+            first = end
+
+
+cdef object packed_error(str name):
+    kind = "" if name == "x" else ", writeable"
+    return ValueError(f"{name} must be a one-dimensional, contiguous{kind} array of float64")
+
+
+cdef object take(list spare, Py_ssize_t size):
+    """Memory for one pass: that of an earlier one where it is large enough.
+
+    Two Python threads may be in a pass at once: a list hands each piece to one of them.
+    """
+    try:
+        memory = spare.pop()
+    except IndexError:
+        return np.empty(size)
+    return memory if len(memory) >= size else np.empty(size)
+
+
+cdef inline double* aligned(double* p) noexcept nogil:
+    """The next address that begins a cache line."""
+    cdef uintptr_t line = LINE * sizeof(double)
+    return <double*> ((<uintptr_t> p + line - 1) // line * line)
+
+
+cdef inline Py_ssize_t cut(Py_ssize_t d, int t, int n_threads) noexcept nogil:
+    """Where thread t's features begin: at a whole cache line."""
+    return d if t == n_threads else d * t // n_threads // LINE * LINE

@@ -1,0 +1,60 @@
+# Rows of X as the joint pass reads them: outputs of a block of rows, then their part of the gradient.
+from fastpoly.kernels.matrix cimport Matrix
+
+
+cdef class JointRows:
+    cdef readonly Matrix X                # in the order of the pass
+    cdef readonly object order            # row i of the pass is row order[i] of the data; or None
+    cdef readonly bint anova, linear
+    cdef readonly Py_ssize_t m
+    # All sizes are numbers of doubles, for k basis vectors. x is [H | V | b | W], packed.
+    cdef Py_ssize_t block(self, Py_ssize_t k) noexcept nogil          # rows at a time
+    cdef double work(self, Py_ssize_t k) noexcept nogil               # flops of a row
+    cdef Py_ssize_t layout_size(self, Py_ssize_t k) noexcept nogil
+    cdef Py_ssize_t buffer_size(self, Py_ssize_t k) noexcept nogil    # of a thread
+    cdef Py_ssize_t sums_size(self, Py_ssize_t k) noexcept nogil      # of a thread
+    # P: what the loops want to know about features first..last-1 beside x itself.
+    cdef void lay_out(
+        self, Py_ssize_t k, const double* x, Py_ssize_t first, Py_ssize_t last, double* P
+    ) noexcept nogil
+    # O (last - first, m) of at most `block` rows; leaves in `buffer` what `add_gradient` needs.
+    cdef void outputs(
+        self, Py_ssize_t k, Py_ssize_t first, Py_ssize_t last, const double* x, const double* P,
+        double* O, double* buffer
+    ) noexcept nogil
+    # Adds to the sums what these rows contribute, given D (last - first, m).
+    cdef void add_gradient(
+        self, Py_ssize_t k, bint basis, Py_ssize_t first, Py_ssize_t last, const double* x,
+        const double* P, const double* D, double* sums, double* buffer
+    ) noexcept nogil
+    # Packed gradient g from the sums of the threads, `slot` apart: features first..last-1 of H and W
+    # and, with first = 0, the rest.
+    cdef void finish(
+        self, Py_ssize_t k, bint basis, const double* x, const double* P, const double* sums,
+        Py_ssize_t slot, int n_threads, Py_ssize_t first, Py_ssize_t last, double* g
+    ) noexcept nogil
+    # The same for curvatures, of rows in the order of the pass: C (n, m) of all rows. The sums are
+    # those of the basis, of the outputs (k, k), and of the linear part (d, m).
+    cdef Py_ssize_t curvature_buffer_size(self, Py_ssize_t k) noexcept nogil
+    cdef Py_ssize_t curvature_sums_size(self, Py_ssize_t k) noexcept nogil
+    cdef void add_curvature(
+        self, Py_ssize_t k, Py_ssize_t first, Py_ssize_t last, const double* x, const double* P,
+        const double* squares, const double* C, double* sums, double* buffer
+    ) noexcept nogil
+    cdef void finish_curvature(
+        self, Py_ssize_t k, const double* x, const double* P, const double* sums, Py_ssize_t slot,
+        int n_threads, double* basis, double* output, double* linear
+    ) noexcept nogil
+
+
+cdef class DenseJointRows(JointRows):
+    cdef const double* again(
+        self, Py_ssize_t first, Py_ssize_t last, double* copy
+    ) noexcept nogil
+
+
+cdef class CsrJointRows(JointRows):
+    cdef double entries                   # of a row, on average
+
+
+cdef JointRows make_joint_rows(Matrix X, bint anova, bint linear, Py_ssize_t m)
