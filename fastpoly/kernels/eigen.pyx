@@ -197,8 +197,10 @@ def ritz_vectors(
     for c in np.unique(outputs):
         own = outputs == c
         vectors[own] = space.S[c][:, which[own]].T @ space.Q[:, :, c]
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    return Ritz(values[outputs, which], vectors, outputs, _dominant(space))
+    norms = np.linalg.norm(vectors, axis=1)
+    whole = norms > 0.5              # a space that was exhausted ends in zeros
+    vectors = vectors[whole] / norms[whole, None]
+    return Ritz(values[outputs, which][whole], vectors, outputs[whole], _dominant(space))
 
 
 def _starts(Gamma gamma, start, rng):
