@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import fastpoly
-import fastpoly.selection.ascent as climbing
-import fastpoly.selection.oracle as selection
 from fastpoly import Design, select_basis
 from fastpoly.kernels.explicit import ExplicitGamma
 from fastpoly.kernels.gamma import CsrGamma, DenseGamma
 from fastpoly.kernels.matrix import as_matrix
-from fastpoly.kernels.penalties import L1L2, PENALTIES, get_penalty
+from fastpoly.kernels.penalties import L1L2, PENALTIES, get_penalty, with_matrix_verbs
+from fastpoly.selection import ascent, baselines, blocks, bounds, oracle, subspace
 
 DUAL = {
     "l1": lambda q: np.abs(q).max(-1),
@@ -25,7 +24,7 @@ DUAL = {
     "l1/linf": lambda q: np.abs(q).sum(-1),
 }
 GROUP = ["l1/l2", "l1/linf"]
-FREE_METHODS = [method for method in selection.METHODS if method not in ("best_data", "exact")]
+FREE_METHODS = [method for method in oracle.METHODS if method not in ("best_data", "exact")]
 
 
 def test_every_penalty_has_a_truth_here():
@@ -51,6 +50,12 @@ def multiclass(seed, n=200, d=10, m=5, bases=0):
 
 def forms(G, H):
     return np.einsum("cij,ki,kj->kc", G, H, H)
+
+
+def eigen_steps(G, Y, penalty, tol, steps):
+    Q = forms(G, Y)
+    points = ascent.Points(Y, Q, penalty.dual_norms(Q))
+    return ascent.eigen_steps(G, points, penalty, tol, steps)
 
 
 def sphere(d, n=40_000):
@@ -100,7 +105,7 @@ def test_exact_is_the_best_sign_vector(m):
 def test_exact_in_blocks(monkeypatch):
     G = symmetric(0, 7, 3)
     whole = select_basis(ExplicitGamma(G), "l1/linf", "exact")
-    monkeypatch.setattr(selection, "BLOCK_DOUBLES", 9 * 5)
+    monkeypatch.setattr(baselines, "BLOCK_DOUBLES", 9 * 5)
     blocks = select_basis(ExplicitGamma(G), "l1/linf", "exact")
     np.testing.assert_allclose(blocks.h, whole.h, atol=1e-12)
 
@@ -215,11 +220,13 @@ class Plain:
 def test_rows_at_once_are_the_penalty(penalty):
     q = np.random.default_rng(0).standard_normal((5, 4)) * [[1e-3], [1], [10], [1e5], [0]]
     known = get_penalty(penalty)
-    np.testing.assert_allclose(climbing.dual_norms(known, q), DUAL[penalty](q))
-    np.testing.assert_allclose(climbing.dual_norms(Plain(known), q), DUAL[penalty](q))
-    for threshold in (1.0, 0.3, climbing.SHARP):
-        W = climbing._weights(known, q, threshold)
-        np.testing.assert_allclose(W, climbing._weights(Plain(known), q, threshold))
+    plain = with_matrix_verbs(Plain(known))
+    assert with_matrix_verbs(known) is known
+    np.testing.assert_allclose(known.dual_norms(q), DUAL[penalty](q))
+    np.testing.assert_allclose(plain.dual_norms(q), DUAL[penalty](q))
+    for threshold in (1.0, 0.3, ascent.NO_SMOOTHING):
+        W = known.slopes(q, threshold)
+        np.testing.assert_allclose(W, plain.slopes(q, threshold))
         np.testing.assert_allclose((W * q).sum(1), DUAL[penalty](q))
     # Sharp weights are a subgradient: w'p <= dual norm of p for every p.
     for p in np.random.default_rng(1).standard_normal((200, 4)):
@@ -262,14 +269,14 @@ def test_eigen_steps_climb(penalty):
     Y = np.linalg.qr(np.random.default_rng(0).standard_normal((7, 3)))[0].T
     values = np.sort(DUAL[penalty](forms(G, Y)))[::-1]
     for steps in (1, 2, 5):
-        points, q, reached = climbing._eigen_steps(G, Y, known, 1e-9, steps)
+        points, q, reached = eigen_steps(G, Y, known, 1e-9, steps)
         np.testing.assert_allclose(q, forms(G, points), atol=1e-10)
         np.testing.assert_allclose(reached, DUAL[penalty](q))
         assert (reached >= values - 1e-10).all()
         values = reached
     # A fixed point: h is an eigenvector of its own M.
-    h = climbing._eigen_steps(G, Y, known, 1e-15, 200)[0][0]
-    M = np.tensordot(climbing._weights(known, forms(G, h[None]), climbing.SHARP)[0], G, 1)
+    h = eigen_steps(G, Y, known, 1e-15, 200).Y[0]
+    M = np.tensordot(known.slopes(forms(G, h[None]), ascent.NO_SMOOTHING)[0], G, 1)
     np.testing.assert_allclose(M @ h, (h @ M @ h) * h, atol=1e-5)
 
 
@@ -277,7 +284,7 @@ def test_ritz_steps_stay_on_the_sphere():
     G = symmetric(4, 6, 9)
     Y = np.linalg.eigh(G)[1][:, :, -1]
     for steps in (0, 1, 5):
-        Z = climbing._ritz_steps(G, Y, get_penalty("l1/linf"), steps)
+        Z = ascent.cheap_steps(G, Y, get_penalty("l1/linf"), steps).Y
         np.testing.assert_allclose(np.linalg.norm(Z, axis=1), 1, atol=1e-12)
         values = DUAL["l1/linf"](forms(G, Z))
         assert values[-1] >= DUAL["l1/linf"](forms(G, Y)).max() - 1e-10
@@ -289,7 +296,7 @@ def test_ritz_steps_climb():
     Y = np.linalg.qr(np.random.default_rng(0).standard_normal((9, 5)))[0].T
     values = start = DUAL["l1/l2"](forms(G, Y))
     for steps in range(1, 6):
-        reached = DUAL["l1/l2"](forms(G, climbing._ritz_steps(G, Y, known, steps)[:-1]))
+        reached = DUAL["l1/l2"](forms(G, ascent.cheap_steps(G, Y, known, steps).Y[:-1]))
         assert (reached >= values * (1 - 1e-12)).all()
         values = reached
     assert (values > 1.05 * start).all()
@@ -305,8 +312,8 @@ def test_smoothing_leaves_poor_fixed_points():
         c, j = np.unravel_index(np.abs(values).argmax(), values.shape)
         start = vectors[c, :, j][None]
         exact = select_basis(ExplicitGamma(G), "l1/linf", "exact").value
-        sharp.append(climbing._eigen_steps(G, start, known, 1e-6, 50)[2][0] / exact)
-        smooth.append(climbing.climb(G, start, known, 1e-6, 50)[2][0] / exact)
+        sharp.append(eigen_steps(G, start, known, 1e-6, 50).values[0] / exact)
+        smooth.append(ascent.ascend(G, start, known, 1e-6, 50).values[0] / exact)
     assert np.mean(smooth) > np.mean(sharp) + 0.01
     assert max(smooth) <= 1 + 1e-10
 
@@ -315,7 +322,7 @@ def test_subspace_is_the_projected_problem():
     X, D = multiclass(0, n=30, d=7, m=3)
     gamma = DenseGamma(as_matrix(X), D)
     G = gamma.dense()
-    space = climbing.Subspace(gamma, 3)
+    space = subspace.Subspace(gamma, 3)
     rng = np.random.default_rng(0)
     x = rng.standard_normal(7)
     assert space.add(x)
@@ -359,14 +366,14 @@ def test_users_and_items(fit_lower, penalty):
     if penalty == "l1/l2":
         starts = np.random.default_rng(0).standard_normal((60, gamma.d))
         starts /= np.linalg.norm(starts, axis=1, keepdims=True)
-        truth = climbing._eigen_steps(G, starts, get_penalty(penalty), 1e-9, 60)[2][0]
+        truth = eigen_steps(G, starts, get_penalty(penalty), 1e-9, 60).values[0]
     else:
         truth = select_basis(gamma, penalty, "exact").value
     assert 0.99 * truth <= result.value <= truth * (1 + 1e-6)
     assert result.bound >= truth * (1 - 1e-6)
 
 
-@pytest.mark.parametrize("method", selection.METHODS)
+@pytest.mark.parametrize("method", oracle.METHODS)
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_scale_does_not_matter(method, penalty):
     """A fixed Huber threshold would turn l1/linf into l1/l2 for small gradients."""
@@ -525,7 +532,7 @@ def test_refine_beats_the_other_heuristics():
     design = Design(X)
     value = {
         method: select_basis(design.gamma(D), "l1/linf", method, data=design, random_state=0).value
-        for method in selection.METHODS
+        for method in oracle.METHODS
     }
     assert max(value, key=value.get) in ("exact", "refine")
     assert value["refine"] > value["best_data"]
@@ -577,5 +584,6 @@ def test_best_data_needs_rows():
 
 
 def test_examples_and_lazy_name():
-    assert fastpoly.select_basis is selection.select_basis
-    assert doctest.testmod(selection).failed == 0
+    assert fastpoly.select_basis is oracle.select_basis
+    for module in (ascent, baselines, blocks, bounds, oracle, subspace):
+        assert doctest.testmod(module).failed == 0

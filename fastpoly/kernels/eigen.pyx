@@ -10,7 +10,8 @@ lanczos     m recurrences in lockstep, with full reorthogonalisation. Q_c (d, j)
 power       the paper's method with a Rayleigh-Ritz step on span{h, Gamma_c h}, which separates a
             pair +-sigma; the reference, slower, and may settle on an eigenvalue below the largest.
 
-A third, `eigh` of explicit matrices, is used where d is small.
+A third, `eigh` of explicit matrices, is used where d is small. The Lanczos recurrences know more
+than one eigenvector of each output: `ritz_vectors` returns those of the largest |eigenvalues|.
 
 Bounds from outside. A small residual only says that theta is close to some eigenvalue: a start
 with little of the dominant eigenvector v in it shows the next one first. But the start b is random,
@@ -39,8 +40,7 @@ METHODS = ("auto", "lanczos", "power", "eigh")
 FAILURE = 1e-3                       # probability that an upper bound is wrong, for each output
 RANDOM_SHARE = 0.3                   # of a random vector in a start that was given
 
-cdef enum:
-    EIGH_FEATURES = 48               # up to here all m spectra cost less than a few mat-vecs
+EIGH_FEATURES = 48                   # up to here all m spectra cost less than a few mat-vecs
 
 
 class Dominant(NamedTuple):
@@ -66,6 +66,37 @@ class Dominant(NamedTuple):
     residuals: np.ndarray
     bounds: np.ndarray
     n_matvecs: int
+
+
+class Ritz(NamedTuple):
+    """What `ritz_vectors` returns; largest |values| first.
+
+    Attributes
+    ----------
+    values : ndarray, (r,)
+        Rayleigh quotients h' Gamma_c h, c the output of the vector.
+    vectors : ndarray, (r, d)
+        Unit vectors; those of one output are orthogonal.
+    outputs : ndarray of int, (r,)
+    dominant : Dominant
+        What `dominant_eigenvectors` says after the same steps.
+    """
+
+    values: np.ndarray
+    vectors: np.ndarray
+    outputs: np.ndarray
+    dominant: Dominant
+
+
+class _Krylov(NamedTuple):
+    """Lanczos recurrences after j steps: Gamma_c ~ Q_c T_c Q_c', T_c = S_c diag(theta_c) S_c'."""
+
+    Q: np.ndarray                    # (j, d, m)
+    theta: np.ndarray                # (m, j), in units of `units`
+    S: np.ndarray                    # (m, j, j)
+    beta: np.ndarray                 # (m,)
+    units: np.ndarray                # (m,)
+    log_norm: np.ndarray             # (m,)
 
 
 def dominant_eigenvectors(
@@ -118,6 +149,63 @@ def dominant_eigenvectors(
     if method == "eigh":
         return _eigh(gamma)
     rng = as_generator(random_state)
+    B, delta = _starts(gamma, start, rng)
+    if method == "power":
+        return _power(gamma, B, tol, max_matvecs, each)
+    return _dominant(_lanczos(gamma, B, delta, tol, 1, max_matvecs, each, rng))
+
+
+def ritz_vectors(
+    Gamma gamma not None, Py_ssize_t n_vectors, Py_ssize_t n_steps, tol=5e-3, max_matvecs=300,
+    start=None, random_state=None
+):
+    """Approximate eigenvectors of the largest |eigenvalues| over all outputs, by Lanczos.
+
+    Parameters
+    ----------
+    gamma : Gamma
+    n_vectors : int
+        How many to return at most, whatever their outputs.
+    n_steps : int
+        Steps that are taken even if the rule of `dominant_eigenvectors` would stop before.
+    tol, max_matvecs, start, random_state
+        As in `dominant_eigenvectors`.
+
+    Returns
+    -------
+    Ritz
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.kernels.eigen import ritz_vectors
+    >>> from fastpoly.kernels.explicit import ExplicitGamma
+    >>> gamma = ExplicitGamma([np.diag([1.0, -3.0, 2.0]), np.diag([5.0, 0.0, 0.5])])
+    >>> result = ritz_vectors(gamma, 3, 3, random_state=0)
+    >>> np.round(result.values, 3), result.outputs
+    (array([ 5., -3.,  2.]), array([1, 0, 0]))
+    """
+    gamma._check_made()
+    rng = as_generator(random_state)
+    B, delta = _starts(gamma, start, rng)
+    tol = as_positive(tol, "tol")
+    space = _lanczos(gamma, B, delta, tol, n_steps, max(max_matvecs, n_steps), False, rng)
+    values = space.units[:, None] * space.theta
+    order = np.argsort(-np.abs(values), axis=None, kind="stable")[:n_vectors]
+    outputs, which = np.unravel_index(order, values.shape)
+    vectors = np.empty((len(order), gamma.d))
+    for c in np.unique(outputs):
+        own = outputs == c
+        vectors[own] = space.S[c][:, which[own]].T @ space.Q[:, :, c]
+    norms = np.linalg.norm(vectors, axis=1)
+    whole = norms > 0.5              # a space that was exhausted ends in zeros
+    vectors = vectors[whole] / norms[whole, None]
+    return Ritz(values[outputs, which][whole], vectors, outputs[whole], _dominant(space))
+
+
+def _starts(Gamma gamma, start, rng):
+    """Unit vectors to start from (d, m); and delta, how little of a direction they may have, (m,).
+    """
     B = rng.standard_normal((gamma.d, gamma.m))
     B /= np.linalg.norm(B, axis=0)
     share = np.ones(gamma.m)
@@ -128,10 +216,7 @@ def dominant_eigenvectors(
         norms = np.linalg.norm(B, axis=0)
         B /= norms
         share = RANDOM_SHARE / norms
-    if method == "power":
-        return _power(gamma, B, tol, max_matvecs, each)
-    delta = FAILURE * np.sqrt(np.pi / (2 * gamma.d)) * share
-    return _lanczos(gamma, B, delta, tol, max_matvecs, each, rng)
+    return B, FAILURE * np.sqrt(np.pi / (2 * gamma.d)) * share
 
 
 def _eigh(Gamma gamma):
@@ -182,7 +267,8 @@ def _upper_bounds(theta, log_norm):
     return low + width
 
 
-def _lanczos(Gamma gamma, B, delta, tol, max_matvecs, each, rng):
+def _lanczos(Gamma gamma, B, delta, tol, least, max_matvecs, each, rng):
+    """At least so many steps, then until the largest |eigenvalue| is known within tol."""
     cdef Py_ssize_t d = gamma.d, m = gamma.m, width = gamma.width, j = 0, c
     cdef Py_ssize_t steps = min(d, max_matvecs), capacity = min(steps, 16)
     cdef double[:, :, ::1] Q = np.empty((capacity + 1, d, width))
@@ -232,19 +318,26 @@ def _lanczos(Gamma gamma, B, delta, tol, max_matvecs, each, rng):
                 # The Krylov space is invariant: go on from a new direction, as if by restart.
                 Q.base[j + 1, :, c] = _new_direction(Q.base[:j + 1, :, c], rng)
             beside[j] = beta
-        if last or (j >= 2 and (j < 8 or j % 3 == 0)):
+        if last or (j + 1 >= least and j >= 2 and (j < 8 or j % 3 == 0 or j + 1 == least)):
             theta = np.linalg.eigvalsh(_tridiagonal(diagonal[:j + 1], beside[:j]))
             values = np.abs(theta[:, [0, j]]).max(axis=1)
             target = (1 + tol) * (values if each else (units * values).max() / units)
             if last or _is_above(target, theta, log_norm).all():
                 break
     theta, S = np.linalg.eigh(_tridiagonal(diagonal[:j + 1], beside[:j]))
-    best = np.where(-theta[:, 0] > theta[:, j], 0, j)
+    return _Krylov(Q.base[:j + 1, :, :m], theta, S, beta, units, log_norm)
+
+
+def _dominant(space):
+    """The Ritz vector of every output whose |value| is the largest."""
+    m, j = space.theta.shape
+    best = np.where(-space.theta[:, 0] > space.theta[:, j - 1], 0, j - 1)
     every = np.arange(m)
-    h = np.einsum("jdc,cj->cd", Q.base[:j + 1, :, :m], S[every, :, best])
+    h = np.einsum("jdc,cj->cd", space.Q, space.S[every, :, best])
     h /= np.linalg.norm(h, axis=1, keepdims=True)
-    return Dominant(units * theta[every, best], h, units * beta * np.abs(S[every, j, best]),
-                    units * _upper_bounds(theta, log_norm), int(j + 1))
+    residuals = space.units * space.beta * np.abs(space.S[every, j - 1, best])
+    return Dominant(space.units * space.theta[every, best], h, residuals,
+                    space.units * _upper_bounds(space.theta, space.log_norm), int(j))
 
 
 def _tridiagonal(diagonal, beside):

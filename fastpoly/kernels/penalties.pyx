@@ -253,6 +253,75 @@ cdef class Penalty:
             self.row_polar(&row[0], &v[0], row.shape[0])
         return out
 
+    # ---- whole-matrix verbs of the selection: Q (k, m) holds one gradient row per basis vector ----
+
+    separable = False  # whether ||v|| = sum_c |v_c|, which makes every output a problem of its own
+
+    def dual_norms(self, Q):
+        """Dual norms ||q_r||_* of the rows, (k,).
+
+        Examples
+        --------
+        >>> from fastpoly.kernels.penalties import get_penalty
+        >>> get_penalty("l1/linf").dual_norms([[3.0, -4.0], [0.0, 1.0]])
+        array([7., 1.])
+        """
+        cdef const double[:, ::1] q = float_rows(Q, "Q")
+        cdef Py_ssize_t r, k = q.shape[0], m = q.shape[1]
+        out = np.empty(k)
+        cdef double[::1] norms = out
+        cdef const double* data = first(q)
+        with nogil:
+            for r in range(k):
+                norms[r] = self.row_dual(data + r * m, m)
+        return out
+
+    def slopes(self, Q, double threshold):
+        """Slopes w_r of the dual norm at the rows q_r, smoothed, (k, m).
+
+        With x = q_r / (threshold max_c |q_rc|) it is w_r = a df_p(x)/dx, where a > 0 makes
+        w_r'q_r = ||q_r||_*. A small threshold gives a subgradient; zero rows get zeros.
+
+        Examples
+        --------
+        >>> from fastpoly.kernels.penalties import get_penalty
+        >>> get_penalty("l1/linf").slopes([[3.0, -4.0]], 1e-6)
+        array([[ 1., -1.]])
+        """
+        cdef const double[:, ::1] q = float_rows(Q, "Q")
+        cdef Py_ssize_t r, c, k = q.shape[0], m = q.shape[1]
+        out = np.zeros((k, m))
+        cdef double[:, ::1] w = out
+        cdef double[::1] x = np.empty(m + 1)
+        cdef double top, product, scale
+        with nogil:
+            for r in range(k):
+                top = max_abs(&q[r, 0], m) if m else 0
+                if top == 0:
+                    continue
+                for c in range(m):
+                    x[c] = q[r, c] / top / threshold
+                self.row_criterion(&x[0], &w[r, 0], m)
+                product = 0
+                for c in range(m):
+                    product += w[r, c] * x[c]
+                scale = self.row_dual(&x[0], m) / product if product != 0 else 0
+                for c in range(m):
+                    w[r, c] *= scale
+        return out
+
+    def dual_ratios(self, m):
+        """The largest ||q||_* / |q|_1 and ||q||_* / |q|_2 over q (m,), or upper bounds of them."""
+        return ratios_of(self.dual_norms(np.eye(m)))
+
+    def n_vertices(self, m):
+        """How many vertices the unit ball of ||v|| has, v and -v counted once; None if not few."""
+        return None
+
+    def vertices(self, m, first=0, last=None):
+        """Vertices first..last-1 of the unit ball: ||q||_* is the largest |s'q| over them."""
+        raise NotImplementedError(f"the unit ball of {self!r} has no list of vertices")
+
     def bend(self, V):
         """b_r (k,): across its own direction u the norm of row r has the curvature b_r (I - u u').
 
@@ -278,6 +347,18 @@ cdef class L1(Penalty):
 
     name = "l1"
     smooth_form = Signs()
+    separable = True
+
+    def dual_ratios(self, m):
+        """max_c |q_c| is at most |q|_2."""
+        return 1.0, 1.0
+
+    def n_vertices(self, m):
+        return m
+
+    def vertices(self, m, first=0, last=None):
+        """The unit vectors."""
+        return np.eye(m)[first:last]
 
     def center(self, V):
         """Row medians u_r, which minimise ||v_r - u_r 1||, (k,)."""
@@ -324,6 +405,10 @@ cdef class L1L2(Penalty):
 
     name = "l1/l2"
     smooth_form = Balanced()
+
+    def dual_ratios(self, m):
+        """|q|_2 is at most |q|_1."""
+        return 1.0, 1.0
 
     def center(self, V):
         """Row means u_r, which minimise ||v_r - u_r 1||, (k,)."""
@@ -379,6 +464,14 @@ cdef class L1Linf(Penalty):
 
     name = "l1/linf"
     smooth_form = Box()
+
+    def n_vertices(self, m):
+        return 2 ** (m - 1)
+
+    def vertices(self, m, first=0, last=None):
+        """The vectors of signs, the first sign +."""
+        last = self.n_vertices(m) if last is None else last
+        return 1.0 - 2.0 * (np.arange(first, last)[:, None] >> np.arange(m)[::-1] & 1)
 
     def center(self, V):
         """Row midranges u_r, which minimise ||v_r - u_r 1||, (k,)."""
@@ -471,6 +564,7 @@ def get_penalty(penalty):
         - ``project(V, tau, weights=None, metric=None, out=None)``: for the constrained form (tau),
         - ``criterion(q)``: for the selection of basis vectors,
         - ``polar(q)``: only for ``refit=None``,
+        - ``dual_norms(Q)``, ``slopes(Q, threshold)``: where it can, all rows at once; faster,
         - ``center(V)``: where it can, the best shift of every row; speeds up Newton's method for
           losses that do not change when all outputs of a row grow alike.
 
@@ -498,6 +592,61 @@ def get_penalty(penalty):
             f"{', '.join(verbs)}; {penalty!r} lacks {', '.join(missing)}"
         )
     return penalty
+
+
+class RowByRow:
+    """The whole-matrix verbs for a penalty object that lacks some of them, one row at a time.
+
+    The object needs ``dual_norm(G)`` and ``criterion(q)``. A verb that it has is used.
+    """
+
+    separable = False
+
+    def __init__(self, penalty):
+        self.penalty = penalty
+        for verb in ("dual_norms", "slopes", "dual_ratios", "n_vertices", "vertices", "separable"):
+            if hasattr(penalty, verb):
+                setattr(self, verb, getattr(penalty, verb))
+
+    def dual_norms(self, Q):
+        return np.array([float(self.penalty.dual_norm(row[None])) for row in np.asarray(Q)])
+
+    def slopes(self, Q, threshold):
+        Q = np.asarray(Q)
+        W = np.zeros(Q.shape)
+        for q, w in zip(Q, W):
+            if q.any():
+                x = q / np.abs(q).max() / threshold
+                w[:] = self.penalty.criterion(x)[1]
+                product = w @ x
+                w *= float(self.penalty.dual_norm(x[None])) / product if product != 0 else 0.0
+        return W
+
+    def dual_ratios(self, m):
+        return ratios_of(self.dual_norms(np.eye(m)))
+
+    def n_vertices(self, m):
+        return None
+
+
+def ratios_of(norms):
+    """Bounds of any norm by |q|_1 and |q|_2, given the norms of the unit vectors.
+
+    ||q|| <= sum_c |q_c| ||e_c||, by the triangle inequality.
+    """
+    return float(norms.max()), float(np.linalg.norm(norms))
+
+
+def with_matrix_verbs(penalty):
+    """`penalty` with the verbs `dual_norms`, `slopes`, `dual_ratios`, `n_vertices`, `separable`.
+
+    Examples
+    --------
+    >>> from fastpoly.kernels.penalties import L1L2, with_matrix_verbs
+    >>> with_matrix_verbs(L1L2())
+    L1L2()
+    """
+    return penalty if isinstance(penalty, Penalty) else RowByRow(penalty)
 
 
 include "penalties_fista.pxi"

@@ -100,6 +100,16 @@ cdef const double[:, ::1] matrix(object a, str name, Py_ssize_t k, Py_ssize_t m)
     return view
 
 
+cdef const double[:, ::1] float_rows(object a, str name):
+    """A view of a matrix; what is no float64 matrix is converted or refused by name."""
+    cdef const double[:, ::1] view = None
+    try:
+        view = a
+    except (TypeError, ValueError, BufferError):
+        view = as_float_array(a, name, (None, None), finite=False)
+    return view
+
+
 cdef const double[::1] vector(object a, str name, Py_ssize_t k):
     cdef const double[::1] view = None
     try:

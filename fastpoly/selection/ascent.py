@@ -1,269 +1,247 @@
-"""The climb to a local maximum of the dual norm of q_c(h) = h' Gamma_c h over |h| <= 1.
+"""Monotone ascent of ||q(h)||_* over |h| <= 1 on m explicit matrices.
 
-The problem is not convex in h, but it is in q. So the step
+    q_c(h) = h' G_c h,   G (m, p, p),   M(w) = sum_c w_c G_c,   w = slopes of ||.||_* at q(h)
 
-    h <- a better vector for M = sum_c w_c Gamma_c,   w in the subdifferential at q(h)
+The problem is not convex in h, but the dual norm is convex in q. So a step to any h+ with
+h+' M h+ >= h' M h never loses:
 
-never loses: ||q(new)||_* >= w'q(new) = new' M new >= h' M h = ||q(h)||_*. The top eigenvector of M
-is the best such step, the better vector of span{h, M h} a cheap one. (The paper's h <- M h / |M h|
-needs a line search; from one start on users x items it took up to 28 steps where eigen-steps took
-3, on dense data of few features about as many.)
+    ||q(h+)||_* >= w'q(h+) = h+' M h+ >= h' M h = ||q(h)||_*.
 
-Two things keep the climb from ending on a poor local maximum. It starts from many points at once.
-And for the first few steps w comes from a smoothed dual norm: with signs for w an eigenvector of
-Gamma_c is a fixed point already, since multi-class gradients sum to zero over the outputs. The
-smoothing is the penalty's own criterion (Huber for l1/linf), with a threshold relative to the
-largest |q_c|, so that the scale of the gradients does not matter.
+Two such steps are used. The better vector of span{h, M h} is cheap, and taken from many starts at
+once. The top eigenvector of M is the best step, and taken from the few best points.
 
-Few features: all of this happens on the m matrices. Many: on their projections to a subspace that
-holds the starts and grows by the direction that promises most, one pass over X each. A pass for all
-outputs tells the whole projected problem. A pass for one combination does not; it is cheaper with
-many outputs, but not with the four of users x items.
+There are many local maxima. Three things help to find the highest: many starts, among which the
+better half goes on after every few steps; slopes of a smoothed dual norm in the first steps, since
+with plain signs an eigenvector of G_c is often a fixed point already (multi-class gradients sum to
+zero over the outputs); and, in a thorough search, random starts.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.kernels.gamma import Gamma
-from fastpoly.kernels.penalties import L1L2, L1Linf
-
 if TYPE_CHECKING:
-    from fastpoly.kernels.penalties import PenaltyLike  # a protocol, known to type checkers only
+    from fastpoly.kernels.penalties import MatrixPenalty  # a protocol, known to type checkers only
 
-SMOOTH_STEPS = 5  # steps during which the dual norm is smoothed, less and less
-SHARP = 1e-6  # threshold that smooths nothing worth mentioning
-MAX_STARTS = 16  # vectors put in the subspace to begin with, each a pass over X
-MAX_PEAKS = 3  # local maxima that are followed
-THOROUGH_PEAKS = 20  # the same in a thorough search
-RANDOM_STARTS = 128  # of a thorough search
-MOST_DOUBLES = 2**24  # of one array; with thousands of outputs there are fewer starts
-HOPE = 0.5  # share of a residual that counts as gain to come; the gain is quadratic in it
+SMOOTH_STEPS = 5  # steps with a smoothed dual norm, less and less; more of them found no more
+NO_SMOOTHING = 1e-6  # threshold of `slopes`, relative to max|q_c|, that gives a subgradient
+MAX_DOUBLES = 2**24  # size of one array; with thousands of outputs there are fewer starts
 
 Floats = NDArray[np.float64]
 
 
-def unit(h: Floats) -> Floats:
-    return h / np.linalg.norm(h)
+@dataclass(frozen=True)
+class Effort:
+    """How hard to search.
+
+    Attributes
+    ----------
+    eigenvectors : int
+        Eigenvectors to start from, besides the dominant one of every output.
+    random : int
+        Random starts.
+    cheap_steps : int
+        Steps from all starts; the better half of them goes on after every ten.
+    maxima : int
+        Points that are followed to the end.
+    precision : float
+        A point is at its end when a step gains less than this share of the tolerance.
+    sign_flops : float
+        Floating-point operations that the enumeration of sign vectors may cost.
+    row_signs : int
+        Sign vectors that may be tried as so many outputs of one Lanczos run over the rows.
+    """
+
+    eigenvectors: int
+    random: int
+    cheap_steps: int
+    maxima: int
+    precision: float
+    sign_flops: float
+    row_signs: int
 
 
-def dual_norm(penalty: PenaltyLike, q: Floats) -> float:
-    return float(penalty.dual_norm(q[None]))
+# About 1 ms and 50 ms with 10 outputs and 14 features, 10 ms and 200 ms with 65 features.
+NORMAL = Effort(96, 0, SMOOTH_STEPS, 3, 0.1, 0.0, 0)
+THOROUGH = Effort(512, 512, 40, 24, 1e-3, 3e9, 2**6)
 
 
-def dual_norms(penalty: PenaltyLike, q: Floats) -> Floats:
-    """Dual norm of every row; the common penalties all rows at once."""
-    if type(penalty) is L1L2:
-        return np.linalg.norm(q, axis=1)
-    if type(penalty) is L1Linf:
-        return np.abs(q).sum(axis=1)
-    return np.array([dual_norm(penalty, row) for row in q])
+class Points(NamedTuple):
+    """Unit vectors Y (k, p), their forms Q (k, m) and dual norms (k,), best first."""
+
+    Y: Floats
+    Q: Floats
+    values: Floats
 
 
-def forms_of(G: Floats, Y: Floats) -> Floats:
-    """y_k' G_c y_k, (k, m)."""
-    return np.einsum("kcp,kp->kc", _images(G, Y), Y)
+def unit(H: Floats) -> Floats:
+    """Rows scaled to norm 1."""
+    return H / np.linalg.norm(H, axis=-1, keepdims=True)
 
 
-def _images(G: Floats, Y: Floats) -> Floats:
+def images_of(G: Floats, Y: Floats) -> Floats:
     """G_c y_k, (k, m, p)."""
     m, p, _ = G.shape
     return (Y @ G.reshape(m * p, p).T).reshape(len(Y), m, p)
 
 
-def _weights(penalty: PenaltyLike, q: Floats, threshold: float) -> Floats:
-    """Slopes of the dual norm at the rows of q, smoothed below `threshold` times the largest |q_c|.
-
-    Scaled so that w'q is the dual norm, as it is for a subgradient.
-    """
-    largest = np.abs(q).max(axis=1, keepdims=True)
-    scaled = q / np.where(largest > 0, largest, 1) / threshold
-    if type(penalty) is L1L2:
-        W = scaled
-    elif type(penalty) is L1Linf:
-        W = np.clip(scaled, -1, 1)
-    else:
-        W = np.array([penalty.criterion(row)[1] for row in scaled])
-    products = np.einsum("kc,kc->k", W, q)
-    W *= (dual_norms(penalty, q) / np.where(products > 0, products, 1))[:, None]
-    return W
+def forms_of(G: Floats, Y: Floats) -> Floats:
+    """y_k' G_c y_k, (k, m)."""
+    return _forms(images_of(G, Y), Y)
 
 
-def climb(
+def _forms(image: Floats, Y: Floats) -> Floats:
+    return np.matmul(image, Y[:, :, None])[:, :, 0]
+
+
+def ascend(
     G: Floats,
     Y: Floats,
-    penalty: PenaltyLike,
+    penalty: MatrixPenalty,
     tol: float,
-    steps: int = 20,
-    peaks: int = MAX_PEAKS,
-) -> tuple[Floats, Floats, Floats]:
-    """Points (k, p), forms (k, m) and dual norms (k,) of the local maxima found, best first."""
-    smooth = min(steps, SMOOTH_STEPS)
-    Y = _peaks(G, _ritz_steps(G, Y, penalty, smooth), penalty, peaks)
-    return _eigen_steps(G, Y, penalty, tol / 10, steps - smooth)
+    max_iter: int = 30,
+    effort: Effort = NORMAL,
+    rng: np.random.Generator | None = None,
+) -> Points:
+    """Ascend from the rows of Y, and from random points if the effort asks for them.
 
+    Parameters
+    ----------
+    G : ndarray, (m, p, p)
+    Y : ndarray, (k, p)
+        Unit vectors.
+    penalty : MatrixPenalty
+    tol : float
+        Relative tolerance of the best value.
+    max_iter : int
+        Most steps; what a larger effort adds to the cheap ones is not counted.
+    effort : Effort
+    rng : Generator, optional
+        For the random starts.
 
-def _ritz_steps(G: Floats, Y: Floats, penalty: PenaltyLike, steps: int) -> Floats:
-    """Smoothed steps from all starts at once: y <- the better vector of span{y, M y}.
+    Returns
+    -------
+    Points
+        The local maxima found, at most `effort.maxima`.
 
-    Returns where they ended and, last, the best point seen, (k + 1, p).
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.kernels.penalties import L1L2
+    >>> from fastpoly.selection.ascent import ascend
+    >>> G = np.array([np.diag([3.0, 0.0]), np.diag([0.0, 4.0])])
+    >>> np.round(ascend(G, np.array([[0.6, 0.8]]), L1L2(), 1e-6).values, 3)
+    array([4.])
     """
-    image = _images(G, Y)
-    q = np.einsum("kcp,kp->kc", image, Y)
-    best, best_value = Y[0], -1.0
-    for t in range(steps + 1):
-        values = dual_norms(penalty, q)
-        top = values.argmax()
-        if values[top] > best_value:
-            best, best_value = Y[top], values[top]
-        if t == steps:
-            break
-        W = _weights(penalty, q, 1 - t / SMOOTH_STEPS)
-        MY = np.einsum("kc,kcp->kp", W, image)
+    Y = with_random(Y, effort.random, len(G), rng)
+    smooth = min(max_iter, SMOOTH_STEPS)
+    cheap = smooth if max_iter <= SMOOTH_STEPS else effort.cheap_steps
+    points = distinct_maxima(cheap_steps(G, Y, penalty, cheap), effort.maxima)
+    return eigen_steps(G, points, penalty, effort.precision * tol, max_iter - smooth)
+
+
+def with_random(Y: Floats, n_random: int, m: int, rng: np.random.Generator | None) -> Floats:
+    """The points Y (k, p) and random ones of the sphere, as many as memory allows."""
+    most = max(1, MAX_DOUBLES // (m * Y.shape[1]))
+    n_random = min(n_random, most - len(Y))
+    if rng is None or n_random <= 0:
+        return Y[:most]
+    return np.vstack([Y, unit(rng.standard_normal((n_random, Y.shape[1])))])
+
+
+def cheap_steps(G: Floats, Y: Floats, penalty: MatrixPenalty, steps: int) -> Points:
+    """Steps from all starts at once: y <- the better vector of span{y, M y}.
+
+    Returns where they ended and the best point seen, unsorted; half of the starts for every ten
+    steps, as the other half was given up.
+    """
+    image = images_of(G, Y)
+    Q = _forms(image, Y)
+    values = penalty.dual_norms(Q)
+    best = _best(Y, Q, values)
+    for t in range(steps):
+        if t and t % 10 == 0:
+            top = np.sort(np.argsort(-values, kind="stable")[: (len(Y) + 1) // 2])
+            Y, Q, image = Y[top], Q[top], image[top]
+        W = penalty.slopes(Q, max(1 - t / SMOOTH_STEPS, NO_SMOOTHING))
+        MY = np.matmul(W[:, None, :], image)[:, 0]
         theta = np.einsum("kp,kp->k", MY, Y)
         U = MY - theta[:, None] * Y
         U -= np.einsum("kp,kp->k", U, Y)[:, None] * Y
-        coupling = np.linalg.norm(U, axis=1)
-        coupling[coupling <= 1e-8 * np.linalg.norm(MY, axis=1)] = 0
+        coupling = np.sqrt(np.einsum("kp,kp->k", U, U))
+        coupling[coupling <= 1e-8 * np.sqrt(np.einsum("kp,kp->k", MY, MY))] = 0
         U /= np.where(coupling > 0, coupling, np.inf)[:, None]
-        image_U = _images(G, U)
-        cross = np.einsum("kcp,kp->kc", image, U)
-        q_U = np.einsum("kcp,kp->kc", image_U, U)
+        image_U = images_of(G, U)
+        cross, Q_U = _forms(image, U), _forms(image_U, U)
         # The top eigenvector (cos, sin) of [[theta, coupling], [coupling, w'q_U]] on (y, u).
-        angle = np.arctan2(2 * coupling, theta - np.einsum("kc,kc->k", W, q_U)) / 2
+        angle = np.arctan2(2 * coupling, theta - np.einsum("kc,kc->k", W, Q_U)) / 2
         cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
         Y = cos * Y + sin * U
-        image = cos[:, :, None] * image + sin[:, :, None] * image_U
-        q = cos**2 * q + 2 * cos * sin * cross + sin**2 * q_U
-    return np.vstack([Y, best])
+        image *= cos[:, :, None]
+        image_U *= sin[:, :, None]
+        image += image_U
+        Q = cos**2 * Q + 2 * cos * sin * cross + sin**2 * Q_U
+        values = penalty.dual_norms(Q)
+        best = max(best, _best(Y, Q, values), key=lambda point: point.values)
+    return Points(
+        *(np.concatenate([a, b[None]]) for a, b in zip((Y, Q, values), best, strict=True))
+    )
 
 
-def _eigen_steps(
-    G: Floats, Y: Floats, penalty: PenaltyLike, tol: float, steps: int
-) -> tuple[Floats, Floats, Floats]:
-    """y <- the top eigenvector of M, until no start gains more than tol.
+def _best(Y: Floats, Q: Floats, values: Floats) -> Points:
+    top = values.argmax()
+    return Points(Y[top], Q[top], values[top])
 
-    Returns the points (k, p), their forms (k, m) and dual norms (k,), best first.
+
+def distinct_maxima(points: Points, most: int) -> Points:
+    """The best few points that are not nearly the same, best first."""
+    order = np.argsort(-points.values, kind="stable")
+    chosen = order[thin(points.Y[order], most, 0.99)]
+    return Points(*(a[chosen] for a in points))
+
+
+def thin(
+    signatures: Floats, most: int, limit: float, groups: NDArray[np.intp] | None = None
+) -> list[int]:
+    """Rows of `signatures`, unit vectors, with |cosine| < limit between any two of a group.
+
+    Greedy: a row is kept if it differs from all kept ones before it.
     """
-    q = forms_of(G, Y)
-    values = dual_norms(penalty, q)
+    kept: list[int] = []
+    free = np.ones(len(signatures), dtype=bool)
+    while len(kept) < most and free.any():
+        row = int(free.argmax())
+        kept.append(row)
+        unlike = np.abs(signatures @ signatures[row]) < limit
+        free &= unlike if groups is None else unlike | (groups != groups[row])
+        free[row] = False
+    return kept
+
+
+def eigen_steps(
+    G: Floats, points: Points, penalty: MatrixPenalty, tol: float, steps: int
+) -> Points:
+    """y <- the top eigenvector of M, until no point gains more than tol times the best value.
+
+    Points that gain no more rest; the result is sorted, best first.
+    """
+    Y, Q, values = (a.copy() for a in points)
+    moving = np.arange(len(Y))
     for _ in range(steps):
-        M = np.tensordot(_weights(penalty, q, SHARP), G, 1)
+        M = np.tensordot(penalty.slopes(Q[moving], NO_SMOOTHING), G, 1)
         new = np.linalg.eigh(M)[1][:, :, -1]
-        new_q = forms_of(G, new)
-        new_values = dual_norms(penalty, new_q)
-        better = new_values > values
-        Y = np.where(better[:, None], new, Y)
-        q = np.where(better[:, None], new_q, q)
-        gained = new_values - values > tol * values.max()
-        values = np.where(better, new_values, values)
-        if not gained.any():
+        new_Q = forms_of(G, new)
+        new_values = penalty.dual_norms(new_Q)
+        gains = new_values - values[moving]
+        better = gains > 0
+        at = moving[better]
+        Y[at], Q[at], values[at] = new[better], new_Q[better], new_values[better]
+        moving = moving[gains > tol * values.max()]
+        if not len(moving):
             break
     order = np.argsort(-values, kind="stable")
-    return Y[order], q[order], values[order]
-
-
-def _peaks(G: Floats, Y: Floats, penalty: PenaltyLike, most: int) -> Floats:
-    """The best few points of Y that are not nearly the same, best first."""
-    order = np.argsort(-dual_norms(penalty, forms_of(G, Y)), kind="stable")
-    chosen: list[int] = []
-    for k in order:
-        if len(chosen) < most and (np.abs(Y[chosen] @ Y[k]) < 0.99).all():
-            chosen.append(k)
-    return Y[chosen]
-
-
-def _with_random(Y: Floats, rng: np.random.Generator | None, m: int) -> Floats:
-    """The points Y (k, p) and, with a generator, random ones of the sphere.
-
-    Only the first ones where (k, m, p) images would be too many.
-    """
-    most = max(1, MOST_DOUBLES // (m * Y.shape[1]))
-    Y = Y[:most]
-    if rng is None or len(Y) == most:
-        return Y
-    random = rng.standard_normal((min(RANDOM_STARTS, most - len(Y)), Y.shape[1]))
-    return np.vstack([Y, random / np.linalg.norm(random, axis=1, keepdims=True)])
-
-
-# ---- the climb on any Gamma ----------------------------------------------------------------------
-
-
-class Subspace:
-    """Gamma_c projected to the span of orthonormal vectors: A_c = Q' Gamma_c Q, (m, p, p)."""
-
-    def __init__(self, gamma: Gamma, capacity: int) -> None:
-        self.gamma = gamma
-        self.Q = np.empty((capacity, gamma.d))
-        self.images: list[Floats] = []  # Gamma_c Q_j for all outputs, (d, m) each
-        self._A = np.empty((gamma.m, capacity, capacity))
-
-    @property
-    def size(self) -> int:
-        return len(self.images)
-
-    @property
-    def A(self) -> Floats:
-        return np.ascontiguousarray(self._A[:, : self.size, : self.size])
-
-    def add(self, x: Floats) -> bool:
-        """Take x in, for one pass over X; False when the span has it already."""
-        p = self.size
-        Q = self.Q[:p]
-        x = unit(x)
-        for _ in range(2):
-            x = x - (Q @ x) @ Q
-        norm = np.linalg.norm(x)
-        if p == len(self.Q) or norm < 1e-6:
-            return False
-        self.Q[p] = x / norm
-        image = self.gamma.matvecs(np.repeat(self.Q[p][:, None], self.gamma.m, axis=1))
-        self.images.append(image)
-        self._A[:, p, : p + 1] = self._A[:, : p + 1, p] = (self.Q[: p + 1] @ image).T
-        return True
-
-    def residual(self, y: Floats, w: Floats) -> Floats:
-        """M h - (h' M h) h for h = Q y: the way out of the subspace that M points to."""
-        h = y @ self.Q[: self.size]
-        Mh = sum(y_j * (image @ w) for y_j, image in zip(y, self.images, strict=True))
-        return Mh - (h @ Mh) * h
-
-
-def refine(
-    gamma: Gamma,
-    dense: Floats | None,
-    starts: Floats,
-    penalty: PenaltyLike,
-    tol: float,
-    max_iter: int,
-    rng: np.random.Generator | None = None,
-) -> tuple[Floats, int]:
-    """Climb from the rows of `starts`; the best vector and the passes over X it took.
-
-    With a generator also from random points, as many as take no pass over X, and follow more.
-    """
-    peaks = MAX_PEAKS if rng is None else THOROUGH_PEAKS
-    if dense is not None:
-        starts = _with_random(starts, rng, gamma.m)
-        return climb(dense, starts, penalty, tol, max_iter, peaks)[0][0], 0
-    largest = max(4, int(np.sqrt(MOST_DOUBLES / gamma.m)))
-    starts = starts[: min(MAX_STARTS, largest // 2)]
-    space = Subspace(gamma, min(len(starts) + max_iter, largest))
-    for x in starts:
-        space.add(x)
-    Y = _with_random(starts @ space.Q[: space.size].T, rng, gamma.m)
-    Y, q, values = climb(space.A, Y, penalty, tol, peaks=peaks)
-    for _ in range(max_iter):
-        W = _weights(penalty, q, SHARP)
-        residuals = np.array([space.residual(y, w) for y, w in zip(Y, W, strict=True)])
-        # The rule of the eigen-solver: |residual| is what M may still add to a value.
-        hopes = values + HOPE * np.linalg.norm(residuals, axis=1)
-        top = hopes.argmax()
-        if hopes[top] <= (1 + tol) * values[0] or not space.add(residuals[top]):
-            break
-        Y = np.pad(Y, ((0, 0), (0, 1)))
-        Y, q, values = _eigen_steps(space.A, Y, penalty, tol / 10, 10)
-    return Y[0] @ space.Q[: space.size], space.size
+    return Points(Y[order], Q[order], values[order])

@@ -1,53 +1,54 @@
-"""Basis vector selection: the linear minimisation oracle of the conditional gradient algorithm.
+"""Basis vector selection: the linear minimization oracle of the conditional gradient algorithm.
 
-    maximise  ||q(h)||_*   over |h| <= 1,      q_c(h) = h' Gamma_c h,  c < m
+    maximize  ||q(h)||_*   over |h| <= 1,      q_c(h) = h' Gamma_c h,  c < m
 
 with the dual norm of the penalty's row: max|q| (l1), |q|_2 (l1/l2), |q|_1 (l1/linf). For l1 the
-answer is an eigenvector. For the others the dominant eigenvectors of the outputs are where the
-climb of `climb.py` starts from, and their eigenvalues bound what can be reached.
+answer is an eigenvector of one Gamma_c. For the others the ascent starts from eigenvectors, and
+their eigenvalues bound what can be reached.
+
+The oracle returns a block: the best vector, and others that violate the optimality condition and
+differ from the ones before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.kernels.checks import as_float_array, as_generator, as_positive
-from fastpoly.kernels.eigen import dominant_eigenvectors
+from fastpoly.kernels.eigen import EIGH_FEATURES, dominant_eigenvectors, ritz_vectors
 from fastpoly.kernels.explicit import ExplicitGamma
 from fastpoly.kernels.gamma import Gamma
-from fastpoly.kernels.matrix import Matrix, as_matrix
-from fastpoly.kernels.penalties import L1, L1L2, L1Linf, get_penalty
-from fastpoly.selection.ascent import Floats, dual_norm, dual_norms, forms_of, refine, unit
+from fastpoly.kernels.penalties import get_penalty, with_matrix_verbs
+from fastpoly.selection.ascent import NORMAL, THOROUGH, Effort, Floats, ascend, forms_of, unit
+from fastpoly.selection.baselines import best_of_vertices, best_row, enumeration_flops
+from fastpoly.selection.blocks import PARALLEL, Signatures, choose, thin
+from fastpoly.selection.bounds import upper_bound
+from fastpoly.selection.subspace import explore
 
 if TYPE_CHECKING:
-    from fastpoly.kernels.penalties import PenaltyLike  # a protocol, known to type checkers only
+    from fastpoly.kernels.penalties import MatrixPenalty, PenaltyLike  # for type checkers only
 
 METHODS = ("refine", "l1", "random+refine", "random", "best_data", "exact")
 
-DENSE_FEATURES = 48  # up to here the m spectra cost less than the passes that avoid them
-MORE_STARTS = 96  # further eigenvectors to climb from, where that takes no pass over X
-THOROUGH_STARTS = 1000
-THOROUGH_SIGNS = 2**9  # up to here the thorough search tries all signs on small matrices,
-ITERATIVE_SIGNS = 2**6  # and up to here on others, as so many more outputs
-EXACT_OUTPUTS = 20
-BLOCK_DOUBLES = 2**20
+MAX_VERTICES = 2**19  # of method "exact", in minutes: l1/linf with 20 outputs
+LANCZOS_STEPS = 40  # most steps taken for the sake of a block; the stop rule may take more
+MAX_STARTS = 16  # starts of the subspace if one vector is asked for, each a pass over X
 
 
 class Selection(NamedTuple):
-    """What `select_basis` returns.
+    """What `select_basis` returns: a block of b basis vectors, the best one first.
 
     Attributes
     ----------
     h : ndarray, (d,)
-        The basis vector, of norm 1; its largest entry in size is positive.
+        The best basis vector, of norm 1; its largest entry in size is positive. H[0].
     q : ndarray, (m,)
-        The forms h' Gamma_c h: the gradient of the loss in the row of V that h would get.
+        The forms h' Gamma_c h: the gradient of the loss in the row of V that h would get. Q[0].
     value : float
-        Dual norm of q: a lower bound of the true maximum.
+        Dual norm of q: a lower bound of the true maximum. values[0].
     bound : float
         Upper bound of the true maximum, as far as the eigen-solver's bounds hold; infinity for the
         methods that solve no eigenproblem ("random+refine", "random", "best_data").
@@ -55,6 +56,14 @@ class Selection(NamedTuple):
         Dominant eigenvectors of the outputs: a `start` for the next selection.
     n_matvecs : int
         Passes over X for all outputs; 0 where the matrices are explicit and small.
+    H : ndarray, (b, d)
+        The basis vectors, each like h.
+    Q : ndarray, (b, m)
+        Their forms.
+    values : ndarray, (b,)
+        Their dual norms; for l1 the |form| of the vector's own output.
+    outputs : ndarray of int, (b,)
+        For l1 the output that each vector is for, -1 for the other penalties.
     """
 
     h: Floats
@@ -63,6 +72,39 @@ class Selection(NamedTuple):
     bound: float
     vectors: Floats | None
     n_matvecs: int
+    H: Floats
+    Q: Floats
+    values: Floats
+    outputs: NDArray[np.intp]
+
+
+class _Candidates(NamedTuple):
+    """Vectors H (r, d) among which the block is chosen, and what is known of them."""
+
+    H: Floats
+    Q: Floats | None = None  # their forms (r, m), if known
+    values: Floats | None = None  # their dual norms (r,), if known
+    outputs: NDArray[np.intp] | None = None  # (r,), where every vector is for one output
+    bound: float = np.inf
+    vectors: Floats | None = None
+    n_matvecs: int = 0
+    ranked: bool = False  # whether the order is to be kept
+
+
+class _Request(NamedTuple):
+    """What was asked for, checked."""
+
+    penalty: MatrixPenalty
+    method: str
+    n_vectors: int
+    threshold: float
+    tol: float
+    max_iter: int
+    start: Floats | None
+    sign_budget: float
+    effort: Effort
+    signatures: Signatures | None
+    rng: np.random.Generator
 
 
 def select_basis(
@@ -70,40 +112,52 @@ def select_basis(
     penalty: str | PenaltyLike = "l1/l2",
     method: str = "refine",
     *,
+    n_vectors: int = 1,
+    threshold: float = 0.0,
     tol: float = 5e-3,
     max_iter: int = 30,
     start: ArrayLike | None = None,
     data: Any = None,
     thorough: bool = False,
+    sign_budget: float = 5e5,
     random_state: object = None,
 ) -> Selection:
-    """The basis vector with the largest dual norm of its gradient row.
+    """The basis vectors with the largest dual norms of their gradient rows.
 
     Parameters
     ----------
     gamma : Gamma
     penalty : {"l1", "l1/l2", "l1/linf"} or a penalty object
-        Its dual norm is what is maximised. An object of your own may be any norm of |q|.
+        Its dual norm is what is maximized. An object of your own may be any norm of |q|.
     method : str
         ==============  =========================================================================
-        "refine"        climb from the dominant eigenvectors (for l1 the same as "l1")
-        "l1"            the dominant eigenvector with the largest |eigenvalue|; optimal for l1
-        "random+refine" climb from one random vector
+        "refine"        ascend from the dominant eigenvectors (for l1 the same as "l1")
+        "l1"            eigenvectors by |eigenvalue|, the largest first; optimal for l1
+        "random+refine" ascend from one random vector
         "random"        one random vector
         "best_data"     the best row of X, scaled to norm 1; looks at all n rows
         "exact"         the optimum, for l1 and l1/linf; 2^(m-1) eigenproblems, m <= 20
         ==============  =========================================================================
+    n_vectors : int
+        How many vectors to return at most. Those after the first differ from the ones before:
+        |cosine| < 0.9 between the vectors, or where `gamma` has rows, between their activations.
+        The random methods and "best_data" return one.
+    threshold : float
+        The vectors after the first have dual norms above this; alpha of a penalized problem.
     tol : float
-        Relative tolerance of the eigen-solver and of the climb.
+        Relative tolerance of the eigen-solver and of the ascent.
     max_iter : int
-        Steps of the climb; where there are many features, directions added, a pass over X each.
+        Steps of the ascent; where there are many features, directions added, a pass over X each.
     start : array-like, (m, d), optional
         Where the iterative eigen-solver begins: `vectors` of an earlier selection.
     data : Design, Matrix or array-like, (n, d), optional
         Rows for "best_data"; by default those of `gamma`, which explicit matrices do not have.
     thorough : bool
-        For "refine", spare no effort: climb from many more starts, follow more of them, try all
-        signs where they are few. Meant for the last word on whether a model is optimal.
+        For "refine", search harder: more starting points, more local maxima, and all sign vectors
+        for l1/linf where that is a matter of seconds. Used to confirm that a model is optimal.
+    sign_budget : float
+        For "refine" and l1/linf on explicit matrices: enumerate all sign vectors if that takes no
+        more than about so many floating-point operations. The value is then exact, and the bound.
     random_state : int, Generator or None
 
     Returns
@@ -115,209 +169,223 @@ def select_basis(
     >>> import numpy as np
     >>> from fastpoly import Design, select_basis
     >>> design = Design(np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]]))
-    >>> result = select_basis(design.gamma([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), "l1/l2")
+    >>> gamma = design.gamma([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    >>> result = select_basis(gamma, "l1/l2")
     >>> np.round(result.h, 3), round(result.value, 3)
     (array([0., 1.]), 4.0)
+    >>> np.round(select_basis(gamma, "l1/l2", n_vectors=5).H, 3)
+    array([[0., 1.],
+           [1., 0.]])
     """
     if not isinstance(gamma, Gamma):
         raise TypeError(f"gamma must be a Gamma, made by Design.gamma(D); got {type(gamma)}")
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}; known: {', '.join(METHODS)}")
-    penalty = get_penalty(penalty)
-    tol = as_positive(tol, "tol")
-    if isinstance(max_iter, bool) or not isinstance(max_iter, (int, np.integer)) or max_iter < 0:
-        raise ValueError(f"max_iter must be an integer >= 0, got {max_iter!r}")
-    if start is not None:
-        start = as_float_array(start, "start", (gamma.m, gamma.d))
+    n_vectors = _as_count(n_vectors, "n_vectors", 1)
     rng = as_generator(random_state)
+    request = _Request(
+        penalty=with_matrix_verbs(get_penalty(penalty)),
+        method=method,
+        n_vectors=n_vectors,
+        threshold=as_positive(threshold, "threshold", or_zero=True),
+        tol=as_positive(tol, "tol"),
+        max_iter=_as_count(max_iter, "max_iter", 0),
+        start=None if start is None else as_float_array(start, "start", (gamma.m, gamma.d)),
+        sign_budget=as_positive(sign_budget, "sign_budget", or_zero=True),
+        effort=THOROUGH if thorough else NORMAL,
+        signatures=None if n_vectors == 1 else Signatures(gamma, rng),
+        rng=rng,
+    )
     if method == "exact":
-        h, bound = _exact(gamma, penalty)
-        return _result(gamma, penalty, h, bound)
-    if method == "best_data":
-        return _result(gamma, penalty, _best_row(gamma, penalty, data))
-    dense = _few_features(gamma, thorough)
-    if method.startswith("random"):
-        h = unit(rng.standard_normal(gamma.d))
-        passes = 0
-        if method == "random+refine":
-            h, passes = refine(gamma, dense, h[None], penalty, tol, max_iter)
-        return _result(gamma, penalty, h, n_matvecs=passes)
-
-    if dense is None:
-        top = dominant_eigenvectors(
-            gamma, tol=tol, start=None if start is None else start.T, random_state=rng
-        )
-        vectors, sizes, passes = top.vectors, np.abs(top.values), top.n_matvecs
-        bound = dual_norm(penalty, top.bounds)
-        others = np.empty((0, gamma.d))
+        found = _exact(gamma, request, penalty)
+    elif method == "best_data":
+        found = _Candidates(best_row(gamma, request.penalty, data)[None])
+    elif method.startswith("random"):
+        found = _random(gamma, request)
+    elif _is_dense(gamma, request):
+        found = _from_spectra(gamma, request)
     else:
-        vectors, sizes, others, bound = _spectra(dense, penalty)
-        passes = 0
-    order = np.argsort(-sizes, kind="stable")
-    h = vectors[order[0]]
-    if method == "refine" and gamma.m > 1 and not isinstance(penalty, L1) and sizes[order[0]] > 0:
-        if thorough and _few_signs(gamma, penalty):
-            h, bound, more = _every_sign(gamma, tol, rng)
-            passes += more
-        else:
-            starts = np.vstack(
-                [vectors[order], others[: THOROUGH_STARTS if thorough else MORE_STARTS]]
-            )
-            wild = rng if thorough else None
-            h, more = refine(gamma, dense, starts, penalty, tol, max_iter, wild)
-            passes += more
-    return _result(gamma, penalty, h, bound, vectors, passes)
+        found = _from_rows(gamma, request)
+    return _block(gamma, request, found)
 
 
-def _result(
-    gamma: Gamma,
-    penalty: PenaltyLike,
-    h: Floats,
-    bound: float = np.inf,
-    vectors: Floats | None = None,
-    n_matvecs: int = 0,
-) -> Selection:
-    """Everything recomputed at h."""
-    h = unit(h) * np.copysign(1.0, h[np.abs(h).argmax()])
-    q = gamma.forms(h)
-    value = dual_norm(penalty, q)
-    return Selection(h, q, value, max(value, bound), vectors, n_matvecs)
+def _as_count(number: object, name: str, least: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < least:
+        raise ValueError(f"{name} must be an integer >= {least}, got {number!r}")
+    return int(number)
 
 
-def _few_features(gamma: Gamma, thorough: bool = False) -> Floats | None:
-    """The matrices (m, d, d) where working on them is cheapest, or finds most."""
-    few = isinstance(gamma, ExplicitGamma) and (thorough or gamma.d <= DENSE_FEATURES)
-    return gamma.dense() if few else None
+def _is_dense(gamma: Gamma, request: _Request) -> bool:
+    """Whether to work on the matrices themselves: where that is cheapest, or finds most."""
+    many = request.n_vectors > 1 or request.effort is THOROUGH
+    return isinstance(gamma, ExplicitGamma) and (many or gamma.d <= EIGH_FEATURES)
 
 
-# ---- the other methods ---------------------------------------------------------------------------
+def _is_eigenproblem(gamma: Gamma, penalty: MatrixPenalty) -> bool:
+    """Whether the best vectors are eigenvectors of single outputs."""
+    return gamma.m == 1 or penalty.separable
 
 
-def _few_signs(gamma: Gamma, penalty: PenaltyLike) -> bool:
-    """Whether trying all signs is a matter of moments."""
-    small = isinstance(gamma, ExplicitGamma) and gamma.d <= DENSE_FEATURES
-    most = THOROUGH_SIGNS if small else ITERATIVE_SIGNS
-    can = isinstance(penalty, L1Linf) and hasattr(gamma, "combined")
-    return can and 2 ** (gamma.m - 1) <= most
+def _block(gamma: Gamma, request: _Request, found: _Candidates) -> Selection:
+    """The best candidates that differ from one another, with what is to be told of them."""
+    penalty, H, Q, values, outputs = request.penalty, *found[:4]
+    if values is None:
+        Q = _forms(gamma, H) if Q is None else Q
+        values = _own_values(penalty, Q, outputs)
+    order = np.arange(len(H)) if found.ranked else np.argsort(-values, kind="stable")
+    if request.signatures is not None:
+        groups = None if outputs is None else outputs[order]
+        signatures = request.signatures(H[order])
+        order = order[
+            choose(values[order], signatures, request.n_vectors, request.threshold, groups)
+        ]
+    order = order[: request.n_vectors]
+    H = unit(H[order])
+    H *= np.copysign(1.0, H[np.arange(len(H)), np.abs(H).argmax(axis=1)])[:, None]
+    Q = _forms(gamma, H) if Q is None else Q[order]
+    Q[0] = gamma.forms(H[0])
+    outputs = None if outputs is None else outputs[order]
+    values = _own_values(penalty, Q, outputs)
+    outputs = np.full(len(H), -1) if outputs is None else outputs
+    return Selection(
+        H[0], Q[0], float(values[0]), max(float(values[0]), found.bound), found.vectors,
+        found.n_matvecs, H, Q, values, outputs,
+    )  # fmt: skip
 
 
-def _signs(m: int, first: int, last: int) -> Floats:
-    """Rows first..last-1 of all 2^(m-1) sign vectors, where s and -s are one."""
-    return 1.0 - 2.0 * (np.arange(first, last)[:, None] >> np.arange(m) & 1)
+def _forms(gamma: Gamma, H: Floats) -> Floats:
+    if isinstance(gamma, ExplicitGamma) and len(H) > 1:
+        return forms_of(gamma.dense(), H)
+    return np.array([gamma.forms(h) for h in H])
 
 
-def _every_sign(gamma: Gamma, tol: float, rng: np.random.Generator) -> tuple[Floats, float, int]:
-    """The best vector for l1/linf, an upper bound of the maximum, and passes over X.
-
-    |q|_1 is the largest s'q over signs s: the operators sum_c s_c Gamma_c are so many outputs, and
-    their dominant eigenvectors are found together.
-    """
-    signs = _signs(gamma.m, 0, 2 ** (gamma.m - 1))
-    top = dominant_eigenvectors(gamma.combined(signs.T), tol=tol, random_state=rng)
-    best = np.abs(top.values).argmax()
-    return top.vectors[best], float(top.bounds.max()), top.n_matvecs
+def _own_values(penalty: MatrixPenalty, Q: Floats, outputs: NDArray[np.intp] | None) -> Floats:
+    """The dual norms, or the |forms| of the outputs that the vectors are for."""
+    return penalty.dual_norms(Q) if outputs is None else np.abs(Q[np.arange(len(Q)), outputs])
 
 
-def _spectra(G: Floats, penalty: PenaltyLike) -> tuple[Floats, Floats, Floats, float]:
-    """Dominant eigenvectors (m, d), their |eigenvalues| (m,), all the other eigenvectors, those of
-    large ones first, and an upper bound of the dual norm.
-    """
-    m, d, _ = G.shape
-    values, vectors = np.linalg.eigh(G)
-    sizes = np.abs(values)
-    top = sizes.argmax(axis=1)
-    every = np.arange(m)
-    bounds = [dual_norm(penalty, sizes[every, top])]
-    if isinstance(penalty, (L1L2, L1Linf)):
-        # |q|_2^2 <= sum_c |Gamma_c h|^2 = h' (sum_c Gamma_c^2) h, and |q|_2 is at most the largest
-        # singular value of the map hh' -> q.
-        tall, flat = G.reshape(m * d, d), G.reshape(m, d * d)
-        small = flat @ flat.T if m <= d * d else flat.T @ flat
-        largest = min(_top_eigenvalue(tall.T @ tall), _top_eigenvalue(small))
-        bounds.append(np.sqrt(largest) * (1 if isinstance(penalty, L1L2) else np.sqrt(m)))
-    if isinstance(penalty, L1Linf):
-        # |q|_1 <= h' (sum_c |Gamma_c|) h
-        bounds.append(_top_eigenvalue(np.einsum("cij,cj,ckj->ik", vectors, sizes, vectors)))
-    rows = vectors.transpose(0, 2, 1)
-    rest = np.ones((m, d), dtype=bool)
-    rest[every, top] = False
-    others = rows[rest][np.argsort(-sizes[rest], kind="stable")]
-    return rows[every, top], sizes[every, top], others, float(min(bounds))
-
-
-def _top_eigenvalue(S: Floats) -> float:
-    return np.linalg.eigvalsh(S)[-1]
-
-
-def _exact(gamma: Gamma, penalty: PenaltyLike) -> tuple[Floats, float]:
-    """The optimum and its value: |q|_1 is the largest s'q over signs s, where s and -s are one."""
-    if not isinstance(penalty, (L1, L1Linf)):
-        raise ValueError(f"method 'exact' is for the penalties l1 and l1/linf, got {penalty!r}")
-    if isinstance(penalty, L1):
-        vectors, sizes, _, bound = _spectra(gamma.dense(), penalty)
-        return vectors[sizes.argmax()], bound
-    m, d = gamma.m, gamma.d
-    if m > EXACT_OUTPUTS:
-        raise ValueError(
-            f"method 'exact' solves 2^(m-1) eigenproblems and takes at most {EXACT_OUTPUTS} "
-            f"outputs, got {m}; use 'refine'"
-        )
+def _from_spectra(gamma: Gamma, request: _Request) -> _Candidates:
+    """Candidates from explicit matrices and all their eigenvectors."""
+    penalty, m, d = request.penalty, gamma.m, gamma.d
     G = gamma.dense()
-    n_signs, block = 2 ** (m - 1), max(1, BLOCK_DOUBLES // d**2)
-    best, best_signs = -1.0, np.ones(m)
-    for first in range(0, n_signs, block):
-        signs = _signs(m, first, min(first + block, n_signs))
-        ends = np.abs(np.linalg.eigvalsh(np.tensordot(signs, G, 1))[:, [0, -1]]).max(axis=1)
-        top = ends.argmax()
-        if ends[top] > best:
-            best, best_signs = float(ends[top]), signs[top]
-    values, vectors = np.linalg.eigh(np.tensordot(best_signs, G, 1))
-    return vectors[:, np.abs(values).argmax()], best
-
-
-def _best_row(gamma: Gamma, penalty: PenaltyLike, data: Any) -> Floats:
-    """The row of X, scaled to norm 1, with the largest dual norm; a block of rows at a time."""
-    if data is None:
-        data = getattr(gamma, "X", None)
-        if data is None:
-            raise ValueError(
-                "method 'best_data' needs the rows of X, which explicit matrices do not hold; "
-                "pass data=design"
-            )
-    data = getattr(data, "matrix", data)
-    X = data if isinstance(data, Matrix) else as_matrix(data)
-    if X.d != gamma.d:
-        raise ValueError(f"data must have {gamma.d} features, got {X.d}; pass data=design")
-    forms = _many_forms(gamma)
-    best, best_value = np.eye(1, gamma.d)[0], -1.0
-    block = max(1, min(64, BLOCK_DOUBLES // gamma.d))
-    for first in range(0, X.n, block):
-        H = _rows(X, first, min(first + block, X.n))
-        norms = np.linalg.norm(H, axis=1)
-        H = H[norms > 0] / norms[norms > 0, None]
-        values = dual_norms(penalty, forms(H))
-        if len(H) and values.max() > best_value:
-            best, best_value = H[values.argmax()], values.max()
-    return best
-
-
-def _rows(X: Matrix, first: int, last: int) -> Floats:
-    """Rows first..last-1 as the kernels see them, dense, (last - first, d)."""
-    H = np.zeros((last - first, X.d))
-    H[:, : X.augment] = 1
-    if X.sparse:
-        values, indices, indptr = X.arrays
-        entries = slice(indptr[first], indptr[last])
-        of_row = np.repeat(np.arange(last - first), np.diff(indptr[first : last + 1]))
-        H[of_row, indices[entries] + X.augment] = values[entries]
+    spectra, vectors = np.linalg.eigh(G)
+    bound = upper_bound(G, spectra, vectors, penalty)
+    # The dominant eigenvectors of all outputs, then all others; by |eigenvalue|.
+    sizes = np.abs(spectra)
+    dominant = sizes.argmax(axis=1)
+    first = np.zeros((m, d), dtype=bool)
+    n_others = max(request.effort.eigenvectors, 4 * request.n_vectors)
+    if not _is_eigenproblem(gamma, penalty):
+        first[np.arange(m), dominant] = True
+    order = np.lexsort((-sizes.ravel(), ~first.ravel()))[: m + n_others]
+    outputs, which = np.unravel_index(order, sizes.shape)
+    rows = vectors.transpose(0, 2, 1)
+    H = rows[outputs, which]
+    found = _Candidates(H, bound=bound, vectors=rows[np.arange(m), dominant])
+    if _is_eigenproblem(gamma, penalty):
+        return _eigenvectors(found, penalty, sizes[outputs, which], outputs)
+    if request.method == "l1" or sizes.max() == 0:
+        return found._replace(ranked=True)
+    if enumeration_flops(penalty, m, d) <= max(request.sign_budget, request.effort.sign_flops):
+        n_best = 1 if request.n_vectors == 1 else 2 * request.n_vectors
+        best, bound = best_of_vertices(G, penalty, n_best)
     else:
-        H[:, X.augment :] = X.array[first:last]
-    return H
+        starts = H[: m + request.effort.eigenvectors]
+        best = ascend(
+            G, starts, penalty, request.tol, request.max_iter, request.effort, request.rng
+        ).Y
+    H = best[:1] if request.n_vectors == 1 else np.vstack([best, H])
+    return found._replace(H=H, Q=forms_of(G, H), bound=bound)
 
 
-def _many_forms(gamma: Gamma) -> Callable[[Floats], Floats]:
-    """The function H (k, d) -> forms (k, m)."""
-    if isinstance(gamma, ExplicitGamma):
-        G = gamma.dense()
-        return lambda H: forms_of(G, H)
-    return lambda H: np.array([gamma.forms(h) for h in H]).reshape(len(H), gamma.m)
+def _eigenvectors(
+    found: _Candidates, penalty: MatrixPenalty, sizes: Floats, outputs: NDArray[np.intp]
+) -> _Candidates:
+    """Candidates that are eigenvectors, with their |eigenvalues| (r,): for l1, or one output."""
+    if penalty.separable:
+        return found._replace(values=sizes, outputs=outputs)
+    return found._replace(values=penalty.dual_norms(sizes[:, None]))
+
+
+def _from_rows(gamma: Gamma, request: _Request) -> _Candidates:
+    """Candidates from one Lanczos run over the rows, and an ascent in their span."""
+    penalty, b, m = request.penalty, request.n_vectors, gamma.m
+    ritz = ritz_vectors(
+        gamma,
+        0 if b == 1 else 4 * b + 2 * m,
+        1 if b == 1 else min(12 + 2 * b, LANCZOS_STEPS),
+        tol=request.tol,
+        start=None if request.start is None else request.start.T,
+        random_state=request.rng,
+    )
+    top = ritz.dominant
+    outputs = np.argsort(-np.abs(top.values), kind="stable")
+    sizes = np.abs(top.values)[outputs]
+    found = _Candidates(
+        top.vectors[outputs],
+        bound=float(penalty.dual_norms(top.bounds[None])[0]),
+        vectors=top.vectors,
+        n_matvecs=top.n_matvecs,
+    )
+    if b > 1:
+        found = found._replace(H=ritz.vectors)
+        sizes, outputs = np.abs(ritz.values), ritz.outputs
+    if _is_eigenproblem(gamma, penalty):
+        return _eigenvectors(found, penalty, sizes, outputs)
+    if request.method == "l1" or sizes[0] == 0:
+        return found._replace(ranked=True)
+    count = penalty.n_vertices(m)
+    if count is not None and count <= request.effort.row_signs and hasattr(gamma, "combined"):
+        return _every_vertex(gamma, request, found)
+    starts = found.H[:MAX_STARTS]
+    if request.signatures is not None:
+        most = max(b + 4, MAX_STARTS)
+        starts = found.H[thin(request.signatures(found.H), most, PARALLEL)]
+    points, passes = explore(
+        gamma, starts, penalty, request.tol, request.max_iter, request.effort, request.rng
+    )
+    return found._replace(H=points.Y, Q=points.Q, n_matvecs=found.n_matvecs + passes)
+
+
+def _every_vertex(gamma: Gamma, request: _Request, found: _Candidates) -> _Candidates:
+    """Candidates for few vertices s: the operators sum_c s_c Gamma_c are so many outputs."""
+    S = request.penalty.vertices(gamma.m)
+    top = dominant_eigenvectors(gamma.combined(S.T), tol=request.tol, random_state=request.rng)
+    best = np.argsort(-np.abs(top.values), kind="stable")
+    best = best[: 1 if request.n_vectors == 1 else 2 * request.n_vectors]
+    return found._replace(
+        H=top.vectors[best],
+        bound=float(top.bounds.max()),
+        n_matvecs=found.n_matvecs + top.n_matvecs,
+    )
+
+
+def _random(gamma: Gamma, request: _Request) -> _Candidates:
+    """One random vector, or where the ascent from it ends."""
+    H = unit(request.rng.standard_normal(gamma.d))[None]
+    passes = 0
+    if request.method == "random+refine":
+        how = request.penalty, request.tol, request.max_iter, NORMAL
+        if _is_dense(gamma, request):
+            H = ascend(gamma.dense(), H, *how).Y[:1]
+        else:
+            points, passes = explore(gamma, H, *how)
+            H = points.Y[:1]
+    return _Candidates(H, n_matvecs=passes, ranked=True)
+
+
+def _exact(gamma: Gamma, request: _Request, penalty: str | PenaltyLike) -> _Candidates:
+    """The optimum and its value, by enumeration of the vertices of the unit ball."""
+    count = request.penalty.n_vertices(gamma.m)
+    if count is None:
+        raise ValueError(f"method 'exact' is for the penalties l1 and l1/linf, got {penalty!r}")
+    if count > MAX_VERTICES:
+        raise ValueError(
+            f"method 'exact' solves 2^(m-1) eigenproblems and takes at most "
+            f"{MAX_VERTICES.bit_length()} outputs, got {gamma.m}; use 'refine'"
+        )
+    if _is_eigenproblem(gamma, request.penalty):
+        return _from_spectra(gamma, request)._replace(vectors=None)
+    n_best = 1 if request.n_vectors == 1 else 2 * request.n_vectors
+    H, bound = best_of_vertices(gamma.dense(), request.penalty, n_best)
+    return _Candidates(H, bound=bound)

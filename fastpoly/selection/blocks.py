@@ -1,0 +1,96 @@
+"""A block of basis vectors: the best candidates that differ from one another.
+
+Two basis vectors are one unit when their activations are nearly parallel over the rows, whatever
+the vectors look like: for users x items (u, v) and (u, -v) differ in sign only. Where the rows are
+at hand, candidates are compared by their activations on some of them. Explicit matrices have no
+rows; there the vectors themselves are compared.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from fastpoly.kernels.features import ACTIVATIONS, make_features
+from fastpoly.kernels.gamma import Gamma, RowGamma
+from fastpoly.kernels.matrix import Matrix, as_matrix
+from fastpoly.selection.ascent import Floats, thin
+
+SAMPLED_ROWS = 4000  # rows on which activations are compared: an error of about 0.02 in a cosine
+PARALLEL = 0.9  # |cosine| from which on two candidates count as one
+
+
+class Signatures:
+    """Unit vectors whose cosines say how alike two basis vectors are.
+
+    Parameters
+    ----------
+    gamma : Gamma
+    rng : Generator
+        Draws the rows.
+    """
+
+    def __init__(self, gamma: Gamma, rng: np.random.Generator) -> None:
+        self.rows, self.activation = None, ""
+        if isinstance(gamma, RowGamma):
+            self.rows = sample_rows(gamma.X, rng)
+            self.activation = ACTIVATIONS[int(gamma.anova)]
+
+    def __call__(self, H: Floats) -> Floats:
+        """H (k, d) -> (k, n sampled rows), or (k, d) where there are no rows."""
+        S = H
+        if self.rows is not None:
+            S = make_features(self.rows, H, self.activation).activations().T
+        norms = np.linalg.norm(S, axis=1, keepdims=True)
+        return S / np.where(norms > 0, norms, 1)
+
+
+def sample_rows(X: Matrix, rng: np.random.Generator) -> Matrix:
+    """At most SAMPLED_ROWS rows of X, drawn with replacement and made distinct."""
+    if X.n <= SAMPLED_ROWS:
+        return X
+    rows = np.unique(rng.integers(X.n, size=SAMPLED_ROWS))
+    if X.sparse:
+        d = X.d - X.augment
+        return as_matrix(csr_array(X.arrays, shape=(X.n, d))[rows], bool(X.augment))
+    return as_matrix(X.array[rows], bool(X.augment))
+
+
+def choose(
+    values: Floats,
+    signatures: Floats,
+    n_vectors: int,
+    threshold: float,
+    groups: NDArray[np.intp] | None = None,
+) -> NDArray[np.intp]:
+    """Which candidates, sorted best first, make the block.
+
+    Parameters
+    ----------
+    values : ndarray, (r,)
+        Best first. The first one is always chosen, the others if they exceed the threshold.
+    signatures : ndarray, (r, s)
+        Unit vectors.
+    n_vectors : int
+        How many to choose at most.
+    threshold : float
+    groups : ndarray of int, (r,), optional
+        Only candidates of the same group are compared.
+
+    Returns
+    -------
+    ndarray of int, (b,), b <= n_vectors
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.selection.blocks import choose
+    >>> choose(np.array([3.0, 2.0, 1.0]), np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), 3, 0.5)
+    array([0, 2])
+    """
+    large = values > threshold
+    large[0] = True
+    among = np.flatnonzero(large)
+    groups = None if groups is None else groups[among]
+    return among[thin(signatures[among], n_vectors, PARALLEL, groups)]

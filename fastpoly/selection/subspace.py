@@ -1,0 +1,126 @@
+"""The ascent on any Gamma: on its projection to a subspace that grows where most is to be gained.
+
+    A_c = Q' Gamma_c Q  (m, p, p),      Q (d, p) orthonormal
+
+The subspace holds the starts. The ascent on the projected matrices costs no pass over X. Then, for
+the best points h = Q y, the residual M h - (h' M h) h with M = sum_c w_c Gamma_c is the direction
+that promises most. It is added for one pass over X, until no residual promises more than the
+tolerance. One pass gives the images for all outputs, and so the whole projected problem.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fastpoly.kernels.gamma import Gamma
+from fastpoly.selection.ascent import (
+    MAX_DOUBLES,
+    NO_SMOOTHING,
+    Effort,
+    Floats,
+    Points,
+    ascend,
+    eigen_steps,
+    forms_of,
+    unit,
+)
+
+if TYPE_CHECKING:
+    from fastpoly.kernels.penalties import MatrixPenalty  # a protocol, known to type checkers only
+
+RESIDUAL_GAIN_SHARE = 0.5  # share of |residual| that counts as gain to come; it is quadratic
+
+
+class Subspace:
+    """Gamma_c projected to the span of orthonormal vectors.
+
+    Parameters
+    ----------
+    gamma : Gamma
+    capacity : int
+        The largest number of vectors.
+    """
+
+    def __init__(self, gamma: Gamma, capacity: int) -> None:
+        self.gamma = gamma
+        self.Q = np.empty((capacity, gamma.d))
+        self.images: list[Floats] = []  # Gamma_c Q_j for all outputs, (d, m) each
+        self._A = np.empty((gamma.m, capacity, capacity))
+
+    @property
+    def size(self) -> int:
+        return len(self.images)
+
+    @property
+    def basis(self) -> Floats:
+        """The orthonormal vectors, (p, d)."""
+        return self.Q[: self.size]
+
+    @property
+    def A(self) -> Floats:
+        """The projected matrices, (m, p, p)."""
+        return np.ascontiguousarray(self._A[:, : self.size, : self.size])
+
+    def add(self, x: Floats) -> bool:
+        """Take x in, for one pass over X; False when the span has it already, or is full."""
+        p = self.size
+        x = unit(x)
+        for _ in range(2):
+            x = x - (self.basis @ x) @ self.basis
+        norm = np.linalg.norm(x)
+        if p == len(self.Q) or norm < 1e-6:
+            return False
+        self.Q[p] = x / norm
+        image = self.gamma.matvecs(np.repeat(self.Q[p][:, None], self.gamma.m, axis=1))
+        self.images.append(image)
+        self._A[:, p, : p + 1] = self._A[:, : p + 1, p] = (self.basis @ image).T
+        return True
+
+    def residual(self, y: Floats, w: Floats) -> Floats:
+        """M h - (h' M h) h for h = Q y: the way out of the subspace that M points to."""
+        h = y @ self.basis
+        Mh = sum(y_j * (image @ w) for y_j, image in zip(y, self.images, strict=True))
+        return Mh - (h @ Mh) * h
+
+
+def explore(
+    gamma: Gamma,
+    starts: Floats,
+    penalty: MatrixPenalty,
+    tol: float,
+    max_iter: int,
+    effort: Effort,
+    rng: np.random.Generator | None = None,
+) -> tuple[Points, int]:
+    """Ascend from the rows of `starts` (k, d).
+
+    Returns
+    -------
+    points : Points
+        The maxima found and then the starts, in the space of `gamma`; the best vector comes first.
+    n_matvecs : int
+        Passes over X.
+    """
+    largest = max(4, int(np.sqrt(MAX_DOUBLES / gamma.m)))
+    starts = starts[: largest // 2]
+    space = Subspace(gamma, min(len(starts) + max_iter, largest))
+    for x in starts:
+        space.add(x)
+    Y = starts @ space.basis.T
+    begun = Points(Y, forms_of(space.A, Y), np.empty(0))
+    points = ascend(space.A, Y, penalty, tol, effort=effort, rng=rng)
+    for _ in range(max_iter):
+        W = penalty.slopes(points.Q, NO_SMOOTHING)
+        residuals = np.array([space.residual(y, w) for y, w in zip(points.Y, W, strict=True)])
+        # The rule of the eigen-solver: |residual| is what M may still add to a value.
+        hopes = points.values + RESIDUAL_GAIN_SHARE * np.linalg.norm(residuals, axis=1)
+        top = hopes.argmax()
+        if hopes[top] <= (1 + tol) * points.values[0] or not space.add(residuals[top]):
+            break
+        points = points._replace(Y=np.pad(points.Y, ((0, 0), (0, 1))))
+        points = eigen_steps(space.A, points, penalty, tol / 10, 10)
+    H = np.vstack([points.Y @ space.basis, starts])
+    Q = np.vstack([points.Q, begun.Q])
+    return Points(H, Q, penalty.dual_norms(Q)), space.size
