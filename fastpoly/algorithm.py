@@ -326,8 +326,9 @@ class _Run:
         return state.refit_gap <= self.options.tol * self.problem.size(state.objective)
 
     def only_the_refit_is_loose(self, state: State) -> bool:
-        """Whether nothing but an inaccurate refit keeps the state from being optimal."""
-        return state.stop == "max_iter" and (state.n_components > 0 or self.sums.explicit)
+        """Whether a more accurate refit may be all that the state needs to be optimal."""
+        can = self.refit.corrective and (state.n_components > 0 or self.sums.explicit)
+        return can and state.stop in ("max_iter", "no progress")
 
     def certified(self, state: State, chosen: Selection) -> State:
         """The state with both ends of its certificate and the reason to stop, if there is one."""

@@ -29,10 +29,11 @@ from fastpoly.state import Model, State
 
 Floats = NDArray[np.float64]
 
-STRETCH = 50  # iterations with one preconditioner
+FIRST_BLOCK = 20  # vectors of the first round, or twice the number of outputs
+STRETCH = 50  # iterations with one preconditioner, all of them in the memory of L-BFGS
 STRETCHES = 3  # of one round; the next round has better vectors to spend iterations on
-MEMORY = 20  # pairs of L-BFGS, and half of that for more than MANY_PARAMETERS
-MANY_PARAMETERS = 50_000
+MEMORY_DOUBLES = 2**23  # of the memory of L-BFGS: 64 MB; it has fewer pairs of long vectors
+MIN_PAIRS = 5  # of that memory, however long they are
 # Relative gain of five iterations below which a descent ends: this share of what the last round
 # gained, at most LOOSEST, at least TIGHTEST tol^2 (the objective is quadratic in the error).
 GAIN_SHARE = 0.02
@@ -66,7 +67,7 @@ class JointRefit:
     def block(self, k: int) -> int:
         """Vectors to add to k of them."""
         m = self.problem.m
-        return max(m, k // 2) if k else max(2 * m, 4)
+        return max(m, k // 2) if k else max(2 * m, FIRST_BLOCK)
 
     def flops(self, state: State) -> float:
         """About what the next round costs."""
@@ -175,7 +176,7 @@ class JointRefit:
             upper[layer] = form.bound
             bounds = -upper, upper
         P = Preconditioner(problem, form, model, sums.curvature(model))
-        memory = MEMORY if len(x) <= MANY_PARAMETERS else MEMORY // 2
+        memory = int(np.clip(MEMORY_DOUBLES / (4 * max(1, len(x))), MIN_PAIRS, STRETCH))
         found = minimize(
             objective, x, P, max_iter=min(STRETCH, self.max_iter), ftol=ftol, memory=memory,
             bounds=bounds,

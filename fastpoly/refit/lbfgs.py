@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg.blas import dtrsv
 
 Floats = NDArray[np.float64]
 Objective = Callable[[Floats, Floats], float]
@@ -75,10 +75,9 @@ class Memory:
         S, PY = self.pairs[:, self.first : self.first + j]
         R, YPY = self.sy[:j, :j], self.ypy[:j, :j]
         scale = R[-1, -1] / YPY[-1, -1]
-        u = solve_triangular(R, S @ g, check_finite=False)
-        v = solve_triangular(
-            R, R.diagonal() * u + scale * (YPY @ u - PY @ g), trans="T", check_finite=False
-        )
+        # R is C-ordered: for BLAS it is the transpose, a lower triangle.
+        u = dtrsv(R.T, S @ g, lower=1, trans=1)
+        v = dtrsv(R.T, R.diagonal() * u + scale * (YPY @ u - PY @ g), lower=1)
         return (scale * u) @ PY - v @ S - scale * Pg
 
 
