@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from experiment import Result, Split, Task, load, split
+from fastpoly.refit.full import refit_full
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -18,7 +19,6 @@ from sklearn.svm import SVC
 
 from fastpoly import Design, PolyModel, conditional_gradient
 from fastpoly.kernels.penalties import get_penalty
-from fastpoly.refit.full import refit_full
 from fastpoly.refit.output import OutputRefit, encode, resolve_loss
 
 # Accuracies are looked at for these numbers of basis vectors, and k is chosen among them.

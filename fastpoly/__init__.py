@@ -9,11 +9,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from fastpoly.algorithm import conditional_gradient
-from fastpoly.state import State
 from fastpoly.model import PolyModel
 from fastpoly.path import alpha_max
 from fastpoly.rows.design import Design
 from fastpoly.selection import select_basis
+from fastpoly.state import State
 
 if TYPE_CHECKING:
     from fastpoly.estimators import (

@@ -212,7 +212,7 @@ class _Run:
         model, past, resumed = self.first(start)
         before = None
         while True:
-            state, chosen = self.examined(model, past)           # gradients, selection, certificate
+            state, chosen = self.examined(model, past)  # gradients, selection, certificate
             if self.only_the_refit_is_loose(state) and not resumed:
                 model = self.timed("refit", self.refit.polish, state)
                 state, chosen = self.examined(model, past)
@@ -223,7 +223,7 @@ class _Run:
                 yield state
             if state.stop:
                 return
-            model = self.timed("refit", self.refit.advance, state, chosen)    # append, refit, drop
+            model = self.timed("refit", self.refit.advance, state, chosen)  # append, refit, drop
             recent = (*state.recent, state.objective)[-WINDOW:]
             past = _Past(state.n_iter + 1, recent, chosen.vectors)
             before, resumed = state, False

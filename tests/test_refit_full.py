@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import reference_refit as reference
+from fastpoly.refit.full import _FullRefit, _Point, refit_full
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 from test_objective import activations
 
 from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.penalties import PENALTIES, get_penalty
-from fastpoly.refit.full import _FullRefit, _Point, refit_full
 from fastpoly.refit.output import OutputRefit
 from fastpoly.refit.single_step import single_step
 from fastpoly.rows.design import Design

@@ -14,7 +14,6 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from fastpoly.algorithm import conditional_gradient
-from fastpoly.state import State
 from fastpoly.estimators.prediction import Predictor
 from fastpoly.estimators.progress import Progress
 from fastpoly.estimators.rows import (
@@ -27,10 +26,11 @@ from fastpoly.estimators.rows import (
 from fastpoly.estimators.stages import Stages
 from fastpoly.estimators.training import Checkpoint, NoCheckpoint, Training, problem_of
 from fastpoly.estimators.warm import check_same_kind, warm_problem
-from fastpoly.refit.rounds import LOOSEST_REFIT_TOL
 from fastpoly.kernels.checks import as_count, as_positive, as_weights
 from fastpoly.path import alpha_max
+from fastpoly.refit.rounds import LOOSEST_REFIT_TOL
 from fastpoly.rows.design import Design
+from fastpoly.state import State
 
 Floats = NDArray[np.float64]
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from fastpoly.state import State
 from fastpoly.kernels.matrix import as_csr
+from fastpoly.state import State
 
 Floats = NDArray[np.float64]
 

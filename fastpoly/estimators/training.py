@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.state import State
 from fastpoly.estimators.stages import Stages, stage_arrays, take_stages
+from fastpoly.state import State
 from fastpoly.storage.state_file import (
     array,
     fingerprint,

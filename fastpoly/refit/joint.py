@@ -39,8 +39,8 @@ MIN_PAIRS = 5  # of that memory, however long they are
 GAIN_SHARE = 0.02
 LOOSEST = 1e-5
 TIGHTEST = 1e-3
-MERGE_LOSS = 1e-6  # relative rise of the objective that a merge may cost
-LIGHTEST = 1e-4  # of the largest weight: vectors below are dropped where that costs nothing
+TIDY_SHARE = 0.1  # of the gain of a round, which merging and dropping may cost
+LIGHTEST = 1e-4  # of the largest weight: lighter vectors are dropped
 
 
 class JointRefit:
@@ -79,7 +79,8 @@ class JointRefit:
         """The best lower-order terms, or a model of another problem after one descent."""
         if not len(model.H) and not self.sums.explicit:
             return model
-        return self.tidy(self.descend(model, 0.0, last=not len(model.H)), np.inf)
+        before = objective_at(self.sums, model)
+        return self.tidy(self.descend(model, 0.0, last=not len(model.H)), before)
 
     def advance(self, state: State, chosen: Selection) -> Model:
         """Enter, descend, tidy."""
@@ -183,18 +184,20 @@ class JointRefit:
         )  # fmt: skip
         return found.x, found.value, found.converged
 
-    def tidy(self, model: Model, most: float) -> Model:
-        """Merge and drop vectors where the objective stays below `most`, that of the last round."""
+    def tidy(self, model: Model, before: float) -> Model:
+        """Merge and drop vectors, for at most a share of what was gained since `before`."""
         value = objective_at(self.sums, model)
-        for fewer, loss in (self.merged(model), MERGE_LOSS), (None, 0.1 * MERGE_LOSS):
-            if fewer is None:
-                weights = self.problem.penalty.row_norms(model.V)
-                fewer = model.keep(weights > LIGHTEST * weights.max(initial=0.0))
-            if len(fewer.H) < len(model.H):
-                new = objective_at(self.sums, fewer)
-                if new <= min(most, value + loss * abs(value)):
-                    model, value = fewer, new
+        most = value + TIDY_SHARE * max(0.0, before - value)
+        for fewer in (self.merged, self.without_light):
+            new = fewer(model)
+            if len(new.H) < len(model.H) and objective_at(self.sums, new) <= most:
+                model = new
         return model
+
+    def without_light(self, model: Model) -> Model:
+        """The model without the vectors of next to no weight."""
+        weights = self.problem.penalty.row_norms(model.V)
+        return model.keep(weights > LIGHTEST * weights.max(initial=0.0))
 
     def merged(self, model: Model) -> Model:
         """The model with bundles of nearly parallel vectors made one.
