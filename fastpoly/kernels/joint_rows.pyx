@@ -12,7 +12,7 @@ Dense rows go through BLAS. CSR rows gather rows of H transposed, which is made 
 These classes hold no state but X; `joint.pyx` gives them memory, threads and the loss.
 """
 
-from fastpoly.kernels.blas cimport product, product_nt, product_tn
+from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_nt, product_tn
 from fastpoly.kernels.features_loops cimport choose_features_loops, features_loops
 from fastpoly.kernels.gamma_loops cimport choose_gamma_loops, gamma_loops
 from fastpoly.kernels.joint_loops cimport (
@@ -152,7 +152,11 @@ cdef class DenseJointRows(JointRows):
     for anova, its squares; P is H * H for anova; the sums are packed as g is, then M.T @ X**2."""
 
     cdef Py_ssize_t block(self, Py_ssize_t k) noexcept nogil:
-        return max(16, min(MOST_ROWS, CACHE_DOUBLES // (3 * k + 2 * self.X.d + 2 * self.m)))
+        cdef Py_ssize_t d = self.X.d, m = self.m
+        cdef Py_ssize_t serial = SERIAL_PRODUCT // max(1, k * max(d, m), d * m)
+        return max(
+            16, min(MOST_ROWS, CACHE_DOUBLES // (3 * k + 2 * d + 2 * m), max(32, serial))
+        )
 
     cdef double seconds(self, Py_ssize_t k) noexcept nogil:
         cdef double d = self.X.d, m = self.m
