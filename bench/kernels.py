@@ -20,7 +20,7 @@ from time import perf_counter, sleep, thread_time
 
 import numpy as np
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded before threadpoolctl looks for it)
-from kernel_cases import Case, features, gamma, losses, penalties
+from kernel_cases import Case, features, gamma, joint, losses, penalties
 from threadpoolctl import threadpool_limits
 
 from fastpoly.kernels.runtime import effective_n_threads, simd_level
@@ -148,7 +148,7 @@ def main() -> None:
 
     rows, notes = [], []
     print(HEADER)
-    for module in (gamma, features, losses, penalties):
+    for module in (gamma, features, joint, losses, penalties):
         for case in module.cases(options.quick):
             if options.only not in f"{case.name} {case.shape}":
                 continue

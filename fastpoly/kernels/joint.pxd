@@ -18,6 +18,7 @@ cdef class JointObjective:
     cdef list spare                       # memory of earlier passes
     cdef int _check_made(self) except -1
     cdef Py_ssize_t size(self, Py_ssize_t k) noexcept nogil
+    cdef Py_ssize_t at_once(self, Py_ssize_t k) noexcept nogil
     cdef int threads(self, Py_ssize_t k) noexcept nogil
     # F and, packed as x is, its gradient g (of H only with `basis`); D (n, m) or NULL, in the order
     # of `rows`. Call with the GIL.

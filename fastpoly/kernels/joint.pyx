@@ -38,12 +38,20 @@ from fastpoly.kernels.checks import as_float_array, as_output, as_weights
 from fastpoly.kernels.features import ACTIVATIONS, make_features
 from fastpoly.kernels.linear import LinearTerms
 
+cdef extern from *:
+    """
+    static inline void fp_prefetch(const double *p, Py_ssize_t size) {
+        for (Py_ssize_t i = 0; i < size; i += 8) __builtin_prefetch(p + i, 0, 2);
+    }
+    """
+    void prefetch "fp_prefetch"(const double* p, Py_ssize_t size) noexcept nogil
+
 cdef enum:
     LINE = 8                         # doubles of a cache line
     APART = 16                       # doubles between two threads' memory: no shared cache line
 
-cdef double THREADED_WORK = 2e7      # flops of a pass, about 2 ms, from which threads are worth it
-cdef double RANGE_WORK = 3e8         # flops of a thread, about 0.1 s, after which Ctrl-C is heard
+cdef double THREADED_SECONDS = 2e-3  # of a pass, from which threads are worth it
+cdef double RANGE_SECONDS = 0.1      # of a pass, after which Ctrl-C is heard
 
 
 Curvature = namedtuple("Curvature", ["basis", "output", "intercept", "linear"], module=__name__)
@@ -150,6 +158,11 @@ cdef class JointObjective:
         """Length of a packed vector [H | V | b | W] with k basis vectors."""
         self._check_made()
         return self.size(k)
+
+    def threads_used(self, k):
+        """Threads of a pass with k basis vectors: 1 where it takes less than about 2 ms."""
+        self._check_made()
+        return self.threads(k)
 
     def _pack(self, H, V, b, W):
         """[H | V | b | W] as one new vector, and k."""
@@ -308,7 +321,12 @@ cdef class JointObjective:
     # --- the pass ---
 
     cdef int threads(self, Py_ssize_t k) noexcept nogil:
-        return self.n_threads if self.n * self.rows.work(k) > THREADED_WORK else 1
+        return self.n_threads if self.n * self.rows.seconds(k) > THREADED_SECONDS else 1
+
+    cdef Py_ssize_t at_once(self, Py_ssize_t k) noexcept nogil:
+        """Rows of a thread between two looks for signals: whole blocks."""
+        cdef Py_ssize_t step = self.rows.block(k)
+        return max(1, <Py_ssize_t> (RANGE_SECONDS / self.rows.seconds(k)) // step) * step
 
     cdef double run(
         self, const double* x, Py_ssize_t k, bint basis, double* D, double* g
@@ -330,8 +348,8 @@ cdef class JointObjective:
         cdef double* values = buffers + n_threads * buffer
         cdef double value = 0
         with nogil:
-            if n_threads == 1:
-                memset(sums, 0, slot * sizeof(double))
+            if not by_features:
+                memset(sums, 0, n_threads * slot * sizeof(double))
                 self.rows.lay_out(k, x, 0, d, P)
             else:
                 for t in prange(n_threads, num_threads=live, schedule="static", chunksize=1):
@@ -341,7 +359,7 @@ cdef class JointObjective:
                 values[t * APART] = 0
         start = 0
         most = self.n // n_threads + 1  # rows of the largest share
-        at_once = max(1, <Py_ssize_t> (RANGE_WORK / self.rows.work(k)) // step) * step
+        at_once = self.at_once(k)
         while start < most:
             with nogil:
                 if n_threads == 1:
@@ -376,6 +394,7 @@ cdef class JointObjective:
         cdef Py_ssize_t step = self.rows.block(k), m = self.m, y_width = self.Y_rows.shape[1]
         cdef Py_ssize_t first = self.n * t // n_threads + start, end
         cdef Py_ssize_t last = min(first - start + stop, self.n * (t + 1) // n_threads)
+        cdef bint any_rows = first < last
         cdef double* O = buffer
         cdef double* own = O + step * m
         cdef double* gradients
@@ -384,6 +403,9 @@ cdef class JointObjective:
         buffer = own + step * m
         while first < last:
             end = min(first + step, last)
+            # The targets come from memory: ask for those of the next block in time.
+            if end < last:
+                prefetch(&self.Y_rows[end, 0], (min(end + step, last) - end) * y_width)
             self.rows.outputs(k, first, end, x, P, O, buffer)
             if self.w_rows is not None:
                 w = &self.w_rows[first]
@@ -393,6 +415,8 @@ cdef class JointObjective:
             )
             self.rows.add_gradient(k, basis, first, end, x, P, gradients, sums, buffer)
             first = end
+        if any_rows and last == self.n * (t + 1) // n_threads:
+            self.rows.complete(k, x, P, sums)
         return value
 
     # --- curvature ---
@@ -464,7 +488,7 @@ cdef class JointObjective:
         for i in range(k * m):
             squares[i] = x[k * d + i] * x[k * d + i]
         start, most = 0, self.n // n_threads + 1
-        at_once = max(1, <Py_ssize_t> (RANGE_WORK / self.rows.work(k)) // step) * step
+        at_once = self.at_once(k)
         while start < most:
             with nogil:
                 if n_threads == 1:

@@ -9,7 +9,7 @@ cdef class JointRows:
     cdef readonly Py_ssize_t m
     # All sizes are numbers of doubles, for k basis vectors. x is [H | V | b | W], packed.
     cdef Py_ssize_t block(self, Py_ssize_t k) noexcept nogil          # rows at a time
-    cdef double work(self, Py_ssize_t k) noexcept nogil               # flops of a row
+    cdef double seconds(self, Py_ssize_t k) noexcept nogil            # of a row, about
     cdef Py_ssize_t layout_size(self, Py_ssize_t k) noexcept nogil
     cdef Py_ssize_t buffer_size(self, Py_ssize_t k) noexcept nogil    # of a thread
     cdef Py_ssize_t sums_size(self, Py_ssize_t k) noexcept nogil      # of a thread
@@ -26,6 +26,10 @@ cdef class JointRows:
     cdef void add_gradient(
         self, Py_ssize_t k, bint basis, Py_ssize_t first, Py_ssize_t last, const double* x,
         const double* P, const double* D, double* sums, double* buffer
+    ) noexcept nogil
+    # After the last rows of a thread: what is left to be added to its sums.
+    cdef void complete(
+        self, Py_ssize_t k, const double* x, const double* P, double* sums
     ) noexcept nogil
     # Packed gradient g from the sums of the threads, `slot` apart: features first..last-1 of H and W
     # and, with first = 0, the rest.
@@ -55,6 +59,10 @@ cdef class DenseJointRows(JointRows):
 
 cdef class CsrJointRows(JointRows):
     cdef double entries                   # of a row, on average
+
+
+cdef class PairJointRows(CsrJointRows):
+    pass
 
 
 cdef JointRows make_joint_rows(Matrix X, bint anova, bint linear, Py_ssize_t m)

@@ -12,10 +12,12 @@ Dense rows go through BLAS. CSR rows gather rows of H transposed, which is made 
 These classes hold no state but X; `joint.pyx` gives them memory, threads and the loss.
 """
 
-from fastpoly.kernels.blas cimport product, product_nt, product_tn
+from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_nt, product_tn
 from fastpoly.kernels.features_loops cimport choose_features_loops, features_loops
 from fastpoly.kernels.gamma_loops cimport choose_gamma_loops, gamma_loops
-from fastpoly.kernels.joint_loops cimport choose_joint_loops, joint_loops
+from fastpoly.kernels.joint_loops cimport (
+    choose_joint_loops, joint_loops, pair_model, pair_sums,
+)
 from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
 from fastpoly.kernels.rows cimport csr_rows, rows_of
 
@@ -26,6 +28,10 @@ cdef const gamma_loops* diagonal_loops = choose_gamma_loops()
 cdef enum:
     CACHE_DOUBLES = 49152            # 384 KB: what a block of rows may fill of the second-level cache
     MOST_ROWS = 256
+
+# What a pass takes on a processor of today, to decide on threads: flops at 25 GFLOP/s, and the loss.
+cdef double SECONDS_A_FLOP = 4e-11
+cdef double SECONDS_A_LOSS = 3e-9
 
 
 cdef inline Py_ssize_t padded(Py_ssize_t size) noexcept nogil:
@@ -67,7 +73,7 @@ cdef class JointRows:
     cdef Py_ssize_t block(self, Py_ssize_t k) noexcept nogil:
         return 8
 
-    cdef double work(self, Py_ssize_t k) noexcept nogil:
+    cdef double seconds(self, Py_ssize_t k) noexcept nogil:
         return 0
 
     cdef Py_ssize_t layout_size(self, Py_ssize_t k) noexcept nogil:
@@ -93,6 +99,11 @@ cdef class JointRows:
     cdef void add_gradient(
         self, Py_ssize_t k, bint basis, Py_ssize_t first, Py_ssize_t last, const double* x,
         const double* P, const double* D, double* sums, double* buffer
+    ) noexcept nogil:
+        pass
+
+    cdef void complete(
+        self, Py_ssize_t k, const double* x, const double* P, double* sums
     ) noexcept nogil:
         pass
 
@@ -141,13 +152,18 @@ cdef class DenseJointRows(JointRows):
     for anova, its squares; P is H * H for anova; the sums are packed as g is, then M.T @ X**2."""
 
     cdef Py_ssize_t block(self, Py_ssize_t k) noexcept nogil:
-        return max(16, min(MOST_ROWS, CACHE_DOUBLES // (3 * k + 2 * self.X.d + 2 * self.m)))
-
-    cdef double work(self, Py_ssize_t k) noexcept nogil:
         cdef Py_ssize_t d = self.X.d, m = self.m
-        return (8.0 if self.anova else 4.0) * k * d + 6.0 * k * m + 16.0 * m + (
-            4.0 * d * m if self.linear else 0.0
+        cdef Py_ssize_t serial = SERIAL_PRODUCT // max(1, k * max(d, m), d * m)
+        return max(
+            16, min(MOST_ROWS, CACHE_DOUBLES // (3 * k + 2 * d + 2 * m), max(32, serial))
         )
+
+    cdef double seconds(self, Py_ssize_t k) noexcept nogil:
+        cdef double d = self.X.d, m = self.m
+        cdef double flops = (8 if self.anova else 4) * k * d + 6 * k * m
+        if self.linear:
+            flops += 4 * d * m
+        return SECONDS_A_FLOP * flops + SECONDS_A_LOSS * m
 
     cdef Py_ssize_t layout_size(self, Py_ssize_t k) noexcept nogil:
         return k * self.X.d if self.anova else 0
@@ -319,9 +335,9 @@ cdef class CsrJointRows(JointRows):
     cdef Py_ssize_t block(self, Py_ssize_t k) noexcept nogil:
         return max(16, min(MOST_ROWS, 8192 // max(1, k)))
 
-    cdef double work(self, Py_ssize_t k) noexcept nogil:
-        cdef Py_ssize_t m = self.m
-        return self.entries * (8.0 * k + 4.0 * m) + 6.0 * k * m + 16.0 * m
+    cdef double seconds(self, Py_ssize_t k) noexcept nogil:
+        cdef double m = self.m, flops = self.entries * (8 * k + 4 * m) + 6 * k * m
+        return 2 * SECONDS_A_FLOP * flops + SECONDS_A_LOSS * m
 
     cdef Py_ssize_t layout_size(self, Py_ssize_t k) noexcept nogil:
         return self.X.d * (padded(k) + (padded(self.m) if self.linear else 0))
@@ -425,15 +441,127 @@ cdef class CsrJointRows(JointRows):
             add_padded(sums + d * padded(k), slot, n_threads, 0, d, self.m, linear)
 
 
+cdef pair_model model_of(
+    JointRows rows, Py_ssize_t k, const double* x, const double* P
+) noexcept nogil:
+    """Where the parameters are."""
+    cdef Py_ssize_t d = rows.X.d, m = rows.m
+    cdef pair_model model
+    model.X = rows_of(<CsrMatrix> rows.X)
+    model.anova, model.k, model.m = rows.anova, k, m
+    model.Ht = P
+    P += d * padded(k)
+    model.b, model.W, model.C = NULL, NULL, NULL
+    if rows.linear:
+        model.b, model.W = x + k * d + k * m, P
+        P += d * padded(m)
+    model.Vt = P
+    if not rows.anova:
+        model.C = P + m * padded(k)
+    return model
+
+
+cdef pair_sums sums_of(JointRows rows, Py_ssize_t k, double* sums) noexcept nogil:
+    """Where the sums are."""
+    cdef Py_ssize_t d = rows.X.d, m = rows.m
+    cdef pair_sums G
+    G.Gt = sums
+    G.gb, G.GW, G.E = NULL, NULL, NULL
+    if rows.linear:
+        G.gb, G.GW = sums + rows.layout_size(k), sums + d * padded(k)
+    G.GVt = sums + d * padded(k) + (d * padded(m) if rows.linear else 0)
+    if not rows.anova:
+        G.E = G.GVt + m * padded(k)
+    return G
+
+
+cdef class PairJointRows(CsrJointRows):
+    """CSR rows with exactly two entries, those of one user behind one another; the formulas are in
+    simd/joint_pairs.h. P and the sums have, after those of CSR rows, V transposed (m, k padded) and,
+    for the squared activation, a table (d, m padded); the sums end with gb (m)."""
+
+    cdef Py_ssize_t block(self, Py_ssize_t k) noexcept nogil:
+        return MOST_ROWS
+
+    cdef double seconds(self, Py_ssize_t k) noexcept nogil:
+        cdef double m = self.m, flops = 6 * k * m + 8 * k + 8 * m
+        return SECONDS_A_FLOP * flops + SECONDS_A_LOSS * m
+
+    cdef Py_ssize_t layout_size(self, Py_ssize_t k) noexcept nogil:
+        cdef Py_ssize_t tables = self.linear + (not self.anova)
+        return self.X.d * (padded(k) + tables * padded(self.m)) + self.m * padded(k)
+
+    cdef Py_ssize_t buffer_size(self, Py_ssize_t k) noexcept nogil:
+        return 2 * self.m * padded(k) + 2 * padded(self.m) + MOST_ROWS * self.m
+
+    cdef Py_ssize_t sums_size(self, Py_ssize_t k) noexcept nogil:
+        return self.layout_size(k) + self.m
+
+    cdef void lay_out(
+        self, Py_ssize_t k, const double* x, Py_ssize_t first, Py_ssize_t last, double* P
+    ) noexcept nogil:
+        cdef pair_model model = model_of(self, k, x, P)
+        CsrJointRows.lay_out(self, k, x, first, last, P)
+        x += k * self.X.d
+        if first == 0:
+            loops.transpose(x, k, self.m, 0, self.m, padded(k), <double*> model.Vt)
+        if not self.anova:
+            loops.pair_squares(&model, x, first, last, <double*> model.C)
+
+    cdef void outputs(
+        self, Py_ssize_t k, Py_ssize_t first, Py_ssize_t last, const double* x, const double* P,
+        double* O, double* buffer
+    ) noexcept nogil:
+        cdef pair_model model = model_of(self, k, x, P)
+        loops.pair_outputs(&model, first, last, O, buffer)
+
+    cdef void add_gradient(
+        self, Py_ssize_t k, bint basis, Py_ssize_t first, Py_ssize_t last, const double* x,
+        const double* P, const double* D, double* sums, double* buffer
+    ) noexcept nogil:
+        cdef pair_model model = model_of(self, k, x, P)
+        cdef pair_sums G = sums_of(self, k, sums)
+        loops.pair_gradient(&model, first, last, D, buffer, &G)
+
+    cdef void complete(
+        self, Py_ssize_t k, const double* x, const double* P, double* sums
+    ) noexcept nogil:
+        cdef pair_model model = model_of(self, k, x, P)
+        cdef pair_sums G = sums_of(self, k, sums)
+        if not self.anova:
+            loops.pair_squares_gradient(&model, 0, self.X.d, &G)
+
+    cdef void finish(
+        self, Py_ssize_t k, bint basis, const double* x, const double* P, const double* sums,
+        Py_ssize_t slot, int n_threads, Py_ssize_t first, Py_ssize_t last, double* g
+    ) noexcept nogil:
+        cdef Py_ssize_t d = self.X.d, m = self.m
+        cdef pair_sums G = sums_of(self, k, <double*> sums)
+        if basis:
+            loops.transpose_sums(1, sums, slot, n_threads, k, d, first, last, padded(k), g)
+        g += k * d
+        if first == 0:
+            loops.transpose_sums(1, G.GVt, slot, n_threads, k, m, 0, m, padded(k), g)
+            if self.linear:
+                add_threads(G.gb, slot, n_threads, m, g + k * m)
+        if self.linear:
+            add_padded(G.GW, slot, n_threads, first, last, m, g + k * m + m)
+
+
 cdef JointRows make_joint_rows(Matrix X, bint anova, bint linear, Py_ssize_t m):
     """The rows of X in the form that fits how it is stored."""
     cdef JointRows rows
+    order = None
     if X.sparse:
-        rows = CsrJointRows.__new__(CsrJointRows)
+        if (<CsrMatrix> X).pairs:
+            X, order = (<CsrMatrix> X).grouped()
+            rows = PairJointRows.__new__(PairJointRows)
+        else:
+            rows = CsrJointRows.__new__(CsrJointRows)
         (<CsrJointRows> rows).entries = (
             len((<CsrMatrix> X).arrays[0]) / max(1, X.n) + X.augment
         )
     else:
         rows = DenseJointRows.__new__(DenseJointRows)
-    rows.X, rows.anova, rows.linear, rows.m = X, anova, linear, m
+    rows.X, rows.order, rows.anova, rows.linear, rows.m = X, order, anova, linear, m
     return rows

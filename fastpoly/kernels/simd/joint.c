@@ -83,6 +83,9 @@ static void transpose_sums(double factor, const double *FP_RESTRICT At, ptrdiff_
         }
 }
 
+#include "joint_pairs.h"
+
 const struct joint_loops FP_NAME(joint_loops) = {
-    activate, multiply, fill_rows, add_rows, transpose, transpose_sums,
+    activate, multiply, fill_rows, add_rows, transpose, transpose_sums, pair_outputs, pair_gradient,
+    pair_squares, pair_squares_gradient,
 };

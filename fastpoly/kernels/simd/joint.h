@@ -6,6 +6,20 @@
 
 #include "rows.h"
 
+/* What rows with two entries read: Ht (d, k padded), Vt (m, k padded), and with linear terms b (m)
+ * and W (d, m padded), else NULL; C (d, m padded) for the squared activation, else NULL. */
+struct pair_model {
+    struct csr_rows X;
+    int anova;
+    ptrdiff_t k, m;
+    const double *Ht, *Vt, *b, *W, *C;
+};
+
+/* What they add to, in the same shapes; E goes with C. */
+struct pair_sums {
+    double *Gt, *GVt, *gb, *GW, *E;
+};
+
 struct joint_loops {
     /* S = Z * Z, or (Z * Z - Q) / 2 where Q is given */
     void (*activate)(const double *Z, const double *Q, ptrdiff_t size, double *S);
@@ -22,6 +36,16 @@ struct joint_loops {
     void (*transpose_sums)(double factor, const double *At, ptrdiff_t slot, int n_threads,
                            ptrdiff_t k, ptrdiff_t d, ptrdiff_t first, ptrdiff_t last,
                            ptrdiff_t ld, double *A);
+    /* Rows with two entries, see joint_pairs.h. `work` has 2 m (k padded) + 2 (m padded) doubles and
+     * one for each entry of D; D and O are compact. */
+    void (*pair_outputs)(const struct pair_model *P, ptrdiff_t first, ptrdiff_t last, double *O,
+                         double *work);
+    void (*pair_gradient)(const struct pair_model *P, ptrdiff_t first, ptrdiff_t last,
+                          const double *D, double *work, const struct pair_sums *G);
+    void (*pair_squares)(const struct pair_model *P, const double *V, ptrdiff_t first,
+                         ptrdiff_t last, double *C);
+    void (*pair_squares_gradient)(const struct pair_model *P, ptrdiff_t first, ptrdiff_t last,
+                                  const struct pair_sums *G);
 };
 
 FP_CHOOSE(joint_loops)
