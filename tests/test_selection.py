@@ -335,7 +335,10 @@ def test_subspace_is_the_projected_problem():
     np.testing.assert_allclose(space.A, np.einsum("pi,cij,qj->cpq", Q, G, Q), atol=1e-10)
     y, w = np.array([0.6, 0.0, 0.8]), np.array([1.0, -2.0, 0.5])
     M, h = np.tensordot(w, G, 1), y @ Q
-    np.testing.assert_allclose(space.residual(y, w), M @ h - (h @ M @ h) * h, atol=1e-10)
+    residuals = space.residuals(np.array([y, y[::-1]]), np.array([w, w]))
+    np.testing.assert_allclose(residuals[0], M @ h - (h @ M @ h) * h, atol=1e-10)
+    h = y[::-1] @ Q
+    np.testing.assert_allclose(residuals[1], M @ h - (h @ M @ h) * h, atol=1e-10)
 
 
 # ---- data that made trouble ----------------------------------------------------------------------

@@ -213,8 +213,10 @@ def thin(
     """
     kept: list[int] = []
     free = np.ones(len(signatures), dtype=bool)
-    while len(kept) < most and free.any():
+    for _ in range(min(most, len(signatures))):
         row = int(free.argmax())
+        if not free[row]:
+            break
         kept.append(row)
         unlike = np.abs(signatures @ signatures[row]) < limit
         free &= unlike if groups is None else unlike | (groups != groups[row])

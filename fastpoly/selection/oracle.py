@@ -339,7 +339,7 @@ def _from_rows(gamma: Gamma, request: _Request) -> _Candidates:
         return _every_vertex(gamma, request, found)
     starts = found.H[:MAX_STARTS]
     if request.signatures is not None:
-        most = max(b + 4, MAX_STARTS)
+        most = max(b + 4, min(m, MAX_STARTS))
         starts = found.H[thin(request.signatures(found.H), most, PARALLEL)]
     points, passes = explore(
         gamma, starts, penalty, request.tol, request.max_iter, request.effort, request.rng
