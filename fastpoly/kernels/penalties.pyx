@@ -465,7 +465,7 @@ cdef class L1Linf(Penalty):
 
     def vertices(self, m, first=0, last=None):
         """The vectors of signs, the first sign +."""
-        last = self.n_vertices(m) if last is None else last
+        last = min(self.n_vertices(m) if last is None else last, self.n_vertices(m))
         return 1.0 - 2.0 * (np.arange(first, last)[:, None] >> np.arange(m)[::-1] & 1)
 
     def center(self, V):
