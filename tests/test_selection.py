@@ -108,7 +108,7 @@ def test_exact_is_the_best_sign_vector(m):
 def test_exact_in_blocks(monkeypatch):
     G = symmetric(0, 7, 3)
     whole = select_basis(ExplicitGamma(G), "l1/linf", "exact")
-    monkeypatch.setattr(baselines, "BLOCK_DOUBLES", 9 * 5)
+    monkeypatch.setattr(baselines, "MAX_DOUBLES", 9 * 5)
     blocks = select_basis(ExplicitGamma(G), "l1/linf", "exact")
     np.testing.assert_allclose(blocks.h, whole.h, atol=1e-12)
 
@@ -723,6 +723,25 @@ def test_sampled_rows_are_rows(sparse, augment, monkeypatch):
     have = sp.csr_array(sample.arrays, shape=(sample.n, 4)).toarray() if sparse else sample.array
     np.testing.assert_array_equal(have, X[rows])
     assert sample.d == 4 + augment
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_a_block_of_nothing(penalty, implicit):
+    X, D = np.zeros((4, 3)), np.ones((4, 2))
+    gamma = DenseGamma(as_matrix(X), D) if implicit else Design(X).gamma(D)
+    result = select_basis(gamma, penalty, n_vectors=4, random_state=0)
+    assert result.H.shape == (1, 3)
+    assert result.value == result.bound == 0
+
+
+def test_forms_a_few_vectors_at_a_time(monkeypatch):
+    G, Y = symmetric(0, 3, 4), np.random.default_rng(0).standard_normal((11, 4))
+    whole = ascent.forms_of(G, Y)
+    np.testing.assert_allclose(whole, forms(G, Y))
+    monkeypatch.setattr(ascent, "MAX_DOUBLES", 3 * 4 * 4)
+    np.testing.assert_allclose(ascent.forms_of(G, Y), whole)
+    assert select_basis(ExplicitGamma(G), n_vectors=3).H.shape == (3, 4)
 
 
 def test_distinct_maxima_and_thin():

@@ -603,6 +603,9 @@ class RowByRow:
             if hasattr(penalty, verb):
                 setattr(self, verb, getattr(penalty, verb))
 
+    def __repr__(self):
+        return repr(self.penalty)
+
     def dual_norms(self, Q):
         return np.array([float(self.penalty.dual_norm(row[None])) for row in np.asarray(Q)])
 

@@ -17,7 +17,7 @@ from fastpoly.kernels.gamma import Gamma, RowGamma
 from fastpoly.kernels.matrix import Matrix, as_matrix
 from fastpoly.selection.ascent import Floats, thin
 
-SAMPLED_ROWS = 4000  # rows on which activations are compared: an error of about 0.02 in a cosine
+SAMPLED_ROWS = 4000  # rows on which activations are compared; sampling error about 1 / sqrt(4000)
 PARALLEL = 0.9  # |cosine| from which on two candidates count as one
 
 
