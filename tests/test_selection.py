@@ -697,6 +697,20 @@ def test_l1_blocks_are_the_largest_eigenvalues(kind):
     np.testing.assert_allclose(result.values[:3], truth[:3], rtol=5e-3)
 
 
+@pytest.mark.parametrize("implicit", [False, True])
+def test_for_l1_one_vector_may_serve_two_outputs(implicit):
+    """Each output has its own entry; only vectors of the same output are compared."""
+    X = np.diag([3.0, 2.0, 1.0])
+    D = np.array([[1.0, -0.9], [1.0, -0.9], [1.0, -0.9]])
+    gamma = DenseGamma(as_matrix(X), D) if implicit else Design(X).gamma(D)
+    result = select_basis(gamma, "l1", n_vectors=4, random_state=0)
+    np.testing.assert_allclose(result.values, [9.0, 8.1, 4.0, 3.6])
+    np.testing.assert_array_equal(result.outputs, [0, 1, 0, 1])
+    np.testing.assert_allclose(result.H[0], result.H[1], atol=1e-8)
+    group = select_basis(gamma, "l1/l2", n_vectors=4, random_state=0)
+    np.testing.assert_allclose(np.sort(group.H.argmax(axis=1)), [0, 1, 2])
+
+
 def test_pairs_of_opposite_eigenvalues_are_one_unit():
     """(u, v) and (u, -v) have activations that differ in sign only."""
     X, D = ratings(0)
@@ -873,13 +887,14 @@ def random_ascents(G, n, seed):
     return values.max()
 
 
-def test_thorough_sees_what_the_plain_search_missed():
+@pytest.mark.parametrize("seed", [1, 2])
+def test_thorough_sees_what_the_plain_search_missed(seed):
     """The hardest case: a model that was trained against the plain search."""
-    gamma = trained(*overlapping_classes())
+    gamma = trained(*overlapping_classes(seed=seed))
     truth = random_ascents(gamma.dense(), 300, 77)
     plain = select_basis(gamma, "l1/l2", random_state=0)
-    assert truth > 1.004 * plain.value
-    for seed in range(6):
+    assert truth > 1.001 * plain.value
+    for seed in range(20):
         result = select_basis(gamma, "l1/l2", thorough=True, tol=1e-3, random_state=seed)
         assert result.value >= (1 - 5e-4) * truth
         assert result.bound >= truth
