@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fastpoly.kernels import eigen
-from fastpoly.kernels.eigen import METHODS, dominant_eigenvectors
+from fastpoly.kernels.eigen import EIGH_FEATURES, METHODS, dominant_eigenvectors, ritz_vectors
 from fastpoly.kernels.explicit import ExplicitGamma, explicit_gamma
 from fastpoly.kernels.gamma import CsrGamma, DenseGamma, Gamma
 from fastpoly.kernels.matrix import as_matrix
@@ -70,7 +70,6 @@ def assert_consistent(result, G):
     assert_allclose(result.values, (H * image).sum(axis=1), atol=1e-12 * scale)
     residuals = np.linalg.norm(image - result.values[:, None] * H, axis=1)
     assert_allclose(result.residuals, residuals, atol=1e-11 * scale)
-    assert (result.bounds >= np.abs(result.values) * (1 - 1e-12)).all()
 
 
 def matrices(name, m, seed):
@@ -217,7 +216,7 @@ def test_every_gamma(activation):
 
 
 def test_auto_uses_eigh_for_few_features_only():
-    few, many = ExplicitGamma(np.eye(10)[None]), ExplicitGamma(np.eye(100)[None])
+    few, many = (ExplicitGamma(np.eye(EIGH_FEATURES + more)[None]) for more in (0, 1))
     assert dominant_eigenvectors(few).n_matvecs == 0
     assert dominant_eigenvectors(many).n_matvecs > 0
     row = DenseGamma(as_matrix(np.eye(10)), np.ones((10, 1)))
@@ -322,6 +321,61 @@ def test_overflow(method):
     X = as_matrix(np.full((2, 3), 1e200))
     with pytest.raises(ValueError, match="Gamma overflows"):
         dominant_eigenvectors(DenseGamma(X, np.ones((2, 1))), method, random_state=0)
+
+
+# ---- several Ritz vectors of one run ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("m", [1, 3])
+def test_all_ritz_vectors_are_the_spectrum(name, m):
+    """After d steps the Krylov space is everything, restarts included."""
+    G = matrices(name, m, 0)
+    d, scale = G.shape[1], np.abs(G).max() + 1e-300
+    result = ritz_vectors(ExplicitGamma(G), m * d, d, random_state=0)
+    truth = np.linalg.eigvalsh(G)
+    assert (np.diff(np.abs(result.values)) <= 0).all()
+    for c in range(m):
+        own = result.outputs == c
+        assert_allclose(np.sort(result.values[own]), truth[c], atol=1e-9 * scale * d)
+        H = result.vectors[own]
+        assert_allclose(H @ H.T, np.eye(d), atol=1e-8)
+        assert_allclose(H @ G[c], result.values[own][:, None] * H, atol=1e-7 * scale * d)
+
+
+@pytest.mark.parametrize("augment", [False, True], ids=["plain", "augment"])
+def test_ritz_vectors_of_both_ends(augment):
+    X, D = ratings(users=40, items=80)
+    G = reference.gamma(reference.dense_of(X, augment), D, "anova")
+    gamma = CsrGamma(as_matrix(X, augment), D, True)
+    result = ritz_vectors(gamma, 6, 40, random_state=0)
+    truth = np.sort(np.abs(np.linalg.eigvalsh(G)).ravel())[::-1][:6]
+    assert_allclose(np.abs(result.values), truth, rtol=2e-2)
+    assert (result.values > 0).any()
+    assert (result.values < 0).any()
+    H, c = result.vectors, result.outputs
+    assert_allclose(np.einsum("ri,rij,rj->r", H, G[c], H), result.values, rtol=1e-9)
+    assert_allclose(np.linalg.norm(H, axis=1), 1, rtol=1e-12)
+
+
+def test_more_steps_leave_the_dominant_ones_as_good():
+    """The same stop rule and bounds, after at least so many steps."""
+    G = matrices("uniform", 3, 0)
+    gamma, largest = ExplicitGamma(G), reference.largest(G)
+    one = dominant_eigenvectors(gamma, "lanczos", random_state=0)
+    same = ritz_vectors(gamma, 0, 1, random_state=0)
+    assert same.vectors.shape == (0, 40)
+    for x, y in zip(same.dominant, one, strict=True):
+        assert_array_equal(x, y)
+    more = ritz_vectors(gamma, 5, one.n_matvecs + 4, random_state=0).dominant
+    assert more.n_matvecs == one.n_matvecs + 4
+    assert_consistent(more, G)
+    assert (more.bounds >= largest * (1 - 1e-12)).all()
+    assert (more.bounds <= one.bounds * (1 + 1e-9)).all()
+    start = one.vectors.T
+    a, b = (ritz_vectors(gamma, 4, 9, start=start, random_state=1) for _ in range(2))
+    for x, y in zip(a[:3], b[:3], strict=True):
+        assert_array_equal(x, y)
 
 
 def test_doctests():

@@ -470,7 +470,7 @@ cdef class L1Linf(Penalty):
 
     def vertices(self, m, first=0, last=None):
         """The vectors of signs, the first sign +."""
-        last = self.n_vertices(m) if last is None else last
+        last = min(self.n_vertices(m) if last is None else last, self.n_vertices(m))
         return 1.0 - 2.0 * (np.arange(first, last)[:, None] >> np.arange(m)[::-1] & 1)
 
     def center(self, V):
@@ -607,6 +607,9 @@ class RowByRow:
         for verb in ("dual_norms", "slopes", "dual_ratios", "n_vertices", "vertices", "separable"):
             if hasattr(penalty, verb):
                 setattr(self, verb, getattr(penalty, verb))
+
+    def __repr__(self):
+        return repr(self.penalty)
 
     def dual_norms(self, Q):
         return np.array([float(self.penalty.dual_norm(row[None])) for row in np.asarray(Q)])

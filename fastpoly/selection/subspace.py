@@ -46,12 +46,9 @@ class Subspace:
     def __init__(self, gamma: Gamma, capacity: int) -> None:
         self.gamma = gamma
         self.Q = np.empty((capacity, gamma.d))
-        self.images: list[Floats] = []  # Gamma_c Q_j for all outputs, (d, m) each
+        self.size = 0
+        self._images = np.empty((capacity, gamma.d, gamma.m))  # Gamma_c Q_j for all outputs
         self._A = np.empty((gamma.m, capacity, capacity))
-
-    @property
-    def size(self) -> int:
-        return len(self.images)
 
     @property
     def basis(self) -> Floats:
@@ -74,15 +71,24 @@ class Subspace:
             return False
         self.Q[p] = x / norm
         image = self.gamma.matvecs(np.repeat(self.Q[p][:, None], self.gamma.m, axis=1))
-        self.images.append(image)
+        self._images[p] = image
+        self.size += 1
         self._A[:, p, : p + 1] = self._A[:, : p + 1, p] = (self.basis @ image).T
         return True
 
-    def residual(self, y: Floats, w: Floats) -> Floats:
-        """M h - (h' M h) h for h = Q y: the way out of the subspace that M points to."""
-        h = y @ self.basis
-        Mh = sum(y_j * (image @ w) for y_j, image in zip(y, self.images, strict=True))
-        return Mh - (h @ Mh) * h
+    def residuals(self, Y: Floats, W: Floats) -> Floats:
+        """M_k h_k - (h_k' M_k h_k) h_k for h_k = Q y_k: the ways out that M_k points to, (k, d).
+
+        Parameters
+        ----------
+        Y : ndarray, (k, p)
+        W : ndarray, (k, m)
+            The weights of M_k = sum_c W_kc Gamma_c.
+        """
+        p, (_, d, m) = self.size, self._images.shape
+        images = (Y @ self._images[:p].reshape(p, d * m)).reshape(len(Y), d, m)
+        MH, H = np.matmul(images, W[:, :, None])[:, :, 0], Y @ self.basis
+        return MH - np.einsum("kd,kd->k", H, MH)[:, None] * H
 
 
 def explore(
@@ -113,7 +119,7 @@ def explore(
     points = ascend(space.A, Y, penalty, tol, effort=effort, rng=rng)
     for _ in range(max_iter):
         W = penalty.slopes(points.Q, NO_SMOOTHING)
-        residuals = np.array([space.residual(y, w) for y, w in zip(points.Y, W, strict=True)])
+        residuals = space.residuals(points.Y, W)
         # The rule of the eigen-solver: |residual| is what M may still add to a value.
         hopes = points.values + RESIDUAL_GAIN_SHARE * np.linalg.norm(residuals, axis=1)
         top = hopes.argmax()
