@@ -14,9 +14,9 @@ ROOT = Path(fastpoly.__file__).parent
 # From the bottom up. A module may import from lower layers and, without cycles, from its own.
 LAYERS = (
     ("kernels",),
-    ("rows", "metrics", "interactions"),
+    ("problem", "state", "rows", "metrics", "interactions"),
     ("selection", "refit"),
-    ("state", "iteration", "conditional_gradient", "path", "model", "storage"),
+    ("algorithm", "path", "model", "storage"),
     ("estimators", "plotting"),
     ("demo",),
 )

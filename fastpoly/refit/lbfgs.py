@@ -6,7 +6,8 @@ P is the preconditioner and scale = s'y / y'Py of the last pair. The memory is k
 form of Byrd, Nocedal and Schnabel (1994): with S = [s_1 ..], PY = [P y_1 ..], R_ij = s_i'y_j for
 i <= j, D = diag(s_i'y_i),
 
-    u = R^-1 S'g,   v = R^-T ((D + scale Y'PY) u - scale PY'g),   B g = scale P g + S v - scale PY u,
+    u = R^-1 S'g,   v = R^-T ((D + scale Y'PY) u - scale PY'g),
+    B g = scale P g + S v - scale PY u,
 
 so an iteration reads the memory twice, and Python calls are few. SciPy's L-BFGS-B takes no
 preconditioner, which is the largest gain here.

@@ -150,11 +150,11 @@ class RowSums:
     def _eigen_curvature(self, model: Model) -> Curvature:
         """As `curvature`, for dense rows.
 
-        With u_ir the curvature of the loss along z_ir = h_r'x_i, vector r sees B_r = X' diag(u_r) X.
-        All share the eigenbasis T of their normalized mean, scaled to a unit diagonal, and each has
-        its own diagonal of T' B_r T. For ANOVA, z_ir^2 / 2 stands in for the kernel.
+        With u_ir the curvature of the loss along z_ir = h_r'x_i, vector r sees the curvature
+        B_r = X' diag(u_r) X. All share the eigenbasis T of their normalized mean, and each has its
+        own diagonal of T' B_r T. For ANOVA, z_ir^2 / 2 stands in for the kernel.
         """
-        k, d, m = len(model.H), self.design.n_features, self.problem.m
+        k, d = len(model.H), self.design.n_features
         O = self.outputs(model)
         C = _loss_curvature(self.problem, O)
         activity = 4.0 if self.design.activation == "squared" else 1.0
@@ -202,7 +202,7 @@ class RowSums:
 
 
 def _loss_curvature(problem: Problem, O: Floats) -> Floats:
-    """Weighted second derivatives of the loss, (n, m), bounded where the loss does not know them."""
+    """Weighted second derivatives of the loss, (n, m), or their bound where it has none."""
     loss, w = problem.loss, problem.w
     if hasattr(loss, "curvature"):
         C = np.asarray(loss.curvature(problem.Y, O, w))
