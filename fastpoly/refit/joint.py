@@ -29,11 +29,11 @@ from fastpoly.state import Model, State
 
 Floats = NDArray[np.float64]
 
-FIRST_BLOCK = 20  # vectors of the first round, or twice the number of outputs
+FIRST_BLOCK = 20  # vectors of the first round, unless 2 m are more or d is less
 STRETCH = 50  # iterations with one preconditioner, all of them in the memory of L-BFGS
 STRETCHES = 3  # of one round; the next round has better vectors to spend iterations on
-MEMORY_DOUBLES = 2**23  # of the memory of L-BFGS: 64 MB; it has fewer pairs of long vectors
-MIN_PAIRS = 5  # of that memory, however long they are
+MEMORY_DOUBLES = 2**20  # of the memory of L-BFGS, 8 MB: longer vectors have fewer pairs
+MIN_PAIRS = 8  # of that memory, however long they are
 # Relative gain of five iterations below which a descent ends: this share of what the last round
 # gained, at most LOOSEST, at least TIGHTEST tol^2 (the objective is quadratic in the error).
 GAIN_SHARE = 0.02
@@ -66,8 +66,8 @@ class JointRefit:
 
     def block(self, k: int) -> int:
         """Vectors to add to k of them."""
-        m = self.problem.m
-        return max(m, k // 2) if k else max(2 * m, FIRST_BLOCK)
+        d, m = self.sums.design.n_features, self.problem.m
+        return max(m, k // 2) if k else max(2 * m, min(d, FIRST_BLOCK))
 
     def flops(self, state: State) -> float:
         """About what the next round costs."""
@@ -80,14 +80,14 @@ class JointRefit:
         if not len(model.H) and not self.sums.explicit:
             return model
         before = objective_at(self.sums, model)
-        return self.tidy(self.descend(model, 0.0, last=not len(model.H)), before)
+        return self.tidy(self.descend(model, 1.0, last=not len(model.H)), before)
 
     def advance(self, state: State, chosen: Selection) -> Model:
         """Enter, descend, tidy."""
         model = self.enter(state.model, chosen.H, chosen.Q, chosen.outputs)
-        gain = 1.0
-        if state.recent:
-            gain = (state.recent[-1] - state.objective) / max(abs(state.objective), 1e-300)
+        recent = np.array([*state.recent, state.objective])
+        gains = -np.diff(recent) / max(abs(state.objective), 1e-300)
+        gain = float(gains.min(initial=1.0))
         model = self.descend(model, gain, last=len(model.H) >= self.n_components)
         return self.tidy(model, state.objective)
 
@@ -177,7 +177,7 @@ class JointRefit:
             upper[layer] = form.bound
             bounds = -upper, upper
         P = Preconditioner(problem, form, model, sums.curvature(model))
-        memory = int(np.clip(MEMORY_DOUBLES / (4 * max(1, len(x))), MIN_PAIRS, STRETCH))
+        memory = int(np.clip(MEMORY_DOUBLES / (2 * max(1, len(x))), MIN_PAIRS, STRETCH))
         found = minimize(
             objective, x, P, max_iter=min(STRETCH, self.max_iter), ftol=ftol, memory=memory,
             bounds=bounds,

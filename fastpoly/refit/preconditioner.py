@@ -16,9 +16,12 @@ from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
 
-# Share of the mean (basis vectors) or of the own curvature (the rest) that is added everywhere:
-# directions without curvature must stay bounded.
-DAMPING = 1e-6
+# Share of a vector's mean curvature that is added in all directions: those without curvature must
+# stay bounded. (1e-6 takes digits with l1/linf 60 % more rounds, 1e-2 satimage 30 % more time.)
+DAMPING = 1e-4
+JOINT_DAMPING = (
+    1e-6  # the same for output layer and linear weights, in units of their own curvature
+)
 
 
 class Preconditioner:
@@ -92,5 +95,5 @@ def _inverse_matrix(gram: Floats, ridge: Floats) -> Floats:
     scale = A.diagonal().copy()
     scale[scale <= 0] = 1.0
     scale = 1 / np.sqrt(scale)
-    A = A * scale * scale[:, None] + DAMPING * np.eye(len(A))
+    A = A * scale * scale[:, None] + JOINT_DAMPING * np.eye(len(A))
     return np.linalg.inv(A) * scale * scale[:, None]
