@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 # Share of a vector's mean curvature that is added in all directions: those without curvature must
 # stay bounded. (1e-6 takes digits with l1/linf 60 % more rounds, 1e-2 satimage 30 % more time.)
 DAMPING = 1e-4
-JOINT_DAMPING = (
+JOINT_DAMPING = 1e-6  # the same for V and linear weights, in units of their own curvature
     1e-6  # the same for output layer and linear weights, in units of their own curvature
 )
 
