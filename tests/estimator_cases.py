@@ -15,6 +15,10 @@ ORDINAL = (
 
 ALL = CLASSIFIERS + REGRESSORS + ORDINAL
 
+# The algorithm of the paper; the joint descent with as many rounds as that has.
+PAPER = {"block": 1, "refit": "output"}
+JOINT = {"block": 1, "refit": "full"}
+
 
 def activation(cls):
     return "squared" if cls.__name__.startswith("PolynomialNetwork") else "anova"

@@ -23,22 +23,24 @@ RESULTS = ("model.npz", "history.npz")
 
 
 def fit(kind, folder):
-    """A fit of a few dozen steps, each some milliseconds, with a file at every step: most kills
-    hit a write or a step. What it gives is saved to the folder."""
+    """A fit of a few dozen rounds, each some milliseconds, with a file at every round: most kills
+    hit a write or a round. What it gives is saved to the folder."""
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((300, 8))
-    score = X[:, 0] * X[:, 1] + X[:, 2] * X[:, 3] + 0.5 * rng.standard_normal(300)
-    options = {"alpha": 0.05, "n_components": 25, "random_state": 3, "n_threads": 1}
+    X = rng.standard_normal((600, 8))
+    score = X[:, 0] * X[:, 1] + X[:, 2] * X[:, 3] + 0.5 * rng.standard_normal(600)
+    options = {"alpha": 0.02, "n_components": 25, "block": 1, "random_state": 3, "n_threads": 1}
     options.update(checkpoint=Path(folder) / "checkpoint.npz", checkpoint_every=0)
     if kind == "network":
         model = fastpoly.PolynomialNetworkClassifier(refit="full", max_iter=50, **options)
         model.fit(X, np.digitize(score, [-0.5, 0.5]))
     elif kind == "machine":
-        model = fastpoly.FactorizationMachineRegressor(fit_lower="explicit", **options)
+        model = fastpoly.FactorizationMachineRegressor(
+            refit="output", fit_lower="explicit", **options
+        )
         model.fit(X, score)
     else:
         model = fastpoly.FactorizationMachineOrdinalRegressor(
-            early_stopping=True, n_iter_no_change=6, **options
+            early_stopping=True, n_iter_no_change=12, **options
         )
         model.fit(X, np.digitize(score, [-1, 0, 1]))
     history = {name: values for name, values in model.history_.items() if name != "seconds"}

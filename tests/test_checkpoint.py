@@ -9,7 +9,7 @@ import killing
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from estimator_cases import ALL, CLASSIFIERS, REGRESSORS, targets
+from estimator_cases import ALL, CLASSIFIERS, JOINT, PAPER, REGRESSORS, targets
 
 from fastpoly import Design, PathSearchCV, conditional_gradient
 from fastpoly.state import State
@@ -53,14 +53,19 @@ def assert_same_fit(one, two, X):
         np.testing.assert_array_equal(a, b)
 
 
+# Each of them takes at least four states.
 OPTIONS = {
-    "plain": {},
-    "full": {"refit": "full", "max_iter": 30},
+    "default": {"n_components": 40},
+    "joint": {**JOINT, "max_iter": 30},
+    "joint, explicit": {**JOINT, "fit_lower": "explicit"},
+    "joint, l1": {**JOINT, "penalty": "l1"},
+    "joint, l1/linf": {**JOINT, "penalty": "l1/linf"},
+    "paper": PAPER,
+    "paper, explicit": {**PAPER, "fit_lower": "explicit"},
     "single step": {"refit": None},
-    "explicit": {"fit_lower": "explicit"},
     "constrained": {"tau": 5.0, "penalty": "l1"},
-    "early stopping": {"early_stopping": True, "n_iter_no_change": 3},
-    "optimal": {"alpha": 5.0, "n_components": 50, "tol": 0.05},
+    "early stopping": {**JOINT, "early_stopping": True, "n_iter_no_change": 3},
+    "optimal": {**JOINT, "alpha": 2.0, "n_components": 50, "tol": 0.05},
 }
 
 
@@ -87,8 +92,9 @@ def test_a_fit_that_is_cut_off_ends_with_the_same_bits(cls, name, data, tmp_path
 
 
 def test_more_basis_vectors_than_before(data, tmp_path):
+    """With a vector a round, the run is the same whatever n_components will be."""
     X, score = data
-    options = {"alpha": 0.01, "random_state": 0}
+    options = {"alpha": 0.01, "random_state": 0, **PAPER}
     model = REGRESSORS[0](checkpoint=tmp_path / "run", n_components=2, **options).fit(X, score)
     model.set_params(n_components=5).fit(X, score)
     assert_same_fit(model, REGRESSORS[0](n_components=5, **options).fit(X, score), X)
@@ -96,11 +102,26 @@ def test_more_basis_vectors_than_before(data, tmp_path):
         model.set_params(n_components=4).fit(X, score)
 
 
+def test_more_basis_vectors_in_blocks(data, tmp_path):
+    """Blocks depend on n_components: another run, to the same optimum."""
+    X, score = data
+    options = {"alpha": 0.01, "random_state": 0}
+    model = REGRESSORS[0](checkpoint=tmp_path / "run", n_components=4, **options).fit(X, score)
+    before = model.history_["objective"].copy()
+    model.set_params(n_components=12).fit(X, score)
+    assert model.n_components_ > 4
+    np.testing.assert_array_equal(model.history_["objective"][: len(before)], before)
+    assert (np.diff(model.history_["objective"]) <= 0).all()
+    straight = REGRESSORS[0](n_components=12, **options).fit(X, score)
+    assert model.objective_ == pytest.approx(straight.objective_, rel=1e-3)
+
+
 @pytest.mark.parametrize("cls", [CLASSIFIERS[1], REGRESSORS[0]])
 def test_a_run_without_a_seed_goes_on_with_its_own(cls, data, tmp_path, cut):
     """Each resumption holds out the rows that the first one held out."""
     X, score = data
     options = {"alpha": 0.01, "n_components": 6, "early_stopping": True, "n_iter_no_change": 2}
+    options |= JOINT
     path = tmp_path / "run.npz"
     model = cls(checkpoint=path, checkpoint_every=0, **options)
     cut(2)
@@ -122,12 +143,13 @@ def test_a_run_without_a_seed_goes_on_with_its_own(cls, data, tmp_path, cut):
     assert whole.model_ == model.model_
 
 
-def test_unseen_features_and_sparse_data(tmp_path, cut):
+@pytest.mark.parametrize("mode", [PAPER, JOINT], ids=["paper", "joint"])
+def test_unseen_features_and_sparse_data(mode, tmp_path, cut):
     rng = np.random.default_rng(0)
     X = sp.random_array((200, 30), density=0.1, rng=rng, format="csr")
     X = sp.csr_array(X * (np.arange(30) != 7))
     y = rng.standard_normal((200, 2))
-    options = {"alpha": 1e-3, "n_components": 5, "random_state": 0}
+    options = {"alpha": 1e-2, "n_components": 5, "random_state": 0, **mode}
     model = REGRESSORS[1](checkpoint=tmp_path / "run", checkpoint_every=0, **options)
     cut(3)
     with pytest.raises(Cut):
@@ -150,6 +172,7 @@ def test_written_every_so_often(data, tmp_path, monkeypatch):
 
     monkeypatch.setattr("fastpoly.estimators.training.monotonic", tick)
     options = {"alpha": 1e-3, "n_components": 6, "random_state": 0, "checkpoint": tmp_path / "run"}
+    options |= PAPER
     REGRESSORS[0](checkpoint_every=0, **options).fit(X, score)
     assert len(writes) == 7
     writes.clear()
@@ -173,7 +196,8 @@ def other_fits(X, y):
     yield {"tau": 1.0}, X, y
     yield {"penalty": "l1"}, X, y
     yield {"fit_lower": "explicit"}, X, y
-    yield {"refit": "full"}, X, y
+    yield {"refit": "output"}, X, y
+    yield {"block": 1}, X, y
     yield {"early_stopping": True}, X, y
     yield {"random_state": 1}, X, y
 
@@ -222,7 +246,7 @@ def saved(data, tmp_path):
     path = tmp_path / "run.npz"
     model = REGRESSORS[1](
         alpha=0.01, n_components=3, random_state=0, fit_lower="explicit", early_stopping=True,
-        checkpoint=path,
+        checkpoint=path, **PAPER,
     )  # fmt: skip
     model.fit(X, score)
     return model, dict(read_arrays(path))
@@ -246,7 +270,9 @@ FORGED = {
     "seed": {"state.seed": np.array("__import__('os')")},
     "seed below 0": {"state.seed": np.array("-1")},
     "long seed": {"state.seed": np.array("9" * 5000)},
-    "timings": {"state.timings": np.ones(3)},
+    "timings": {"state.timings": np.ones(4)},
+    "no dual norm of the rows": {"state.rows_dual_norm": None},
+    "dual norms of the rows": {"state.rows_dual_norm": np.ones(2)},
     "row outside the pool": {"stages.rows": np.full(6, 10**9)},
     "row before the pool": {"stages.rows": np.full(6, -1)},
     "sizes": {"stages.sizes": np.array([2**62, 2**62, 2**62, 2**62 + 6])},
@@ -283,6 +309,8 @@ def test_arrays_of_a_checkpoint_are_as_the_forgeries_expect(saved, data):
     assert arrays["stages.rows"].shape == (6,)
     assert arrays["stages.sizes"].tolist() == [0, 1, 2, 3]
     assert arrays["state.linear"].shape == (5, 1)
+    assert arrays["state.timings"].shape == (3,)
+    assert arrays["state.rows_dual_norm"].shape == ()
     model.fit(*data)
 
 
@@ -300,6 +328,8 @@ def test_states_come_back_whole(tmp_path, data):
         for state in states:
             save_state(path, state, "me")
             loaded = load_state(path, "me")
+            assert np.isfinite(loaded.rows_dual_norm)
+            assert loaded.timings.keys() == {"gradient", "selection", "refit"}
             for field in fields(State):
                 here, there = getattr(state, field.name), getattr(loaded, field.name)
                 np.testing.assert_array_equal(there, here, err_msg=field.name)
@@ -334,7 +364,6 @@ def test_fingerprints_tell_things_apart():
         ("ordinal", "SIGTERM"), ("machine", "SIGINT"),
     ],
 )  # fmt: skip
-@pytest.mark.filterwarnings("ignore:the output layer is inaccurate")
 def test_killed_at_any_moment(kind, signum, tmp_path):
     """`python tests/killing.py` does this as often as one likes."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"

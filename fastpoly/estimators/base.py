@@ -302,14 +302,19 @@ class PolyEstimator(Predictor):
 
     def _warn_unless_converged(self) -> None:
         """Tell of a model that is worse than its parameters promise, and of what to change."""
-        gap, objective, alpha = self._state.refit_gap, abs(self.objective_), self._state.alpha
+        state, objective = self._state, abs(self.objective_)
+        gap, alpha = state.refit_gap, state.alpha
+        if state.n_components and alpha is not None and self.refit in ("auto", "full"):
+            # The descent ends by what it gains. For a small alpha the gap is far above its error,
+            # as if Omega of the best model could be objective / alpha; let it be that of this one.
+            gap = min(gap, (state.rows_dual_norm - alpha) * state.penalty)
         cure = "scale the features (StandardScaler, MaxAbsScaler), raise alpha, or "
         cure += f"raise max_iter, which is {self.max_iter}" if self.refit else 'use refit="output"'
         # A converged refit is at least that good.
         if gap > max(self.tol, LOOSEST_REFIT_TOL) * objective:
-            trouble = f"a duality gap of {gap:.2g} for an objective of {objective:.2g}"
+            trouble = f"a gap of {gap:.2g} for an objective of {objective:.2g}"
             message = f"the output layer is inaccurate: {trouble}; {cure}"
-        elif self._state.stop == "no progress" and self.violation_ > FAR * (alpha or np.inf):
+        elif state.stop == "no progress" and self.violation_ > FAR * (alpha or np.inf):
             message = (
                 "training stopped because new basis vectors gained nothing, far from the optimum: "
                 f"the violation is {self.violation_:.2g}, alpha {alpha:.2g}; {cure}"

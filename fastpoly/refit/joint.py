@@ -117,14 +117,14 @@ class JointRefit:
         if not weights.any():
             return model
         V *= (weights / weights.sum())[:, None]
-        loss, unit = self.sums.ray(model, H, V)
+        loss, curvature = self.sums.ray(model, H, V)
         omega = float(penalty.value(V))
 
         def at(t: float) -> tuple[float, float]:
             value, slope = loss(t)
             return value + alpha * omega * t, slope + alpha * omega
 
-        return model.append(H, line_minimum(at, unit) * V).nonzero()
+        return model.append(H, line_minimum(at, curvature) * V).nonzero()
 
     def descend(self, model: Model, gain: float, last: bool = False) -> Model:
         """Descend from the model until little is gained.
@@ -257,12 +257,16 @@ def smooth_form(problem: Problem) -> SmoothForm:
     return getattr(problem.penalty, "smooth_form", None) or SmoothForm()
 
 
-def line_minimum(at: Callable[[float], tuple[float, float]], t: float) -> float:
-    """A step near the minimum of a convex function that falls at 0; `at` gives value and slope.
+def line_minimum(at: Callable[[float], tuple[float, float]], curvature: float) -> float:
+    """A step near the minimum of a convex function on t >= 0; `at` gives value and slope.
 
-    It starts at t, and ends where a tenth of the slope at 0 is left.
+    It starts with the minimum of a parabola of that curvature, which is too short where the
+    curvature is an upper bound, and ends where a tenth of the slope at 0 is left.
     """
     start, slope = at(0.0)
+    if not (slope < 0 and curvature > 0):
+        return 0.0
+    t = -slope / curvature
     low, high, best = 0.0, np.inf, 0.0
     for _ in range(MAX_TRIALS):
         value, there = at(t)

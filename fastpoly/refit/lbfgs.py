@@ -26,7 +26,8 @@ Objective = Callable[[Floats, Floats], float]
 ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
 WOLFE = 0.9  # share of the slope that may be left after a step; above it the step is too short
 MAX_TRIALS = 25  # evaluations of one line search; each at least halves the interval or doubles t
-MIN_CURVATURE = 1e-10  # cosine of (s, y) below which a pair is rounding error
+# Share of sum |s_i y_i| below which s'y is rounding error; a cosine would depend on the units of x.
+MIN_CURVATURE = 1e-10
 WINDOW = 5  # iterations whose gain decides whether to stop
 
 
@@ -51,7 +52,7 @@ class Memory:
     def push(self, s: Floats, y: Floats, Py: Floats) -> None:
         """Take a pair in, unless the curvature along it is not positive."""
         curvature, length = s @ y, y @ Py
-        if not (curvature > MIN_CURVATURE * np.sqrt((s @ s) * (y @ y)) and length > 0):
+        if not (curvature > MIN_CURVATURE * (np.abs(s) @ np.abs(y)) and length > 0):
             return
         if self.count == self.size:
             for array in (self.sy, self.ypy):

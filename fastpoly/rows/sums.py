@@ -116,7 +116,8 @@ class RowSums:
     ) -> tuple[Callable[[float], tuple[float, float]], float]:
         """The loss and its slope at the model with t V appended on H, as a function of t.
 
-        Also the t at which the largest change of an output is 1.
+        Also a bound of its second derivative, or the one of a loss of smoothness 1 where the
+        smoothness is not known.
         """
         problem = self.problem
         O, added = self.outputs(model), self.design.outputs(H, V)
@@ -125,7 +126,10 @@ class RowSums:
             value, D = problem.loss.value_grad(problem.Y, O + t * added, problem.w)
             return float(value), float(np.vdot(D, added))
 
-        return at, 1 / max(float(np.abs(added).max(initial=0.0)), 1e-300)
+        bound = float(problem.loss.smoothness(problem.m))
+        w = np.ones(len(added)) if problem.w is None else problem.w
+        squares = float(w @ np.einsum("ic,ic->i", added, added))
+        return at, squares * (bound if np.isfinite(bound) else 1.0)
 
     def squared_norms(self, H: Floats) -> Floats:
         """sum_i w_i a_i^2 for each activation, the constant and each feature, (k + 1 + d,)."""

@@ -8,6 +8,7 @@ It carries the fingerprint of its problem, and is refused for any other.
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,11 @@ from fastpoly.storage.npz import read_arrays, write_arrays
 FORMAT_VERSION = 1
 CURE = "delete the file to start afresh, or give another path"
 
+# The fields of a State by their kind; n_iter, stop, seed, timings and recent are one of a kind.
+_NUMBERS = tuple(f.name for f in fields(State) if f.type is float and f.default is MISSING)
+_CERTIFICATE = tuple(f.name for f in fields(State) if f.type is float and f.default is not MISSING)
+_STRENGTH = tuple(f.name for f in fields(State) if f.type == float | None)
 _MODEL = ("H", "V", "intercept", "linear", "vectors")
-_CERTIFICATE = ("violation", "violation_bound", "gap", "gap_found", "refit_gap")
-_NUMBERS = ("objective", "loss", "penalty")
-_STRENGTH = ("alpha", "tau")
 _OPTIONAL = ("linear", "vectors", *_STRENGTH)
 
 
@@ -143,7 +145,7 @@ def read_checkpoint(path: str | os.PathLike[str], problem: str) -> dict[str, NDA
     with refusing(path):
         version = scalar(arrays, "checkpoint_version", "i")
         if version != FORMAT_VERSION:
-            raise ValueError(f"it has format version {version}, this fastpoly reads 1")
+            raise ValueError(f"it has format version {version}, this fastpoly reads {FORMAT_VERSION}")
         theirs = scalar(arrays, "problem", "U")
     if theirs != problem:
         raise ValueError(
