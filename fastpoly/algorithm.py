@@ -33,12 +33,9 @@ Floats = NDArray[np.float64]
 REFITS = ("auto", "full", "output", None)
 
 WINDOW = 10  # states over which a lack of progress is judged
-# Relative gain of those states, in units of tol, below which the run stops; and at least this.
-PROGRESS_SHARE_OF_TOL = 1e-3
-MIN_RELATIVE_PROGRESS = 1e-8
-SAME_OBJECTIVE = 1e-8  # relative difference above which a start belongs to another problem
-ROUNDING = 1e-12  # relative gain of a round that is no more than rounding
-THOROUGH_TOL = 5e-3  # loosest tolerance of the search that confirms an optimum
+PROGRESS_SHARE_OF_TOL = 1e-3  # relative gain of those states, in units of tol, that is progress
+NO_CHANGE = 1e-8  # relative change of an objective over some states that is none, whatever tol is
+ROUNDING = 1e-12  # relative gain of one round that is no more than rounding
 
 
 def conditional_gradient(
@@ -236,7 +233,7 @@ class _Run:
         past = _Past(start.n_iter, start.recent, start.vectors)
         if (start.alpha, start.tau) == (self.problem.alpha, self.problem.tau):
             here = objective_at(self.sums, start.model)
-            if abs(here - start.objective) <= SAME_OBJECTIVE * abs(start.objective):
+            if abs(here - start.objective) <= NO_CHANGE * abs(start.objective):
                 return start.model, past, True
         model = self.timed("refit", self.refit.first, start.model)
         return model, _Past(start.n_iter, (), start.vectors), False
@@ -293,7 +290,7 @@ class _Run:
         again = select_basis(
             gamma,
             problem.penalty,
-            tol=min(options.tol, THOROUGH_TOL),
+            tol=min(options.tol, 5e-3),  # which is the default
             start=chosen.vectors,
             thorough=True,
             random_state=np.random.default_rng([options.seed, state.n_iter, 1]),
@@ -356,7 +353,7 @@ class _Run:
         if state.n_components >= options.n_components:
             return "n_components"
         if len(state.recent) == WINDOW:
-            least = max(PROGRESS_SHARE_OF_TOL * options.tol, MIN_RELATIVE_PROGRESS) * size
+            least = max(PROGRESS_SHARE_OF_TOL * options.tol, NO_CHANGE) * size
             if state.recent[0] - state.objective <= least:
                 return "no progress"
         return None

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCK_ENTRIES = 2**20  # products computed together: 8 MB
+from fastpoly.kernels.checks import BLOCK_DOUBLES
 
 
 def largest_pairs(
@@ -51,7 +51,7 @@ def largest_pairs(
     products = np.empty(0)
     first, stop = 0, len(norms)
     while first < stop - 1:
-        last = min(stop, first + max(1, BLOCK_ENTRIES // (stop - first)))
+        last = min(stop, first + max(1, BLOCK_DOUBLES // (stop - first)))
         block = (F[:, first:last] * weights[:, None]).T @ F[:, first:stop]
         block[np.tril_indices(last - first)] = 0
         np.abs(block, out=block)

@@ -16,9 +16,6 @@ from fastpoly.rows.sums import RowSums
 from fastpoly.selection import select_basis
 from fastpoly.state import State
 
-# Of the linear model where no basis vector is used: it is convex, and always comes to an end.
-LINEAR_ITERATIONS = 10_000
-
 
 def alpha_max(
     design: Design,
@@ -65,7 +62,7 @@ def alpha_max(
     )  # fmt: skip
     sums = RowSums(design, problem)
     with one_blas_thread():
-        model = JointRefit(sums, tol, LINEAR_ITERATIONS, 1).first(sums.empty_model())
+        model = JointRefit(sums, tol, 1000, 1).first(sums.empty_model(), tol**2)
         gamma = sums.gradient(model).gamma
         found = select_basis(
             gamma, problem.penalty, tol=tol, thorough=True, random_state=random_state

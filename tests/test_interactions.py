@@ -27,7 +27,7 @@ def sorted_pairs(F, weights, count):
 @pytest.fixture(params=[1, 7, 40, 2**20])
 def block_entries(request, monkeypatch):
     """Blocks of one row up to blocks of all rows."""
-    monkeypatch.setattr(interactions, "BLOCK_ENTRIES", request.param)
+    monkeypatch.setattr(interactions, "BLOCK_DOUBLES", request.param)
 
 
 in_any_blocks = pytest.mark.usefixtures("block_entries")

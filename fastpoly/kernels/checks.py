@@ -7,6 +7,9 @@ from numbers import Real
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+# Doubles of one temporary array, 8 MB: what is larger is done in blocks.
+BLOCK_DOUBLES = 2**20
+
 
 def as_array(a: ArrayLike, name: str) -> NDArray:
     """Return `a` as an array of whatever dtype; ValueError where it is not a full rectangle."""

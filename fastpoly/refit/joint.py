@@ -34,11 +34,10 @@ STRETCH = 50  # iterations with one preconditioner, all of them in the memory of
 STRETCHES = 3  # of one round; the next round has better vectors to spend iterations on
 MEMORY_DOUBLES = 2**20  # of the memory of L-BFGS, 8 MB: longer vectors have fewer pairs
 MIN_PAIRS = 8  # of that memory, however long they are
-# Relative gain of five iterations below which a descent ends: this share of what the last round
-# gained, at most LOOSEST, at least TIGHTEST tol^2 (the objective is quadratic in the error).
+# Relative gain of a few iterations below which a descent ends: this share of the smallest gain of
+# a recent round, and at most LOOSEST.
 GAIN_SHARE = 0.02
 LOOSEST = 1e-5
-TIGHTEST = 1e-3
 TIDY_SHARE = 0.1  # of the gain of a round, which merging and dropping may cost
 LIGHTEST = 1e-4  # of the largest weight: lighter vectors are dropped
 
@@ -75,12 +74,12 @@ class JointRefit:
         passes = STRETCH * STRETCHES
         return 6.0 * passes * self.sums.design.n_samples * (k + self.block(k)) * (d + m)
 
-    def first(self, model: Model) -> Model:
+    def first(self, model: Model, gain: float = 1.0) -> Model:
         """The best lower-order terms, or a model of another problem after one descent."""
         if not len(model.H) and not self.sums.explicit:
             return model
         before = objective_at(self.sums, model)
-        return self.tidy(self.descend(model, 1.0, last=not len(model.H)), before)
+        return self.tidy(self.descend(model, gain, last=not len(model.H)), before)
 
     def advance(self, state: State, chosen: Selection) -> Model:
         """Enter, descend, tidy."""
@@ -92,8 +91,8 @@ class JointRefit:
         return self.tidy(model, state.objective)
 
     def polish(self, state: State) -> Model:
-        """Descend once more, as far as the tolerance asks for."""
-        return self.descend(state.model, 0.0, last=True)
+        """Descend once more. The objective is quadratic in the error, hence the tolerance."""
+        return self.descend(state.model, self.tol**2, last=True)
 
     def enter(self, model: Model, H: Floats, Q: Floats, outputs: Floats) -> Model:
         """The model with the vectors H appended, at the best step along their polar rows.
@@ -134,11 +133,11 @@ class JointRefit:
         model : Model
             With unit vectors H.
         gain : float
-            Relative gain of the last round.
+            Relative gain of a round.
         last : bool
             Whether no round will follow: then take as many iterations as it needs.
         """
-        ftol = float(np.clip(GAIN_SHARE * gain, TIGHTEST * self.tol**2, LOOSEST))
+        ftol = min(GAIN_SHARE * gain, LOOSEST)
         stretches = -(-self.max_iter // STRETCH) if last else STRETCHES
         previous = np.inf
         for _ in range(stretches):

@@ -21,12 +21,10 @@ from fastpoly.refit.output_problem import OutputProblem
 Floats = NDArray[np.float64]
 Solver = Callable[..., Solution]
 
-# Newton's method stores linear terms as activations, up to this number of features.
-MAX_LINEAR = 256
-# "auto" takes Newton's method up to this number of linear terms (n = 20000, m = 4: with 200
-# well-conditioned terms fista is 7 times faster, with 36 correlated ones 2.5 times slower).
+# Newton's method stores linear terms as activations, and "auto" takes it up to this number (with
+# n = 20000, m = 4: with 200 well-conditioned terms fista is 7 times faster, with 36 correlated ones
+# 2.5 times slower).
 AUTO_LINEAR = 64
-AUTO_BYTES = 2**28  # "auto" stores at most this many bytes beside the activations
 
 SOLVERS = ("auto", "fista", "newton")
 
@@ -219,7 +217,7 @@ def choose_solver(
     """The solver named, or for "auto" the faster one, which is Newton's where it is cheap."""
     if solver == "fista":
         return fista
-    obstacle = newton_obstacle(problem, linear)
+    obstacle = newton_obstacle(problem, features, linear, memory)
     if solver == "newton":
         if obstacle:
             raise ValueError(f'solver="newton" {obstacle}; use solver="fista"')
@@ -228,19 +226,17 @@ def choose_solver(
     # data with 3 outputs and 20 activations, as much with 10 and 30, 7 times with 26 and 60.
     if obstacle or problem.tau is not None or not isinstance(problem.penalty, Penalty):
         return fista
-    if linear is not None:
-        stored = 8.0 * features.n * (features.k + 1 + linear.X.d)
-        if linear.X.d > AUTO_LINEAR or stored > min(AUTO_BYTES, memory):
-            return fista
-    return newton
+    return fista if linear is not None and linear.X.d > AUTO_LINEAR else newton
 
 
-def newton_obstacle(problem: Problem, linear: LinearTerms | None) -> str:
+def newton_obstacle(
+    problem: Problem, features: RowBlocks, linear: LinearTerms | None, memory: float
+) -> str:
     """Why Newton's method cannot be used, or nothing."""
     if not has_curvature(problem):
         return "needs a loss with a method `curvature` or a finite smoothness"
-    if linear is not None and (linear.X.d > MAX_LINEAR or linear.X.augment):
-        return f"fits at most {MAX_LINEAR} linear terms, X has {linear.X.d}"
+    if linear is not None and 8.0 * features.n * (features.k + 1 + linear.X.d) > memory:
+        return f"stores {linear.X.d} linear terms, which exceeds memory={memory:g} bytes"
     return ""
 
 

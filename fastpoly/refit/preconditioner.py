@@ -16,9 +16,9 @@ from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
 
-# Share of the mean curvature that is added in all directions: those without curvature must stay
-# bounded. (With 1e-6 digits with l1/linf needs 60 % more rounds.)
-DAMPING = 1e-4
+# Share of the mean curvature (basis vectors) or of the own one (the rest) that is added everywhere:
+# directions without curvature must stay bounded. (1e-4 stalls on badly scaled columns.)
+DAMPING = 1e-6
 # Curvature below this is none: that of a perfect fit, whose loss falls without end. Data and
 # targets that `check_scale` and `Problem` let through stay far above it.
 NO_CURVATURE = 1e-250

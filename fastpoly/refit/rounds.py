@@ -25,8 +25,6 @@ from fastpoly.state import Model, State
 
 Floats = NDArray[np.float64]
 
-# Iterations of the refit that makes a finished model accurate.
-LAST_REFIT = 100
 # Relative gap of a refit far from the optimum; the true error is far smaller.
 LOOSEST_REFIT_TOL = 5e-2
 
@@ -88,7 +86,7 @@ class OutputRefit(PaperRefit):
         return self._refitted(model, self.tol, self.max_iter)
 
     def polish(self, state: State) -> Model:
-        return self._refitted(state.model, self.tol, min(self.max_iter, LAST_REFIT))
+        return self._refitted(state.model, self.tol, self.max_iter)
 
     def advance(self, state: State, chosen: Selection) -> Model:
         zeros = np.zeros((len(chosen.H), self.problem.m))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.joint import JointObjective
 from fastpoly.problem import Problem
@@ -21,7 +22,6 @@ Floats = NDArray[np.float64]
 # Features up to which the preconditioner gets an eigenbasis, which costs d^2 per row and d^3; above
 # it a diagonal does (measured: equal at 500 features, behind at 1000).
 EIGEN_FEATURES = 500
-BLOCK_DOUBLES = 2**18  # of one temporary array of the curvature sums: 2 MB
 
 
 class Gradient(NamedTuple):
