@@ -13,7 +13,7 @@ from reference_penalties import Plain
 from scipy.sparse import csr_array
 from test_objective import PlainLoss
 
-from fastpoly.kernels.features import StoredFeatures, make_features
+from fastpoly.kernels.features import make_features
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.matrix import as_matrix
@@ -238,7 +238,7 @@ class Overshooting:
 
     def step(self, Y, G, L, P_old, P_new):
         P_new[...] = Y - 2.5 * G
-        return FistaStep(1.0, 1.0, 0.0, 0.0, 1.0)
+        return FistaStep(1.0, 1.0, 0.0)
 
     def size(self, objective):
         return objective
@@ -520,7 +520,7 @@ def test_squared_hinges_reach_their_kinks():
 @EVERY_PENALTY
 @pytest.mark.parametrize("form", ["alpha", "tau"])
 def test_many_outputs(penalty, form):
-    """Too many outputs to keep their interaction in the model, whose Hessian is kept for some steps."""
+    """Too many outputs to keep their interaction in the model: the path that extrapolates."""
     A, Y, _ = data("multiclass_logistic", 150, 8, 20)
     options = {"penalty": penalty, form: 2.0, "tol": 1e-6, "n_outputs": 20, "max_iter": 3000}
     one, two = (refit_output(A, Y, solver=solver, **options) for solver in SOLVERS)

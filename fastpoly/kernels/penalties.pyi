@@ -27,9 +27,7 @@ class Penalty(PenaltyLike):
     name: ClassVar[str]
     def row_norms(self, V: ArrayLike) -> Floats: ...
     def polar(self, q: ArrayLike) -> Floats: ...
-    def smooth_model(
-        self, V: ArrayLike, level: float
-    ) -> tuple[Floats, Floats, Floats] | None: ...
+    def smooth_model(self, V: ArrayLike, level: float) -> tuple[Floats, Floats, Floats] | None: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
 
 class L1(Penalty):
@@ -53,9 +51,7 @@ def get_penalty(penalty: _P) -> _P: ...
 class FistaStep(NamedTuple):
     linear: float
     quadratic: float
-    omega: float
     restart: float
-    change: float
 
 def fista_update(
     penalty: PenaltyLike,

@@ -29,7 +29,7 @@ ARMIJO = 1e-4
 SHORTEST = 1e-8
 # Iterations that together must halve the gap or gain a tenth of the tolerance. Where columns are
 # collinear within rounding there is always something left to gain, but next to nothing per step.
-PATIENCE = 10
+PATIENCE = 20
 # Most outputs, and most parameters k m, of a model with the interactions of outputs: B then has
 # (k m)^2 entries.
 COUPLED_OUTPUTS = 16
@@ -38,6 +38,7 @@ COUPLED_PARAMETERS = 1200
 CHANGE = 0.1
 # Added to B, as a share of each row's largest curvature: flat directions must stay bounded.
 DAMPING = 1e-10
+
 
 def curvature(problem: OutputProblem, O: Floats) -> Floats:
     """Weighted second derivatives of the loss at the outputs.
@@ -66,6 +67,12 @@ def couples(problem: OutputProblem) -> bool:
         and getattr(objective.loss, "shift_invariant", False)
         and hasattr(objective.loss, "hessian")
     )
+
+
+def centers(problem: OutputProblem) -> bool:
+    """Whether the loss does not notice a shift of a row, and the penalty knows the best one."""
+    shifts = getattr(problem.objective.loss, "shift_invariant", False)
+    return shifts and hasattr(problem.penalty, "center")
 
 
 def hessian(problem: OutputProblem, C: Floats) -> Floats:
@@ -142,8 +149,8 @@ class _Newton:
         self.P, self.O = P, self.objective.outputs(P)
         self.C = self.B = None
         self.trail = [P]
+        self.centered = centers(problem)
         shifts = getattr(self.objective.loss, "shift_invariant", False)
-        self.centered = shifts and hasattr(problem.penalty, "center")
         # Where the model has all interactions of outputs, or there are none, the method converges
         # quadratically and is worth the exact Hessian at every step.
         self.change = CHANGE if shifts and not couples(problem) else 0.0
@@ -168,10 +175,15 @@ class _Newton:
         if self.B is None or np.abs(C - self.C).sum() > self.change * np.abs(self.C).sum():
             self.C, self.B = C, hessian(self.problem, C)
             self.trail = self.trail[-1:]
-        if self.search(direction(self.problem, self.P, G, self.B), G, objective):
-            return True
-        # The loss is all but linear here, as that of rows far on the right side is, and the model
-        # has its minimum nowhere near: one more try with the largest curvature there can be.
+        target = direction(self.problem, self.P, G, self.B)
+        return self.search(target, G, objective) or self.retry(G, objective)
+
+    def retry(self, G: Floats, objective: float) -> bool:
+        """The same with the largest curvature that the loss can have.
+
+        Where the loss is all but linear, as that of rows far on the right side is, the model has
+        its minimum nowhere near.
+        """
         smoothness = float(self.objective.loss.smoothness(self.objective.m))
         if not np.isfinite(smoothness):
             return False
@@ -180,7 +192,7 @@ class _Newton:
         return self.search(direction(self.problem, self.P, G, B), G, objective)
 
     def search(self, target: Floats, G: Floats, objective: float) -> bool:
-        """Armijo's rule between P and the minimizer of the model there; False if nothing is gained."""
+        """Armijo's rule on the way to the target; False if nothing is gained."""
         problem, move = self.problem, target - self.P
         slope = float((G * move).sum())
         slope += problem.penalty_value(target) - problem.penalty_value(self.P)
