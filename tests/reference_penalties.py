@@ -100,16 +100,14 @@ def criterion(name, q):
 
 
 def fista_update(name, Y, G, steps, V_old, thresholds=None, tau=None, weights=None):
-    """The unfused lines: V_new and (linear, quadratic, omega, restart, change)."""
+    """The unfused lines: V_new and (linear, quadratic, restart)."""
     S = steps[:, None]
     Z = Y - S * G
     V_new = prox(name, Z, thresholds) if tau is None else project(name, Z, tau, weights, 1 / steps)
     return V_new, (
         np.sum(G * (V_new - Y)),
         np.sum((V_new - Y) ** 2 / S),
-        value(name, V_new, weights),
         np.sum((Y - V_new) * (V_new - V_old) / S),
-        np.sum((V_new - V_old) ** 2 / S),
     )
 
 

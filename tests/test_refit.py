@@ -13,14 +13,13 @@ from reference_penalties import Plain
 from scipy.sparse import csr_array
 from test_objective import PlainLoss
 
-from fastpoly.kernels.features import StoredFeatures, make_features
+from fastpoly.kernels.features import make_features
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.penalties import PENALTIES, FistaStep, get_penalty
 from fastpoly.refit.fista import Certificate, fista
-from fastpoly.refit.newton import _Newton
-from fastpoly.refit.output import OutputRefit, refit_output
+from fastpoly.refit.output import refit_output
 
 EVERY_LOSS = pytest.mark.parametrize("loss", sorted(LOSSES))
 EVERY_PENALTY = pytest.mark.parametrize("penalty", sorted(PENALTIES))
@@ -239,7 +238,7 @@ class Overshooting:
 
     def step(self, Y, G, L, P_old, P_new):
         P_new[...] = Y - 2.5 * G
-        return FistaStep(1.0, 1.0, 0.0, 0.0, 1.0)
+        return FistaStep(1.0, 1.0, 0.0)
 
     def size(self, objective):
         return objective
@@ -476,31 +475,6 @@ def test_newton_refuses_many_linear_terms():
 # ---- steps of Newton's method -------------------------------------------------------------------
 
 
-def without_loss(penalty, tau=None):
-    """A run from a point where squared hinges are zero with room to spare: only the penalty counts.
-
-    Gradient, objective and a target on the way to V = 0, as far as damping lets a step go.
-    """
-    A, Y = np.eye(4), np.eye(4)[:, :3] * 2 - 1
-    loss, alpha = get_loss("binary_squared_hinge"), None if tau else 1.0
-    fitter = OutputRefit(loss, get_penalty(penalty), Y, 3, None, alpha, tau)
-    run = _Newton(fitter.problem(StoredFeatures(A)), 100 * Y)
-    return run, np.zeros((4, 3)), run.total(run.P, run.O), 99 * Y
-
-
-@EVERY_PENALTY
-def test_a_straight_step_goes_on(penalty):
-    run, G, objective, target = without_loss(penalty)
-    assert run._search(target, G, objective) == 64.0
-    assert run.total(run.P, run.O) == pytest.approx(0.36 * objective)
-    assert_allclose(run.O, run.P)
-
-
-def test_a_straight_step_stays_in_the_ball():
-    run, G, objective, target = without_loss("l1", tau=1200.0)
-    assert run._search(target, G, objective) == 1.0
-
-
 class Poisson:
     """exp(o) - y o above its minimum, which is at o = log y; its curvature has no bound."""
 
@@ -541,36 +515,6 @@ def test_squared_hinges_reach_their_kinks():
     options = {"loss": "squared_hinge", "penalty": "l1/linf", "alpha": 1e-3, "n_outputs": m}
     fit = refit_output(A, y, solver="newton", tol=1e-2, **options)
     assert fit.converged
-
-
-# ---- extrapolation inside Newton's method -------------------------------------------------------
-
-
-@EVERY_PENALTY
-@pytest.mark.parametrize("form", ["alpha", "tau"])
-def test_extrapolation_keeps_the_ball_and_the_zeros(penalty, form):
-    """Points that approach the optimum of the loss along a line, which leads out of the ball."""
-    A, Y, _ = data("squared")
-    truth = np.linalg.lstsq(A * [1, 1, 1, 1, 0], Y, rcond=None)[0]
-    norm = get_penalty(penalty)
-    tau = 0.9 * norm.value(truth)
-    strength = (1e-3, None) if form == "alpha" else (None, tau)
-    problem = OutputRefit(get_loss("squared"), norm, Y, 3, None, *strength).problem(
-        StoredFeatures(A)
-    )
-    points = [(1 - 0.5**j) * truth for j in range(1, 4)]
-    # Leaving either cure out must show, so the row that turns zero is in one form only.
-    points[0][4] = points[1][4] = 1e-3 if form == "alpha" else 0.0
-    points[2][4] = 0.0
-    run = _Newton(problem, points[-1])
-    run.trail = [(P, A @ P) for P in points]
-    before = run.total(run.P, run.O)
-    run.extrapolate(before)
-    assert run.total(run.P, run.O) < before
-    assert_allclose(run.O, A @ run.P, atol=1e-10)
-    assert_array_equal(run.P[4], 0.0)
-    if form == "tau":
-        assert norm.value(run.P) <= tau * (1 + 1e-12)
 
 
 @EVERY_PENALTY

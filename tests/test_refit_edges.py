@@ -211,14 +211,21 @@ def test_bad_input(changes, error, says):
 
 
 def test_inputs_are_not_written_to():
-    arrays = [A4.copy(), Y4.copy(), np.ones(4), np.zeros((2, 3))]
-    for a in arrays:
-        a.flags.writeable = False
+    originals = [A4, Y4, np.ones(4), np.ones((2, 3))]
     for solver in ("fista", "newton"):
-        fit = refit_output(
-            arrays[0], arrays[1], sample_weight=arrays[2], start=arrays[3], solver=solver
-        )
-        fit.V[0] = 1  # and what is returned is the caller's
+        A, y, w, start = arrays = [a.copy() for a in originals]
+        for max_iter in (1, 100):
+            fit = refit_output(
+                A, y, sample_weight=w, start=start, solver=solver, max_iter=max_iter, tol=1e-8
+            )
+            fit.V[0] = 7  # what is returned is the caller's
+            for a, original in zip(arrays, originals, strict=True):
+                assert_array_equal(a, original)
+        # No step at all: the start is the answer, and still not the same array.
+        best = refit_output(A, y, alpha=1e9, start=np.zeros((2, 3)), solver=solver)
+        zero = np.zeros((2, 3))
+        refit_output(A, y, alpha=1e9, start=zero, solver=solver).V[0] = 7
+        assert_array_equal(zero, best.V)
 
 
 def test_auto_falls_back_where_newton_cannot():

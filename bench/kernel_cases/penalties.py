@@ -58,7 +58,6 @@ def numpy_update(name, Y, G, steps, V_old, thresholds):
         np.sum(G * step),
         np.sum(step**2 / S),
         -np.sum(step * move / S),
-        np.sum(move**2 / S),
     )
 
 

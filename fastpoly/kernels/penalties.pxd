@@ -5,9 +5,7 @@
 cdef struct FistaSums:
     double linear
     double quadratic
-    double omega
     double restart
-    double change
 
 
 cdef class Penalty:
@@ -40,7 +38,7 @@ cdef class Penalty:
 
 
 # The kernel of `fista_update`: thresholds t (k,), or t = NULL and the ball of radius tau.
-# b may be NULL (all ones). V_new must not overlap the other matrices.
+# b, of the ball, may be NULL (all ones). V_new must not overlap the other matrices.
 cdef FistaSums fista_rows(
     Penalty penalty, const double* Y, const double* G, const double* s, const double* V_old,
     double* V_new, const double* t, double tau, const double* b, Py_ssize_t k, Py_ssize_t m

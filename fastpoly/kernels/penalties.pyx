@@ -322,24 +322,32 @@ cdef class Penalty:
         """Vertices first..last-1 of the unit ball: ||q||_* is the largest |s'q| over them."""
         raise NotImplementedError(f"the unit ball of {self!r} has no list of vertices")
 
-    def bend(self, V):
-        """b_r (k,): across its own direction u the norm of row r has the curvature b_r (I - u u').
+    def smooth_model(self, V, level):
+        """Slope g and curvature diag(d) - a a' of a smooth stand-in for the norm of every row.
 
-        0 where it is linear in the neighbourhood that `ties` leaves; of use to Newton's method.
+        For Newton's method: a penalty without one returns None, and is solved by descent alone.
+
+        Parameters
+        ----------
+        V : array-like of shape (k, m)
+        level : float
+            Amount of smoothing, > 0, as a share of a row's norm, where it has an influence.
+
+        Returns
+        -------
+        (g, d, a) or None
+            Three arrays of shape (k, m), for the model
+            ``||v|| + g'u + 1/2 (sum_c d_c u_c^2 - (a'u)^2)`` of the norm at v + u. An infinite d
+            keeps an entry at zero.
+
+        Examples
+        --------
+        >>> from fastpoly.kernels.penalties import L1
+        >>> g, d, a = L1().smooth_model([[2.0, 0.0]], 0.1)
+        >>> g, d
+        (array([[1., 0.]]), array([[0.5, inf]]))
         """
-        return np.zeros(len(as_float_array(V, "V", (None, None))))
-
-    def ties(self, V):
-        """Which entries of V can only grow together if the norm is to stay smooth, (k, m) bool."""
-        return np.zeros(np.shape(as_float_array(V, "V", (None, None))), dtype=bool)
-
-    def retract(self, V, new):
-        """`new`, a step from V, back to where the norm is as smooth as on the way there."""
-        return new
-
-    def reach(self, V, move):
-        """How much of `move`, at most all of it, can be added to V before `retract` changes it."""
-        return 1.0
+        return None
 
 
 cdef class L1(Penalty):
@@ -365,14 +373,10 @@ cdef class L1(Penalty):
         V = as_float_array(V, "V", (None, None))
         return np.median(V, axis=1)
 
-    def retract(self, V, new):
-        """Entries that would change their sign, or come next to 0, become 0."""
-        return np.where(new * np.sign(V) <= 1e-12 * np.abs(V), 0.0, new)
-
-    def reach(self, V, move):
-        """Until the first entry is 0."""
-        down = move * V < 0
-        return float(np.min(-V[down] / move[down], initial=1.0))
+    def smooth_model(self, V, level):
+        """The upper bound |v + u| <= (v + u)^2 / (2 |v|) + |v| / 2 of every entry."""
+        V = as_float_array(V, "V", (None, None))
+        return np.sign(V), inverse(np.abs(V)), np.zeros(V.shape)
 
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil:
         return sum_abs(v, m)
@@ -415,10 +419,11 @@ cdef class L1L2(Penalty):
         V = as_float_array(V, "V", (None, None))
         return V.mean(axis=1)
 
-    def bend(self, V):
-        """1 / ||v_r||_2, and 0 for zero rows."""
-        norms = self.row_norms(V)
-        return np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 1e-300)
+    def smooth_model(self, V, level):
+        """The upper bound ||v + u|| <= |v + u|^2 / (2 ||v||) + ||v|| / 2 of every row."""
+        V = as_float_array(V, "V", (None, None))
+        d = np.repeat(inverse(self.row_norms(V))[:, None], V.shape[1], axis=1)
+        return np.where(np.isfinite(d), V * np.where(np.isfinite(d), d, 0.0), 0.0), d, np.zeros(V.shape)
 
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil:
         return norm2(v, m)
@@ -478,34 +483,22 @@ cdef class L1Linf(Penalty):
         V = as_float_array(V, "V", (None, None))
         return (V.max(axis=1) + V.min(axis=1)) / 2
 
-    def ties(self, V):
-        """The entries of the largest size in their row, zero rows aside."""
+    def smooth_model(self, V, level):
+        """That of min_s s - mu sum_c log(s^2 - v_c^2), the norm as an interior-point method sees it.
+
+        mu is chosen such that the best s is (1 + level) ||v||. One entry is |v|: see `L1`.
+        """
         V = as_float_array(V, "V", (None, None))
-        size = np.abs(V)
-        top = size.max(axis=1, keepdims=True, initial=0.0)
-        return (size >= (1 - 1e-12) * top) & (top > 0)
-
-    def retract(self, V, new):
-        """The largest entries of V stay the largest, and keep their signs."""
-        tied = self.ties(V)
-        size = np.where(tied, np.sign(V) * new, np.inf).min(axis=1, keepdims=True, initial=np.inf)
-        level = np.where(np.isfinite(size), np.maximum(size, 0.0), np.abs(new))
-        return np.where(tied, np.sign(V) * level, np.clip(new, -level, level))
-
-    def reach(self, V, move):
-        """Until the largest entries of a row are 0, or another one is as large as they are."""
-        tied = self.ties(V)
-        rows = tied.any(axis=1)
-        V, move, tied = V[rows], move[rows], tied[rows]
-        at, lead = np.arange(len(V)), tied.argmax(axis=1)
-        top = np.abs(V[at, lead])[:, None]
-        rise = (move[at, lead] * np.sign(V[at, lead]))[:, None]
-        falls = rise < 0
-        most = np.min(top[falls] / -rise[falls], initial=1.0)
-        for distance, speed in ((top - V, move - rise), (top + V, -move - rise)):
-            closing = (speed > 0) & ~tied
-            most = np.min(distance[closing] / speed[closing], initial=most)
-        return float(most)
+        if V.shape[1] == 1:
+            return L1().smooth_model(V, level)
+        scale = inverse(self.row_norms(V))[:, None]  # the formulas are those of rows of norm 1
+        U = V * np.where(np.isfinite(scale), scale, 0.0)
+        s = 1 + level
+        room = (level + (1 - np.abs(U))) * (s + np.abs(U))  # s^2 - u^2
+        mu = 0.5 / (s / room).sum(axis=1, keepdims=True)
+        d = 2 * mu * (s * s + U * U) / room**2
+        a = 4 * mu * s * U / (room**2 * np.sqrt(d.sum(axis=1, keepdims=True)))
+        return 2 * mu * U / room, d * scale, a * np.sqrt(np.where(U == 0, 0.0, scale))
 
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil:
         return max_abs(v, m)
@@ -546,6 +539,12 @@ cdef class L1Linf(Penalty):
             w[c] = clip(q[c], 1)
             total += w[c] * (q[c] - 0.5 * w[c])  # q^2 / 2 inside, |q| - 1/2 outside
         return total
+
+
+def inverse(sizes):
+    """1 / sizes, infinite where that is out of range."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return 1 / sizes
 
 
 PENALTIES = {"l1": L1, "l1/l2": L1L2, "l1/linf": L1Linf}

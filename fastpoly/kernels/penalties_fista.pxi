@@ -9,7 +9,7 @@ cdef extern from "simd/penalties.h" nogil:
 
 
 FistaStep = namedtuple(
-    "FistaStep", "linear quadratic omega restart change", module="fastpoly.kernels.penalties"
+    "FistaStep", "linear quadratic restart", module="fastpoly.kernels.penalties"
 )
 
 
@@ -18,23 +18,22 @@ cdef FistaSums fista_rows(
     double* V_new, const double* t, double tau, const double* b, Py_ssize_t k, Py_ssize_t m
 ) noexcept nogil:
     cdef FistaSums sums
-    cdef double row[4]
+    cdef double row[3]
     cdef Py_ssize_t r, i
     memset(&sums, 0, sizeof(FistaSums))
     if t == NULL:
         for r in range(k):
             gradient_step(Y + r * m, G + r * m, s[r], V_new + r * m, m)
-        sums.omega = penalty.project_rows(V_new, tau, b, s, k, m)
+        penalty.project_rows(V_new, tau, b, s, k, m)
     for r in range(k):
         i = r * m
         if t != NULL:
             gradient_step(Y + i, G + i, s[r], V_new + i, m)
-            sums.omega += weight(b, r) * penalty.row_prox(V_new + i, t[r], m)
+            penalty.row_prox(V_new + i, t[r], m)
         products(Y + i, G + i, V_old + i, V_new + i, m, row)
         sums.linear += row[0]
         sums.quadratic += row[1] / s[r]
         sums.restart += row[2] / s[r]
-        sums.change += row[3] / s[r]
     return sums
 
 
@@ -65,16 +64,14 @@ def fista_update(penalty, Y, G, steps, V_old, V_new, *, thresholds=None, tau=Non
     tau : float, optional
         Radius of the ball, for the constrained form.
     weights : ndarray of shape (k,), optional
-        Weights of Omega, None for ones; 0 leaves a row free. With `thresholds` they serve `omega`
-        only.
+        Weights of the ball, None for ones; 0 leaves a row free. Only with `tau`.
 
     Returns
     -------
     FistaStep
         ``linear = <G, step>`` and ``quadratic = sum(step**2 / S)``: the step is short enough when
-        loss(V_new) <= loss(Y) + linear + quadratic / 2. ``omega = sum_r weights_r ||v_new_r||``.
-        ``restart = -sum(step * move / S)``: positive when the momentum should restart.
-        ``change = sum(move**2 / S)``.
+        loss(V_new) <= loss(Y) + linear + quadratic / 2. ``restart = -sum(step * move / S)``: positive
+        when the momentum should restart.
 
     Examples
     --------
@@ -84,8 +81,8 @@ def fista_update(penalty, Y, G, steps, V_old, V_new, *, thresholds=None, tau=Non
     >>> G, V_new = np.array([[-3.0, 1.0]]), np.empty((1, 2))
     >>> ones = np.ones(1)
     >>> sums = fista_update(get_penalty("l1"), Y, G, ones, V_old, V_new, thresholds=ones)
-    >>> V_new, sums.linear, sums.omega
-    (array([[2., 0.]]), -6.0, 2.0)
+    >>> V_new, sums.linear, sums.quadratic
+    (array([[2., 0.]]), -6.0, 4.0)
     """
     cdef double[:, ::1] new = None
     try:
@@ -103,6 +100,8 @@ def fista_update(penalty, Y, G, steps, V_old, V_new, *, thresholds=None, tau=Non
     cdef FistaSums sums
     if (thresholds is None) == (tau is None):
         raise ValueError("give either thresholds (penalised) or tau (constrained)")
+    if tau is None and weights is not None:
+        raise ValueError("weights are those of the ball: give them with tau only")
     if tau is None:
         t = vector(thresholds, "thresholds", k)
     else:
@@ -127,24 +126,22 @@ def fista_update(penalty, Y, G, steps, V_old, V_new, *, thresholds=None, tau=Non
             kernel, first(y), first(g), first_of(s), first(old), first_out(new),
             first_of(t), radius, first_of(b), k, m
         )
-    return FistaStep(sums.linear, sums.quadratic, sums.omega, sums.restart, sums.change)
+    return FistaStep(sums.linear, sums.quadratic, sums.restart)
 
 
 def numpy_update(penalty, Y, G, steps, V_old, V_new, thresholds, tau, weights):
     """`fista_update` through the whole-matrix verbs of any object; rows of weight 0 are free."""
     S = steps[:, None]
     V_new[...] = Y - S * G
-    weights = np.ones(len(steps)) if weights is None else np.asarray(weights)
     if tau is None:
         rows = np.asarray(thresholds) > 0
         V_new[rows] = penalty.prox(V_new[rows], 1.0, weights=np.asarray(thresholds)[rows])
     else:
+        weights = np.ones(len(steps)) if weights is None else np.asarray(weights)
         rows = weights > 0
         V_new[rows] = penalty.project(
             V_new[rows], tau, weights=weights[rows], metric=1 / steps[rows]
         )
-    rows = weights > 0
-    omega = penalty.value(V_new[rows], weights=weights[rows])
     step, move = V_new - Y, V_new - V_old
-    sums = (np.sum(G * step), np.sum(step**2 / S), omega, -np.sum(step * move / S))
-    return FistaStep(*map(float, (*sums, np.sum(move**2 / S))))
+    sums = (np.sum(G * step), np.sum(step**2 / S), -np.sum(step * move / S))
+    return FistaStep(*map(float, sums))

@@ -66,22 +66,20 @@ FP_INLINE void fp_step(const double *y, const double *g, double s, double *FP_RE
     for (ptrdiff_t c = 0; c < m; c++) v[c] = y[c] - s * g[c];
 }
 
-/* With step = v - y, move = v - old: sums of g step, step^2, -step move, move^2. */
+/* With step = v - y, move = v - old: sums of g step, step^2, -step move. */
 FP_INLINE void fp_products(const double *y, const double *g, const double *old, const double *v,
-                           ptrdiff_t m, double sums[4]) {
-    double linear = 0, quadratic = 0, restart = 0, change = 0;
-    FP_SUM(linear, quadratic, restart, change)
+                           ptrdiff_t m, double sums[3]) {
+    double linear = 0, quadratic = 0, restart = 0;
+    FP_SUM(linear, quadratic, restart)
     for (ptrdiff_t c = 0; c < m; c++) {
         double step = v[c] - y[c], move = v[c] - old[c];
         linear += g[c] * step;
         quadratic += step * step;
         restart -= step * move;
-        change += move * move;
     }
     sums[0] = linear;
     sums[1] = quadratic;
     sums[2] = restart;
-    sums[3] = change;
 }
 
 #endif
