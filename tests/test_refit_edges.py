@@ -10,8 +10,9 @@ from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.losses import LOSSES
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.penalties import PENALTIES
+from fastpoly.problem import Problem, resolve_loss
 from fastpoly.refit import output as module
-from fastpoly.refit.output import OutputRefit, refit_output, resolve_loss
+from fastpoly.refit.output import choose_solver, refit_output
 
 EVERY_LOSS = pytest.mark.parametrize("loss", sorted(LOSSES))
 EVERY_SOLVER = pytest.mark.parametrize("solver", ["fista", "newton"])
@@ -229,14 +230,13 @@ def test_inputs_are_not_written_to():
 
 
 def test_auto_falls_back_where_newton_cannot():
-    fitter = OutputRefit(
-        LOSSES["squared"](), PENALTIES["l1"](), np.ones((4, 1)), 1, None, 1.0, None
-    )
+    problem = Problem.of(4, np.ones((4, 1)), loss="squared", penalty="l1", alpha=1.0)
     features = module.StoredFeatures(A4)
-    wide = LinearTerms(as_matrix(np.ones((4, 100))))
-    assert fitter.choose(features, wide) is module.fista
-    assert fitter.choose(features, None) is module.newton
-    assert fitter.choose(features, LinearTerms(as_matrix(np.ones((4, 5))))) is module.newton
+    wide, narrow = (LinearTerms(as_matrix(np.ones((4, d)))) for d in (100, 5))
+    assert choose_solver(problem, features, wide, "auto") is module.fista
+    assert choose_solver(problem, features, None, "auto") is module.newton
+    assert choose_solver(problem, features, narrow, "auto") is module.newton
+    assert choose_solver(problem, features, narrow, "auto", memory=100.0) is module.fista
 
 
 def test_examples_in_docstrings():

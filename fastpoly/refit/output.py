@@ -235,7 +235,11 @@ def newton_obstacle(
     """Why Newton's method cannot be used, or nothing."""
     if not has_curvature(problem):
         return "needs a loss with a method `curvature` or a finite smoothness"
-    if linear is not None and 8.0 * features.n * (features.k + 1 + linear.X.d) > memory:
+    if linear is None:
+        return ""
+    if linear.X.d > 4 * AUTO_LINEAR:
+        return f"fits at most {4 * AUTO_LINEAR} linear terms, X has {linear.X.d}"
+    if 8.0 * features.n * (features.k + 1 + linear.X.d) > memory:
         return f"stores {linear.X.d} linear terms, which exceeds memory={memory:g} bytes"
     return ""
 
