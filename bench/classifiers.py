@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from experiment import Result, Split, Task, load, split
-from fastpoly.refit.full import refit_full
+from projected_gradient import descend
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -18,8 +18,8 @@ from sklearn.preprocessing import PolynomialFeatures
 from sklearn.svm import SVC
 
 from fastpoly import Design, PolyModel, conditional_gradient
-from fastpoly.kernels.penalties import get_penalty
-from fastpoly.refit.output import OutputRefit, encode, resolve_loss
+from fastpoly.problem import Problem
+from fastpoly.refit import refit_output
 
 # Accuracies are looked at for these numbers of basis vectors, and k is chosen among them.
 STAGES = [*range(1, 11), 12, *range(15, 50, 5), *range(50, 151, 10)]
@@ -97,7 +97,7 @@ def strength(task: Task) -> dict:
 
 
 def multi_output(task: Task, X: np.ndarray, y: np.ndarray, m: int) -> Iterator[Stage]:
-    """Algorithm 1, with output-layer or full refitting."""
+    """Algorithm 1: the paper's, refitting the output layer, or blocks and full refitting."""
     design = Design(X, "squared", fit_lower="augment", n_threads=1)
     run = conditional_gradient(
         design, y, loss=task["loss"], penalty=task["penalty"], alpha=task["alpha"],
@@ -131,23 +131,17 @@ def network(model: PolyModel, seconds: float) -> Stage:
 
 
 def projected_gradient(task: Task, X: np.ndarray, y: np.ndarray, m: int) -> Iterator[Stage]:
-    """FISTA on V and H, from random unit vectors H, until a round of it gains almost nothing."""
+    """Accelerated gradient steps over V and H, from random unit vectors H."""
     begun = perf_counter()
+    options = {"loss": task["loss"], "penalty": task["penalty"], "alpha": task["alpha"]}
+    problem = Problem.of(len(X), y, n_outputs=m, **options)
     design = Design(X, "squared", fit_lower="augment", n_threads=1)
-    loss = resolve_loss(task["loss"], y)
-    Y, m = encode(loss, y, m, len(X))
-    fitter = OutputRefit(loss, get_penalty(task["penalty"]), Y, m, None, task["alpha"], None)
     H = np.random.default_rng(task["seed"]).standard_normal((task["units"], design.n_features))
     H /= np.linalg.norm(H, axis=1, keepdims=True)
-    options = {"tol": 1e-2, "max_iter": 1000}
-    fit = fitter(design.features(H), np.zeros((len(H), m)), **options)
-    for _ in range(task["rounds"]):
-        before = fit.objective
-        H, fit = refit_full(design, fitter, H, fit, **options)
-        if before - fit.objective <= 1e-3 * before:
-            break
-    kept = fit.V.any(axis=1)
-    model = PolyModel(H[kept], fit.V[kept], fit.intercept, augment=True)
+    V = refit_output(design.activations(H), y, n_outputs=m, tol=1e-2, **options).V
+    H, V = descend(design, problem, H, V, task["steps"])
+    kept = V.any(axis=1)
+    model = PolyModel(H[kept], V[kept], np.zeros(m), augment=True)
     yield network(model, perf_counter() - begun)
 
 
@@ -158,7 +152,7 @@ def one_vs_rest(task: Task, X: np.ndarray, y: np.ndarray, m: int) -> Iterator[St
     for c in range(m):
         run = conditional_gradient(
             design, np.where(y == c, 1, -1)[:, None], loss="binary_logistic", alpha=task["alpha"],
-            n_components=task["units"], random_state=task["seed"],
+            n_components=task["units"], random_state=task["seed"], block=1, refit="output",
         )  # fmt: skip
         states = {state.n_components: (seconds, state) for seconds, state in timed(run)}
         runs.append(states)

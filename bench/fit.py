@@ -1,218 +1,320 @@
-"""Whole fits against the same algorithm in plain NumPy and SciPy (`plain.py`), one thread.
+"""Whole fits against the last release and against other ways, interleaved, on one thread.
 
-    FASTPOLY_DATA=folder python bench/fit.py [case ...] [--cap 300] [--quick] [--json file]
+    FASTPOLY_DATA=folder python bench/fit.py [--old PYTHON] [--rows 1,3] [--quick]
 
-Every fit runs in a process of its own, so that the peak memory is its own. The baseline may be cut
-at `--cap` seconds or `--baseline-bases` basis vectors; fits are then compared at the last number
-of basis vectors that both reached, and the table says so. "ratio" is the baseline's time over ours,
-where ours is the time until the objective is as good as the baseline's there. Without the folder
-the data are made up, of the same shapes (`--quick`: tiny).
+PYTHON is the interpreter of the last release, e9adb88: a git worktree at e9adb88 installed into an
+environment of its own, with scikit-learn and tqdm. Without it, its columns stay empty. Both
+releases run in worker processes (`fit_worker.py`) that take turns; figures are medians of
+--repetitions runs, of two where one takes longer than 10 seconds ("theirs of 2"). The table goes to
+stdout and, with all numbers, to fit.md and fit.json of the results; rows that were not asked for
+stay as they were. Rows whose data are missing are left out. --quick: tiny data, nothing is written.
 """
 
 import argparse
 import json
-import os
-import resource
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
-from time import perf_counter
-from typing import Any, NamedTuple
 
-import datasets
-import numpy as np
-import scipy.linalg  # noqa: F401  (its BLAS must be loaded before it is held to one thread)
-import scipy.sparse as sp
-from threadpoolctl import threadpool_limits
+from experiment import RESULTS, replace, table
+from fit_lines import (
+    CAP,
+    ENOUGH,
+    MANY,
+    NO_AIM,
+    TO_GET_THERE,
+    Aim,
+    Line,
+    Setting,
+    Worker,
+    at_least,
+    at_most,
+    below,
+    compared,
+    time_of,
+    time_to,
+)
 
-
-class Case(NamedTuple):
-    """A problem: data, and how it is fitted."""
-
-    data: str
-    activation: str
-    lower: str
-    alpha: float
-    n_components: int
-
-
-CASES = {
-    "letter": Case("letter", "squared", "augment", 1.0, 100),
-    "satimage": Case("satimage", "squared", "augment", 1.0, 50),
-    "ml-100k": Case("ml-100k", "anova", "augment", 10.0, 30),
-    "ml-1m": Case("ml-1m", "anova", "explicit", 1.0, 30),
+RELEASE = "e9adb88"
+CAP_RATINGS = 90.0
+# The lowest objectives known, at alpha 1; l1/l2, half of the rows
+BEST = {"digits": 36.7248, "vowel": 162.3203, "segment": 124.7153, "satimage": 421.8757}
+BEST_ANOVA = {"digits": 64.8825, "segment": 180.7628}
+LETTER = 2440.0
+KNOWN = {
+    ("digits", "l1/l2"): 36.7260,
+    ("digits", "l1"): 39.9270,
+    ("vowel", "l1/l2"): 162.33,
+    ("vowel", "l1"): 201.54,
+    ("segment", "l1/l2"): 124.74,
+    ("satimage", "l1/l2"): 421.95,
 }
-# n, d, m of the classes; n, users, items of the ratings
-SHAPES = {
-    "letter": (7500, 16, 26),
-    "satimage": (4435, 36, 6),
-    "ml-100k": (100_000, 943, 1682),
-    "ml-1m": (1_000_209, 6040, 3706),
-}
-QUICK = {
-    "letter": (400, 8, 5),
-    "satimage": (300, 12, 4),
-    "ml-100k": (2000, 60, 80),
-    "ml-1m": (3000, 80, 90),
-}
-QUICK_BASES = 5
-TARGET, MEMORY_GB = 8.0, 4.0
+RATINGS = {"ml-100k": (4.0, 73493.0), "ml-1m": (6.0, 700471.0)}  # alpha, objective of 30 vectors
+MACHINE = {"activation": "anova", "lower": "explicit", "alpha_linear": 1.0, "n_components": 30}
+PAPER = {"block": 1, "refit": "output"}
 
 
-def load(name: str, quick: bool) -> tuple[Any, np.ndarray, int]:
-    """X, the targets as the loss takes them, and the number of outputs."""
-    data = None if quick else datasets.find(name)
-    shape = (QUICK if quick else SHAPES)[name]
-    data = data or datasets.stand_in(name, shape)
-    if isinstance(data, datasets.Ratings):
-        return data.one_hot(), np.where(data.rating[:, None] <= np.arange(1, 5), 1, -1), 4
-    return data.X[: shape[0]], data.y[: shape[0]], data.m
+# ---- rows ---------------------------------------------------------------------------------------
 
 
-def our_fit(case: Case, X: Any, y: np.ndarray, m: int) -> Iterator[dict]:
-    from fastpoly import Design, conditional_gradient
-
-    begun = perf_counter()
-    design = Design(X, case.activation, fit_lower=case.lower, n_threads=1)
-    options = {"alpha": case.alpha, "n_components": case.n_components, "n_outputs": m}
-    for state in conditional_gradient(design, y, penalty="l1/l2", random_state=0, **options):
-        yield {
-            "k": state.n_components,
-            "seconds": perf_counter() - begun,
-            "objective": state.objective,
-            "parts": state.timings,
-            "stop": state.stop,
-        }
-
-
-def plain_fit(case: Case, X: Any, y: np.ndarray, m: int) -> Iterator[dict]:
-    import plain
-
-    X = X.tocsr() if sp.issparse(X) else X
-    steps = plain.fit(
-        X, y, m,
-        loss=plain.multiclass_logistic if y.ndim == 1 else plain.binary_logistic,
-        anova=case.activation == "anova", lower=case.lower, alpha=case.alpha,
-        n_components=case.n_components,
-    )  # fmt: skip
-    for step in steps:
-        yield {
-            "k": step.n_components,
-            "seconds": step.seconds,
-            "objective": step.objective,
-            "parts": {"selection": step.selection, "refit": step.refit},
-        }
-
-
-FITS = {"fastpoly": our_fit, "plain": plain_fit}
-
-
-def child(name: str, which: str, quick: bool, cap: float, bases: int | None) -> dict:
-    """One fit in this process: its history and what it cost."""
-    case = CASES[name]
-    n_components = QUICK_BASES if quick else case.n_components
-    if bases is not None:
-        n_components = min(n_components, bases)
-    X, y, m = load(case.data, quick)
-    history = []
-    with threadpool_limits(1):
-        for entry in FITS[which](case._replace(n_components=n_components), X, y, m):
-            history.append(entry)
-            if entry["seconds"] > cap:
-                break
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    unit = 1 if sys.platform == "darwin" else 1024
-    return {"shape": list(X.shape), "outputs": m, "history": history, "peak_gb": peak * unit / 1e9}
-
-
-def run_child(name: str, which: str, args: argparse.Namespace, cap: float) -> dict:
-    command = [sys.executable, __file__, name, "--child", which, "--cap", str(cap)]
-    command += ["--quick"] if args.quick else []
-    if which == "plain" and args.baseline_bases:
-        command += ["--baseline-bases", str(args.baseline_bases)]
-    one = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    answer = subprocess.run(command, stdout=subprocess.PIPE, check=True, env={**os.environ, **one})
-    return json.loads(answer.stdout.splitlines()[-1])
-
-
-def compare(ours: dict, plain: dict) -> dict:
-    """Times at the last number of basis vectors that both reached, at equal or better objective."""
-    k = min(max(e["k"] for e in ours["history"]), max(e["k"] for e in plain["history"]))
-    there = next(e for e in plain["history"] if e["k"] >= k)
-    at_k = next(e for e in ours["history"] if e["k"] >= k)
-    good = (e for e in ours["history"] if e["objective"] <= there["objective"] * (1 + 1e-6))
-    reached = next(good, None)
-    ratio = None
-    if reached is not None:
-        ratio = there["seconds"] / max(at_k["seconds"], reached["seconds"])
-    return {"k": k, "ours": at_k, "plain": there, "reached": reached, "ratio": ratio}
-
-
-def report(name: str, ours: dict, plain: dict | None) -> dict:
-    case, last = CASES[name], ours["history"][-1]
-    shape = f"n={ours['shape'][0]} d={ours['shape'][1]} m={ours['outputs']}"
-    print(f"\n{name}: {shape}, {case.activation}, {case.lower}, l1/l2, alpha={case.alpha:g}")
-    parts = last["parts"]
-    rest = last["seconds"] - sum(parts.values())
-    shares = ", ".join(f"{part} {seconds:.2f}" for part, seconds in parts.items())
-    print(
-        f"  fastpoly  {last['k']:4d} bases  {last['seconds']:8.2f} s  objective "
-        f"{last['objective']:.2f}  peak {ours['peak_gb']:.2f} GB  stop: {last['stop']}"
+def to_the_best(on: Setting, row: int) -> Iterator[Line]:
+    """Seconds to within 1 % and 0.1 % of the best objective known; letter to a given one."""
+    for data, known in BEST.items():
+        best = on.ends_at(data, known)
+        options = {"target": 1.001 * best, "cap": CAP}
+        found = on.runs(old=on.fit(on.old, data, **options), new=on.fit(on.new, data, **options))
+        for share, aim in ((0.01, at_least(30)), (0.001, at_most(0.5))):
+            times = [time_to(found[who], below((1 + share) * best)) for who in ("old", "new")]
+            yield compared(row, f"{data} to {100 * share:g} %", RELEASE, *times, aim)
+    target = on.ends_at("letter", LETTER)
+    options = {"target": target, "cap": CAP}
+    found = on.runs(
+        old=on.fit(on.old, "letter", **options), new=on.fit(on.new, "letter", **options)
     )
-    print(f"            seconds: {shares}, other {rest:.2f}")
-    answer = {"case": name, "fastpoly": ours, "plain": plain}
-    if plain is None:
-        return answer
-    result = compare(ours, plain)
-    last = plain["history"][-1]
-    cut = "" if last["k"] >= ours["history"][-1]["k"] else "  (cut)"
-    shares = ", ".join(f"{part} {seconds:.2f}" for part, seconds in last["parts"].items())
-    print(
-        f"  plain     {last['k']:4d} bases  {last['seconds']:8.2f} s  objective "
-        f"{last['objective']:.2f}  peak {plain['peak_gb']:.2f} GB{cut}"
-    )
-    print(f"            seconds: {shares}")
-    at_k, there = result["ours"], result["plain"]
-    print(
-        f"  at {result['k']} bases: {at_k['seconds']:.2f} s and {at_k['objective']:.2f} against "
-        f"{there['seconds']:.2f} s and {there['objective']:.2f}"
-    )
-    if result["ratio"] is None:
-        print("  ratio: none, our objective stays above the baseline's")
-    else:
-        reached = result["reached"]
-        print(
-            f"  ratio {result['ratio']:.1f}x (wanted {TARGET:g}x); the baseline's objective was "
-            f"reached with {reached['k']} bases after {reached['seconds']:.2f} s"
+    times = [time_to(found[who], below(target)) for who in ("old", "new")]
+    yield compared(row, f"letter to {target:g}", RELEASE, *times, at_most(1.0))
+
+
+def beside_logistic_regression(on: Setting, row: int) -> Iterator[Line]:
+    """A whole fit to within 1 % beside scikit-learn's logistic regression on all products."""
+    for data in ("digits", "satimage", "segment"):
+        target = 1.01 * on.ends_at(data, BEST[data])
+        found = on.runs(
+            lr=lambda data=data: on.new.ask("logistic_regression", data=data, quick=on.quick),
+            new=on.fit(on.new, data, target=target, cap=CAP),
         )
-    return {**answer, "comparison": result}
+        times = time_of(found["lr"]), time_to(found["new"], below(target))
+        aim = at_most(0.5, "ratio")
+        yield compared(row, f"{data} to 1 %", "products + LR", *times, aim, share=True)
+
+
+def optimum(on: Setting, row: int) -> Iterator[Line]:
+    """Basis vectors, certificate and objective at the end of a fit with tol 1e-3."""
+    vectors = {"digits": 18, "satimage": 50}
+    for (data, penalty), known in KNOWN.items():
+        counted = penalty == "l1/l2" and data in vectors
+        options = {"penalty": penalty, "cap": CAP}
+        old = on.fit(on.old, data, **options)() if counted and on.old else None
+        found = on.runs(new=on.fit(on.new, data, **options))["new"]
+        last = found[-1]["history"][-1]
+        stop, at = last["stop"] or "cut off", f"{last['violation']:.4f} alpha"
+        runs, case = (int(old is not None), len(found)), f"{data}, {penalty}"
+        if counted:
+            before = old and old["history"][-1]["units"]
+            yield Line(
+                row, f"{case}: basis vectors at the end", f"{RELEASE} after {CAP:g} s", before,
+                last["units"], "vectors", at_most(vectors[data]), runs=runs,
+            )  # fmt: skip
+        certified = time_to(found, lambda entry: entry["stop"] == "optimal")
+        yield Line(
+            row, f"{case}: certificate at 1e-3", "", None, certified.value, "s", TO_GET_THERE,
+            note=f"{stop} at {at}", new_missed=certified.missed, runs=(0, len(found)),
+        )  # fmt: skip
+        yield Line(
+            row, f"{case}: objective", "", None, last["objective"], "",
+            at_most(on.ends_at(data, known, penalty=penalty)), runs=(0, len(found)),
+        )  # fmt: skip
+
+
+def defaults(on: Setting, row: int) -> Iterator[Line]:
+    """The classifier with its default settings on small standardized sets."""
+    for data, most in (("iris", 0.05), ("wine", 0.05), ("breast_cancer", 0.15)):
+        workers = {"old": on.old, "new": on.new}
+        for worker in filter(None, workers.values()):
+            worker.ask("estimator", data="iris")  # imports
+        found = on.runs(
+            **{
+                name: (lambda worker=worker, data=data: worker.ask("estimator", data=data))
+                if worker
+                else None
+                for name, worker in workers.items()
+            }
+        )
+        times = time_of(found["old"]), time_of(found["new"])
+        yield compared(row, f"default fit of {data}", RELEASE, *times, at_most(most))
+
+
+def ratings(on: Setting, row: int) -> Iterator[Line]:
+    """Ordinal machines with linear terms, to the objective of the release's 30 basis vectors."""
+    for data, (alpha, known) in RATINGS.items():
+        options = {**MACHINE, "alpha": alpha}
+        target = on.ends_at(data, known, **options)
+        options |= {"data": data, "target": target, "cap": CAP_RATINGS, "quick": on.quick}
+        found = on.runs(
+            old=on.old and (lambda options=options: on.old.alone("fit", **options)),
+            new=lambda options=options: on.new.alone("fit", **options),
+        )
+        times = [time_to(found[who], below(target)) for who in ("old", "new")]
+        yield compared(row, f"{data} to {target:.0f}", RELEASE, *times, at_least(10))
+        peaks = [max((r["peak_gb"] for r in found[who]), default=None) for who in ("old", "new")]
+        if data == "ml-1m":
+            yield Line(
+                row, f"{data}: peak memory of the process, data included", RELEASE, *peaks, "GB",
+                at_most(0.7), runs=tuple(len(found[who]) for who in ("old", "new")),
+            )  # fmt: skip
+
+
+def fused_passes(on: Setting, row: int) -> Iterator[Line]:
+    """One pass of value and gradients beside its matrix products, and on two threads."""
+    rounds = 2 if on.quick else 25
+    for found in on.new.ask("passes", quick=on.quick, rounds=rounds):
+        one, threads = 1e3 * found["seconds"], [1e3 * seconds for seconds in found["threads"]]
+        runs, shape = (rounds, rounds), found["shape"]
+        if found["products"] is None:
+            yield Line(row, f"pass, {shape}", "", None, one, "ms", at_most(25), runs=runs)
+        else:
+            aim = at_most(1.1, "ratio") if found["size"] > 1e5 else NO_AIM
+            products = 1e3 * found["products"]
+            yield Line(
+                row, f"pass, {shape}", "its 5 gemms", products, one, "ms", aim, found["ratio"],
+                runs=runs,
+            )  # fmt: skip
+        aim = at_least(1.5 if one > 5 else 0.95)
+        yield Line(
+            row, f"pass on two threads, {shape}", "one thread", *threads, "ms", aim, found["gain"],
+            runs=runs,
+        )  # fmt: skip
+
+
+def signs(on: Setting, row: int) -> Iterator[Line]:
+    """l1/linf until all signs say that the violation is at most 1.01 alpha."""
+    for data, most in (("vowel", 1.0), ("digits", 5.0)):
+        options = {"penalty": "l1/linf", "tol": 1e-2, "exact": 1.01, "cap": CAP}
+        found = on.runs(old=on.fit(on.old, data, **options), new=on.fit(on.new, data, **options))
+        times = [
+            time_to(found[who], lambda e: e.get("exact", float("inf")) <= 1.01)
+            for who in ("old", "new")
+        ]
+        yield compared(row, f"{data}, l1/linf to 1.01 alpha", RELEASE, *times, at_most(most))
+
+
+def dense_machines(on: Setting, row: int) -> Iterator[Line]:
+    """Factorization machines of dense rows to within 1 %."""
+    for data, least in (("digits", 30), ("segment", 10)):
+        options = {"activation": "anova", "cap": CAP}
+        target = 1.01 * on.ends_at(data, BEST_ANOVA[data], activation="anova")
+        options["target"] = target
+        found = on.runs(old=on.fit(on.old, data, **options), new=on.fit(on.new, data, **options))
+        times = [time_to(found[who], below(target)) for who in ("old", "new")]
+        yield compared(row, f"{data}, ANOVA, to 1 %", RELEASE, *times, at_least(least))
+
+
+def paper_mode(on: Setting, row: int) -> Iterator[Line]:
+    """The algorithm of the paper, the same number of iterations."""
+    n = 3 if on.quick else 20
+    cases = {"satimage": {}, "vowel": {}, "ml-100k": {**MACHINE, "alpha": RATINGS["ml-100k"][0]}}
+    for data, options in cases.items():
+        options = {**options, "iterations": n, "n_components": MANY}
+        found = on.runs(
+            old=on.fit(on.old, data, **options), new=on.fit(on.new, data, **options, **PAPER)
+        )
+        ends = [found[who] and found[who][0]["history"][-1]["objective"] for who in ("old", "new")]
+        note = f"objectives {ends[0]:.6g} and {ends[1]:.6g}" if on.old else ""
+        times = time_of(found["old"]), time_of(found["new"])
+        aim = at_most(1.3, "ratio")
+        what = f"{data}, {n} iterations of the paper's algorithm"
+        yield compared(row, what, RELEASE, *times, aim, share=True, note=note)
+
+
+def two_threads(on: Setting, row: int) -> Iterator[Line]:
+    """Whole fits on two threads against one: rounding differs, so may the way to the target."""
+    for data in ("satimage", "ml-1m"):
+        if data in RATINGS:
+            alpha, known = RATINGS[data]
+            options = {**MACHINE, "alpha": alpha}
+            target = on.ends_at(data, known, **options)
+        else:
+            options, target = {}, 1.001 * on.ends_at(data, BEST[data])
+        options |= {"target": target, "cap": CAP_RATINGS}
+        found = on.runs(
+            one=on.fit(on.new, data, **options), two=on.fit(on.new, data, n_threads=2, **options)
+        )
+        times = [time_to(found[who], below(target)) for who in ("one", "two")]
+        what = f"{data} to {target:.6g} on two threads"
+        yield compared(row, what, "one thread", *times, at_least(0.95))
+
+
+# number: (lines, data)
+ROWS = {
+    1: (to_the_best, (*BEST, "letter")),
+    2: (beside_logistic_regression, ("digits", "satimage", "segment")),
+    3: (optimum, tuple(BEST)),
+    4: (defaults, ()),
+    5: (ratings, tuple(RATINGS)),
+    6: (fused_passes, ()),
+    7: (signs, ("digits", "vowel")),
+    8: (dense_machines, ("digits", "segment")),
+    9: (paper_mode, ("satimage", "vowel", "ml-100k")),
+    10: (two_threads, ("satimage", "ml-1m")),
+}
+
+
+# ---- telling ------------------------------------------------------------------------------------
+
+
+def commit() -> str:
+    """The commit of this tree, with a + where files differ from it."""
+
+    def git(*words: str) -> str:
+        answer = subprocess.run(
+            ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+        )
+        return answer.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "../fastpoly")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + ("+" if changed else "")
+
+
+def markdown(lines: list[dict]) -> str:
+    known = [
+        Line(**{**line, "aim": Aim(*line["aim"]), "runs": tuple(line["runs"])}) for line in lines
+    ]
+    header = ["what", "against", "theirs", "ours", "ratio", "aim", "reached"]
+    commits = ", ".join(dict.fromkeys(line.commit for line in known))
+    return table(header, [line.cells() for line in known]) + f"\nMeasured at {commits}.\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cases", nargs="*", choices=[*CASES, []], default=[], metavar="case")
-    parser.add_argument("--quick", action="store_true", help="tiny made-up data")
-    parser.add_argument("--cap", type=float, default=300.0, help="seconds the baseline may take")
-    parser.add_argument("--baseline-bases", type=int, help="basis vectors of the baseline at most")
-    parser.add_argument("--no-baseline", action="store_true")
-    parser.add_argument("--json", type=Path, help="write all histories to this file")
-    parser.add_argument("--child", choices=[*FITS], help=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--old", metavar="PYTHON", help=f"interpreter that has {RELEASE} installed")
+    parser.add_argument("--rows", help="numbers of rows, as 1,3 (default: all)")
+    parser.add_argument("--repetitions", type=int, default=ENOUGH)
+    parser.add_argument("--quick", action="store_true", help="tiny data, once, nothing is written")
+    parser.add_argument("--results", type=Path, help="folder of the results (bench/results)")
     args = parser.parse_args()
-    if args.child:
-        bases = args.baseline_bases if args.child == "plain" else None
-        print(json.dumps(child(args.cases[0], args.child, args.quick, args.cap, bases)))
-        return
-    print("whole fits, one thread")
-    results = []
-    for name in args.cases or CASES:
-        ours = run_child(name, "fastpoly", args, float("inf"))
-        plain = None if args.no_baseline else run_child(name, "plain", args, args.cap)
-        results.append(report(name, ours, plain))
-        if name == "ml-1m" and not args.quick:
-            print(f"  memory: {ours['peak_gb']:.2f} GB (wanted below {MEMORY_GB:g} GB)")
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=1))
+    numbers = [int(number) for number in args.rows.split(",")] if args.rows else list(ROWS)
+    results = args.results or (None if args.quick else RESULTS)
+    path = results and results / "fit.json"
+    lines = json.loads(path.read_text())["lines"] if path and path.exists() else []
+    with ExitStack() as stack:
+        new = stack.enter_context(Worker(sys.executable))
+        old = stack.enter_context(Worker(args.old)) if args.old else None
+        on = Setting(new, old, 1 if args.quick else args.repetitions, args.quick)
+        for number in numbers:
+            make, data = ROWS[number]
+            missing = [] if args.quick else [name for name in data if not new.ask("has", name=name)]
+            if missing:
+                print(f"row {number} is left out: no {', '.join(missing)}", file=sys.stderr)
+                continue
+            fresh = []
+            for line in make(on, number):
+                line.commit = commit()
+                fresh.append(asdict(line))
+                print(" | ".join(line.cells()), file=sys.stderr, flush=True)
+            lines = [line for line in lines if line["row"] != number] + fresh
+            lines.sort(key=lambda line: line["row"])
+            if path:
+                machine = f"{platform.machine()}, Python {platform.python_version()}"
+                summary = {"release": RELEASE, "machine": machine, "lines": lines}
+                replace(path, json.dumps(summary, indent=1) + "\n")
+                replace(path.with_suffix(".md"), markdown(lines))
+    print(markdown(lines))
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def other_tasks(name: str, where: Options) -> list[Task]:
             tasks.append(
                 {
                     "method": "projected gradient", "penalty": "l1/l2", "loss": "logistic",
-                    "alpha": alpha, "units": 6 if where.quick else UNITS[name], "rounds": 5,
+                    "alpha": alpha, "units": 6 if where.quick else UNITS[name], "steps": 500,
                     **common,
                 }
             )  # fmt: skip

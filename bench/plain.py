@@ -1,4 +1,4 @@
-"""Algorithm 1 written plainly in NumPy and SciPy: the baseline of `fit.py`.
+"""Algorithm 1 written plainly in NumPy and SciPy: the baseline of `against_plain.py`.
 
 Selection: the dominant eigenvector of every output (`eigh` for few features, else `eigsh` on the
 operator), then the paper's refinement, h <- grad f / |grad f| with the Armijo rule. Refit: FISTA

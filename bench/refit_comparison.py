@@ -41,7 +41,7 @@ def tasks(where: Options) -> list[Task]:
 
 
 def run(task: Task) -> Result:
-    """Objective, accuracy and seconds after every basis vector."""
+    """Objective, accuracy and seconds after every round: one basis vector, or a block ("full")."""
     data = load(task["set"], task["data"])
     parts = split(len(data.X), task["seed"])
     design = Design(data.X[parts.train], "squared", fit_lower="augment", n_threads=1)

@@ -56,7 +56,7 @@ def run(task: Task) -> Result:
     factors: Result = {name: [] for name in LABELS}
     fit = conditional_gradient(
         design, data.y[train], penalty=PENALTY, alpha=task["alpha"], n_outputs=data.m,
-        n_components=task["units"], random_state=task["seed"],
+        n_components=task["units"], random_state=task["seed"], block=1, refit="output",
     )  # fmt: skip
     for state in fit:
         _, D = loss.value_grad(Y, design.outputs(state.H, state.V))
