@@ -1,20 +1,20 @@
 """How the estimators train: stages, warm starts, early stopping, weights, progress, warnings."""
 
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from estimator_cases import ALL, CLASSIFIERS, REGRESSORS, targets
+from estimator_cases import ALL, CLASSIFIERS, JOINT, PAPER, REGRESSORS, targets
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 
 @pytest.mark.parametrize("cls", ALL)
 def test_warm_start_equals_a_straight_fit(cls, data):
+    """With a vector a round, the run is the same whatever n_components will be."""
     X, score = data
     y = targets(cls, score)
-    options = {"alpha": 0.05, "random_state": 0}
+    options = {"alpha": 0.05, "random_state": 0, **PAPER}
     straight = cls(n_components=5, **options).fit(X, y)
     model = cls(n_components=2, warm_start=True, **options).fit(X, y)
     first = model.components_
@@ -30,6 +30,24 @@ def test_warm_start_equals_a_straight_fit(cls, data):
         model.set_params(n_components=1).fit(X, y)
     with pytest.raises(ValueError, match="fit_lower"):
         model.set_params(n_components=6, fit_lower=None).fit(X, y)
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_warm_start_in_blocks_reaches_the_optimum_of_a_straight_fit(cls, data):
+    """Blocks depend on n_components: another run than a straight fit, to the same optimum."""
+    X, score = data
+    y = targets(cls, score)
+    options = {"alpha": 1.0, "random_state": 0}
+    straight = cls(n_components=30, **options).fit(X, y)
+    model = cls(n_components=2, warm_start=True, **options).fit(X, y)
+    first, history = model.objective_, model.history_["objective"]
+    model.set_params(n_components=30).fit(X, y)
+    np.testing.assert_array_equal(model.history_["objective"][: len(history)], history)
+    assert len(list(model.staged_predict(X))) == len(model.history_["objective"]) > len(history)
+    assert model.objective_ < first
+    assert model.objective_ == pytest.approx(straight.objective_, rel=1e-3)
+    with pytest.raises(ValueError, match="can only grow"):
+        model.set_params(n_components=1).fit(X, y)
 
 
 def test_warm_start_refuses_other_classes(data):
@@ -53,18 +71,23 @@ def test_warm_start_tells_of_another_kind_of_y(data):
 
 @pytest.mark.parametrize("cls", ALL)
 @pytest.mark.parametrize(
-    "change", [{"alpha": 30.0}, {"penalty": "l1"}, {"refit": "full"}, {"early_stopping": False}]
+    "change", [{"alpha": 30.0}, {"penalty": "l1"}, {"refit": "output"}, {"early_stopping": False}]
 )
-def test_warm_start_of_another_problem_is_consistent(cls, data, change):
+@pytest.mark.filterwarnings("ignore:the output layer")  # 6 units of l1 serve an output each
+@pytest.mark.parametrize("mode", [PAPER, JOINT], ids=["paper", "joint"])
+def test_warm_start_of_another_problem_is_consistent(cls, data, change, mode):
     """The earlier model is where the run begins, not a candidate, and not a part of its history."""
     X, score = data
     y = targets(cls, score)
     model = cls(
         alpha=0.01, n_components=4, early_stopping=True, n_iter_no_change=1, warm_start=True,
-        random_state=0,
+        random_state=0, **mode,
     ).fit(X, y)  # fmt: skip
+    if mode["refit"] == change.get("refit"):
+        change = {"refit": "full"}
     model.set_params(n_components=6, **change).fit(X, y)
     history = model.history_
+    assert history["n_components"].max() <= 6
     kept = len(list(model.staged_predict(X))) - 1
     assert 0 <= kept < len(history["objective"])
     assert model.objective_ == history["objective"][kept]
@@ -92,7 +115,7 @@ def test_early_stopping_needs_rows_that_can_be_scored(data):
 def test_stages(cls, data, refit):
     X, score = data
     y = targets(cls, score)
-    model = cls(n_components=4, refit=refit, alpha=0.1, random_state=0).fit(X, y)
+    model = cls(n_components=4, block=1, refit=refit, alpha=0.1, random_state=0).fit(X, y)
     predictions = list(model.staged_predict(X))
     outputs = list(model.staged_decision_function(X))
     assert len(predictions) == len(outputs) == len(model.history_["objective"])
@@ -101,22 +124,47 @@ def test_stages(cls, data, refit):
     np.testing.assert_array_equal(list(model.staged_predict(X))[-1], predictions[-1])
     model.set_params(fit_lower="augment")
     assert not outputs[0].any()  # the model without basis vectors
-    # Stage i is what a shorter fit gives.
+    # Stage i is what a shorter fit gives, up to its last descent, which goes on for longer.
+    i = model._stages.last_within(2)
+    assert model.history_["n_components"][i] == 2
     short = clone(model).set_params(n_components=2).fit(X, y)
-    i = model._stages.first_of_size(2)
-    np.testing.assert_array_equal(predictions[i], short.predict(X))
+    if refit == "full":
+        assert short.n_iter_ == i
+        assert short.objective_ <= model.history_["objective"][i]
+        np.testing.assert_allclose(short.objective_, model.history_["objective"][i], rtol=1e-2)
+    else:
+        np.testing.assert_array_equal(predictions[i], short.predict(X))
     if refit == "output":
         assert len(model._stages.pool) <= model.n_iter_  # each basis vector once
 
 
 @pytest.mark.parametrize("cls", ALL)
-def test_early_stopping_keeps_the_best(cls, data):
+def test_stages_of_blocks(cls, data):
+    """A stage per round, with the sizes that the history tells."""
+    X, score = data
+    model = cls(n_components=40, alpha=0.1, random_state=0).fit(X, targets(cls, score))
+    sizes = model.history_["n_components"]
+    assert len(sizes) > 2
+    assert sizes[1] > 2  # a block
+    predictions = list(model.staged_predict(X))
+    np.testing.assert_array_equal(predictions[-1], model.predict(X))
+    assert len(predictions) == len(sizes)
+    for k in (0, 1, 5, sizes[1], 40):
+        i = model._stages.last_within(k)
+        assert sizes[i] <= k
+        assert (sizes[i + 1 :] > k).all()
+
+
+@pytest.mark.parametrize("mode", [PAPER, JOINT], ids=["paper", "joint"])
+@pytest.mark.parametrize("cls", ALL)
+def test_early_stopping_keeps_the_best(cls, data, mode):
     X, _ = data
     rng = np.random.default_rng(1)
     y = targets(cls, rng.standard_normal(len(X)))  # noise: more basis vectors only harm
     model = cls(
-        n_components=30, alpha=1e-3, early_stopping=True, n_iter_no_change=3, random_state=0
-    ).fit(X, y)
+        n_components=30, alpha=1e-3, early_stopping=True, n_iter_no_change=3, random_state=0,
+        **mode,
+    ).fit(X, y)  # fmt: skip
     scores = model.history_["validation_score"]
     best = int(scores.argmax())
     assert len(scores) == best + 1 + 3
@@ -177,7 +225,7 @@ def test_negative_weights_are_refused(cls, data):
 
 def test_progress(data, capsys, caplog):
     X, score = data
-    model = REGRESSORS[0](n_components=3, random_state=0)
+    model = REGRESSORS[0](n_components=3, random_state=0, **PAPER)
     model.fit(X, score)
     assert capsys.readouterr() == ("", "")
     model.set_params(verbose=1, early_stopping=True).fit(X, score)
@@ -190,24 +238,36 @@ def test_progress(data, capsys, caplog):
     assert "step 3: 3 basis vectors, objective" in caplog.text
 
 
-def test_convergence_warning_names_a_cure(data):
+@pytest.mark.parametrize("options", [{**PAPER, "solver": "fista"}, {}], ids=["paper", "joint"])
+def test_convergence_warning_names_a_cure(data, options):
     X, score = data
-    model = CLASSIFIERS[0](solver="fista", alpha=1e-6, max_iter=1, random_state=0, n_components=5)
-    with pytest.warns(
-        ConvergenceWarning, match="scale the features .* raise max_iter, which is 1$"
-    ):
+    model = CLASSIFIERS[0](alpha=1e-6, max_iter=1, random_state=0, n_components=5, **options)
+    cures = "scale the features .* raise n_components, which is 5, or raise max_iter, which is 1$"
+    with pytest.warns(ConvergenceWarning, match=cures):
         model.fit(X * [1, 10, 100, 1, 1], score > 0)
 
 
-def test_convergence_warning_of_no_progress(data):
+@pytest.mark.parametrize("alpha", [1e-3, 1e-1])
+@pytest.mark.parametrize("cls", ALL)
+def test_no_convergence_warning_without_need(cls, data, alpha):
+    """For a small alpha the duality gap is far above the error of the descent."""
     X, score = data
-    model = REGRESSORS[0](n_components=2, random_state=0).fit(X, score)
+    y = targets(cls, score)
+    model = cls(alpha=alpha, n_components=6, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model._warn_unless_converged()
-        model._state = replace(model._state, stop="no progress")
-        model.violation_ = 1.9 * model.alpha
-        model._warn_unless_converged()
-    model.violation_ = 2.1 * model.alpha
-    with pytest.warns(ConvergenceWarning, match="gained nothing.* scale the features"):
-        model._warn_unless_converged()
+        model.fit(X, y)
+    best = clone(model).set_params(tol=1e-5).fit(X, y)
+    assert model.objective_ <= best.objective_ * 1.01
+
+
+def test_convergence_warning_of_no_progress(data):
+    """Single steps crawl long before the optimum; the second fit ends near it."""
+    X, score = data
+    model = REGRESSORS[0](alpha=0.01, n_components=300, refit=None, tol=0.6, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="gained nothing.* scale the features.*output"):
+        model.fit(X, score)
+    assert model.violation_ > 2 * model.alpha
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        REGRESSORS[0](alpha=0.1, n_components=300, refit=None, tol=0.6, random_state=0).fit(X, score)

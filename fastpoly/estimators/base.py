@@ -308,7 +308,10 @@ class PolyEstimator(Predictor):
             # The descent ends by what it gains. For a small alpha the gap is far above its error,
             # as if Omega of the best model could be objective / alpha; let it be that of this one.
             gap = min(gap, (state.rows_dual_norm - alpha) * state.penalty)
-        cure = "scale the features (StandardScaler, MaxAbsScaler), raise alpha, or "
+        cure = "scale the features (StandardScaler, MaxAbsScaler), raise alpha, "
+        if state.stop == "n_components":
+            cure += f"raise n_components, which is {self.n_components}, "
+        cure += "or "
         cure += f"raise max_iter, which is {self.max_iter}" if self.refit else 'use refit="output"'
         # A converged refit is at least that good.
         if gap > max(self.tol, LOOSEST_REFIT_TOL) * objective:

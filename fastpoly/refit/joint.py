@@ -217,10 +217,18 @@ class JointRefit:
         return model._replace(H=np.vstack(H), V=np.vstack(V))
 
     def scaled(self, model: Model) -> Model:
-        """The same model in the scale of the form; with fixed signs, a unit for each output."""
+        """The same model in the scale of the form; with fixed signs, a unit for each output.
+
+        A model of another penalty or refit may have too many of those: the heaviest stay.
+        """
         model = model.nonzero()
         if self.form.fixed:
             rows, outputs = np.nonzero(model.V)
+            most = max(self.n_components, len(model.H))
+            if len(rows) > most:
+                weights = np.abs(model.V[rows, outputs])
+                heaviest = np.sort(np.argsort(-weights, kind="stable")[:most])
+                rows, outputs = rows[heaviest], outputs[heaviest]
             V = np.zeros((len(rows), self.problem.m))
             V[np.arange(len(rows)), outputs] = model.V[rows, outputs]
             model = model._replace(H=model.H[rows], V=V)
