@@ -40,7 +40,7 @@ VARIANTS: dict[str, list[tuple[object, str, object]]] = {
     "interactions of 26 outputs": [(newton, "COUPLED_OUTPUTS", 26)],
     "new Hessian every step": [(newton, "CHANGE", 1e-12)],
     "no damping": [(newton, "DAMPING", 0.0)],
-    "no retry": [(newton._Newton, "retry", lambda *_: False)],
+    "no levels of damping": [(newton._Newton, "damped", lambda self: self.B)],
     "no centering": [(newton, "centers", lambda problem: False)],
     "patience 3": [(newton, "PATIENCE", 3)],
     "inner 1e-1": [(newton_step, "INNER", 1e-1)],
@@ -116,11 +116,11 @@ def ordinal(k: int, quick: bool) -> Case:
 
 
 def nearly_linear(k: int, quick: bool) -> Case:
-    """Class weights of 1000 and 1e-4: most rows are far on the right side of their loss."""
-    rng, n, m = np.random.default_rng(0), 100 if quick else 1000, 3
-    A = (rng.normal(size=(n, 6)) @ rng.normal(size=(6, k))) ** 2
-    y = (A @ rng.normal(size=(k, m)) / k + rng.normal(size=(n, m))).argmax(axis=1)
-    return Case(A, y, m, weight=np.array([1000.0, 1.0, 1e-4])[y])
+    """Class weights of 1000 and 1e-4, and large features: most rows are far on the right side."""
+    rng, n, m = np.random.default_rng(0), 50 if quick else 500, 3
+    X, y = 20 * rng.normal(size=(n, 2)), np.arange(n) % m
+    A = basis_vectors(X, y, m, k)
+    return Case(A, y, m, weight=np.array([1000, 1e-4, 1e-4])[y])
 
 
 def cases(quick: bool) -> Iterator[tuple[str, Case]]:

@@ -85,7 +85,7 @@ class _Model:
     def __init__(self, problem: OutputProblem, P0: Floats, G0: Floats, B: Floats) -> None:
         self.problem, self.P0, self.G0, self.B = problem, P0, G0, B
         self.thresholds = problem.alpha * problem.weights
-        self.rows = RowDescent(problem.penalty, B)
+        self.rows = RowDescent(problem.penalty, B, self.thresholds)
         self.P, self.G = P0.copy(), G0.copy()
         self.value = problem.penalty_value(P0)
         self.level = 0.1  # of smoothing, as a share of each row's norm
@@ -104,7 +104,7 @@ class _Model:
 
     def sweep(self) -> None:
         """Update every row once."""
-        self.rows.sweep(self.P, self.G, self.thresholds)
+        self.rows.sweep(self.P, self.G)
 
     def descend(self) -> float:
         """A few sweeps, then the combination of their points; the gain."""
