@@ -57,6 +57,7 @@ class Case(NamedTuple):
     loss: str = "logistic"
     alpha: float = 1.0
     weight: np.ndarray | None = None
+    start: np.ndarray | None = None
 
 
 class Cell(NamedTuple):
@@ -116,11 +117,22 @@ def ordinal(k: int, quick: bool) -> Case:
 
 
 def nearly_linear(k: int, quick: bool) -> Case:
-    """Class weights of 1000 and 1e-4, and large features: most rows are far on the right side."""
-    rng, n, m = np.random.default_rng(0), 50 if quick else 500, 3
+    """Class weights of 1000 and 1e-4, large features, and the optimum of one column as a start.
+
+    Most rows are far on the right side of their loss there.
+    """
+    rng, n, m = np.random.default_rng(0), 50, 3
     X, y = 20 * rng.normal(size=(n, 2)), np.arange(n) % m
-    A = basis_vectors(X, y, m, k)
-    return Case(A, y, m, weight=np.array([1000, 1e-4, 1e-4])[y])
+    weight = np.array([1000, 1e-4, 1e-4])[y]
+    design = Design(X, "squared", fit_lower="augment", n_threads=1)
+    states = conditional_gradient(design, y, alpha=1.0, sample_weight=weight, random_state=0)
+    for state in states:
+        if state.n_components == 1:
+            first = state
+        if state.n_components == 2:
+            break
+    start = np.vstack([first.V, np.zeros((1, m))])
+    return Case(design.activations(state.H), y, m, weight=weight, start=start)
 
 
 def cases(quick: bool) -> Iterator[tuple[str, Case]]:
@@ -162,7 +174,7 @@ def measure(case: Case, penalty: str, changes: list, limit: float) -> Cell:
         with suppress(TimeUpError):
             refit_output(
                 case.A, case.y, loss=case.loss, penalty=penalty, alpha=case.alpha, tol=GAPS[-1],
-                solver="newton", sample_weight=case.weight, n_outputs=case.m,
+                solver="newton", sample_weight=case.weight, n_outputs=case.m, start=case.start,
             )  # fmt: skip
     return Cell(tuple(reached.get(gap, np.inf) for gap in GAPS), n_certificates - 1)
 
