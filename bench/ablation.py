@@ -40,7 +40,7 @@ VARIANTS: dict[str, list[tuple[object, str, object]]] = {
     "interactions of 26 outputs": [(newton, "COUPLED_OUTPUTS", 26)],
     "new Hessian every step": [(newton, "CHANGE", 1e-12)],
     "no damping": [(newton, "DAMPING", 0.0)],
-    "no retry": [(newton._Newton, "retry", lambda *_: False)],
+    "no levels of damping": [(newton._Newton, "damped", lambda self: self.B)],
     "no centering": [(newton, "centers", lambda problem: False)],
     "patience 3": [(newton, "PATIENCE", 3)],
     "inner 1e-1": [(newton_step, "INNER", 1e-1)],
@@ -57,6 +57,7 @@ class Case(NamedTuple):
     loss: str = "logistic"
     alpha: float = 1.0
     weight: np.ndarray | None = None
+    start: np.ndarray | None = None
 
 
 class Cell(NamedTuple):
@@ -116,11 +117,22 @@ def ordinal(k: int, quick: bool) -> Case:
 
 
 def nearly_linear(k: int, quick: bool) -> Case:
-    """Class weights of 1000 and 1e-4: most rows are far on the right side of their loss."""
-    rng, n, m = np.random.default_rng(0), 100 if quick else 1000, 3
-    A = (rng.normal(size=(n, 6)) @ rng.normal(size=(6, k))) ** 2
-    y = (A @ rng.normal(size=(k, m)) / k + rng.normal(size=(n, m))).argmax(axis=1)
-    return Case(A, y, m, weight=np.array([1000.0, 1.0, 1e-4])[y])
+    """Class weights of 1000 and 1e-4, large features, and the optimum of one column as a start.
+
+    Most rows are far on the right side of their loss there.
+    """
+    rng, n, m = np.random.default_rng(0), 50, 3
+    X, y = 20 * rng.normal(size=(n, 2)), np.arange(n) % m
+    weight = np.array([1000, 1e-4, 1e-4])[y]
+    design = Design(X, "squared", fit_lower="augment", n_threads=1)
+    states = conditional_gradient(design, y, alpha=1.0, sample_weight=weight, random_state=0)
+    for state in states:
+        if state.n_components == 1:
+            first = state
+        if state.n_components == 2:
+            break
+    start = np.vstack([first.V, np.zeros((1, m))])
+    return Case(design.activations(state.H), y, m, weight=weight, start=start)
 
 
 def cases(quick: bool) -> Iterator[tuple[str, Case]]:
@@ -162,7 +174,7 @@ def measure(case: Case, penalty: str, changes: list, limit: float) -> Cell:
         with suppress(TimeUpError):
             refit_output(
                 case.A, case.y, loss=case.loss, penalty=penalty, alpha=case.alpha, tol=GAPS[-1],
-                solver="newton", sample_weight=case.weight, n_outputs=case.m,
+                solver="newton", sample_weight=case.weight, n_outputs=case.m, start=case.start,
             )  # fmt: skip
     return Cell(tuple(reached.get(gap, np.inf) for gap in GAPS), n_certificates - 1)
 

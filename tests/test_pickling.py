@@ -42,7 +42,7 @@ OPAQUE = {
     "CsrGamma": CsrGamma(as_matrix(sp.csr_array(X)), X),
     "made": make_gamma(M, X),
     "Objective": Objective(STORED, Squared(), X, 3),
-    "RowDescent": RowDescent(L1(), np.ones((3, 3, 2))),
+    "RowDescent": RowDescent(L1(), np.ones((3, 3, 2)), np.ones(3)),
 }
 
 

@@ -1,5 +1,5 @@
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.kernels.penalties import Penalty
 
@@ -7,5 +7,5 @@ Floats = NDArray[np.float64]
 
 class RowDescent:
     curvature: Floats
-    def __init__(self, penalty: Penalty, B: Floats) -> None: ...
-    def sweep(self, P: Floats, G: Floats, thresholds: Floats) -> float: ...
+    def __init__(self, penalty: Penalty, B: ArrayLike, thresholds: ArrayLike) -> None: ...
+    def sweep(self, P: Floats, G: Floats) -> None: ...

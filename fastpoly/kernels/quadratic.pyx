@@ -12,8 +12,6 @@ its own curvature L_r, the largest eigenvalue of B_rr,
 
 import numpy as np
 
-from libc.math cimport INFINITY
-
 from fastpoly.kernels.gamma_loops cimport choose_gamma_loops, gamma_loops
 from fastpoly.kernels.memory cimport overlap
 from fastpoly.kernels.penalties cimport Penalty
@@ -32,6 +30,8 @@ cdef class RowDescent:
     B : ndarray, (k, k, m) or (k, m, k, m)
         B[i, j, c] or B[i, e, j, c]: second derivatives in p_ic and p_jc, or p_ie and p_jc. Its
         memory is shared: do not change it while the object is in use.
+    thresholds : array-like, (k,)
+        t_r >= 0; 0 leaves a row unpenalized.
 
     Attributes
     ----------
@@ -44,8 +44,7 @@ cdef class RowDescent:
     >>> from fastpoly.kernels.penalties import get_penalty
     >>> from fastpoly.kernels.quadratic import RowDescent
     >>> P, G = np.zeros((1, 1)), np.array([[-6.0]])
-    >>> RowDescent(get_penalty("l1"), np.full((1, 1, 1), 2.0)).sweep(P, G, np.array([2.0]))
-    8.0
+    >>> RowDescent(get_penalty("l1"), np.full((1, 1, 1), 2.0), [2.0]).sweep(P, G)
     >>> P, G
     (array([[2.]]), array([[-2.]]))
     """
@@ -53,12 +52,12 @@ cdef class RowDescent:
     cdef readonly object curvature
     cdef Penalty penalty
     cdef const double[:, :, ::1] blocks  # (k, 1 or m, k m)
-    cdef const double[::1] own
+    cdef const double[::1] own, thresholds
     cdef double[::1] row
     cdef Py_ssize_t k, m
     cdef bint coupled
 
-    def __init__(self, Penalty penalty not None, B):
+    def __init__(self, Penalty penalty not None, B, thresholds):
         B = as_float_array(B, "B", (None,) * np.ndim(B), finite=False)
         shape = B.shape[:2] + (B.shape[:2] if B.ndim == 4 else B.shape[2:])
         if B.ndim not in (3, 4) or B.shape != shape or B.shape[0] != B.shape[B.ndim - 2]:
@@ -67,35 +66,23 @@ cdef class RowDescent:
         self.own = as_float_array(self.curvature, "curvature", (B.shape[0],), finite=False)
         self.penalty, self.coupled = penalty, B.ndim == 4
         self.k, self.m = B.shape[0], B.shape[B.ndim - 1]
+        if thresholds is None:
+            raise TypeError("thresholds must be an array, got None")
+        self.thresholds = as_weights(thresholds, "thresholds", self.k)
         self.row = np.empty(self.m + 1)
         self.blocks = B.reshape(self.k, self.m if self.coupled else 1, self.k * self.m)
 
-    def sweep(self, P, G, thresholds):
-        """Update every row once; P and G change in place.
-
-        Parameters
-        ----------
-        P : ndarray, (k, m)
-        G : ndarray, (k, m)
-            Gradient of the smooth part at P; kept up to date.
-        thresholds : ndarray, (k,)
-            t_r >= 0; 0 leaves a row unpenalised.
-
-        Returns
-        -------
-        float
-            sum_r L_r |change of p_r|^2.
-        """
+    def sweep(self, P, G):
+        """Update every row once; P and G (k, m), the gradient of the smooth part, change in place."""
         if self.penalty is None:
-            raise ValueError("this RowDescent was never initialised")
-        if P is None or G is None or thresholds is None:
-            raise TypeError("P, G and thresholds must be arrays, got None")
+            raise ValueError("this RowDescent was never initialized")
+        if P is None or G is None:
+            raise TypeError("P and G must be arrays, got None")
         cdef double[:, ::1] p = as_output(P, "P", (self.k, self.m))
         cdef double[:, ::1] g = as_output(G, "G", (self.k, self.m))
-        cdef const double[::1] t = self.checked(thresholds)
         cdef Py_ssize_t r, size = self.k * self.m
         if not size:
-            return 0.0
+            return
         cdef const double* B = &self.blocks[0, 0, 0]
         if (
             overlap(&p[0, 0], size, &g[0, 0], size)
@@ -103,38 +90,22 @@ cdef class RowDescent:
             or overlap(&g[0, 0], size, B, size * self.k * self.blocks.shape[1])
         ):
             raise ValueError("P, G and B must not share memory; pass copies")
-        cdef double moved = 0
         with nogil:
             for r in range(self.k):
-                moved += self.update(r, t[r], &p[r, 0], &g[0, 0])
-        return moved
+                self.update(r, self.thresholds[r], &p[r, 0], &g[0, 0])
 
-    cdef const double[::1] checked(self, thresholds):
-        """Thresholds as they should be; at little cost where they are, as sweeps are short."""
-        cdef const double[::1] t
-        cdef Py_ssize_t r
-        cdef bint fine = True
-        try:
-            t = thresholds
-        except (TypeError, ValueError):
-            return as_weights(thresholds, "thresholds", self.k)
-        for r in range(t.shape[0]):
-            fine &= 0 <= t[r] < INFINITY
-        if not fine or t.shape[0] != self.k:
-            return as_weights(thresholds, "thresholds", self.k)
-        return t
-
-    cdef double update(self, Py_ssize_t r, double t, double* p, double* g) noexcept nogil:
-        """The proximal step of row r, L_r |change of p_r|^2."""
+    cdef void update(self, Py_ssize_t r, double t, double* p, double* g) noexcept nogil:
+        """The proximal step of row r."""
         cdef Py_ssize_t c, m = self.m
-        cdef double L = self.own[r], change = 0
+        cdef double L = self.own[r]
+        cdef bint moved = False
         cdef double* row = &self.row[0]
         if L <= 0:
             # A dead row: the smooth part does not depend on it.
             if t > 0:
                 for c in range(m):
                     p[c] = 0
-            return 0
+            return
         for c in range(m):
             row[c] = p[c] - g[r * m + c] / L
         if t > 0:
@@ -142,16 +113,13 @@ cdef class RowDescent:
         for c in range(m):
             row[c] -= p[c]
             p[c] += row[c]
-            change += row[c] * row[c]
-        if change == 0:
-            return 0
-        if not self.coupled:
+            moved |= row[c] != 0
+        if moved and not self.coupled:
             loops.add_scaled(&self.blocks[r, 0, 0], self.k, m, row, g)
-        else:
+        elif moved:
             for c in range(m):
                 if row[c] != 0:
                     loops.add_multiple(&self.blocks[r, c, 0], self.k * m, row[c], g)
-        return L * change
 
 
 def _row_curvature(B):
