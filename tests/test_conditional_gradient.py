@@ -84,16 +84,24 @@ def test_the_constrained_l1_problem(activation):
         assert state.objective - best <= state.gap + 1e-6 * best
 
 
-@pytest.mark.parametrize("refit", ["output", "full", None])
+@pytest.mark.parametrize(
+    ("refit", "block", "strength"),
+    [
+        ("output", 1, "alpha"), ("output", 1, "tau"), ("output", 3, "alpha"), ("output", 3, "tau"),
+        ("full", 1, "alpha"), ("full", 3, "alpha"), ("auto", "auto", "alpha"),
+        ("auto", "auto", "tau"), (None, 1, "alpha"), (None, 1, "tau"),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("penalty", PENALTIES)
-@pytest.mark.parametrize("strength", ["alpha", "tau"])
-def test_the_objective_falls_and_is_what_it_says(penalty, refit, strength):
+def test_the_objective_falls_and_is_what_it_says(penalty, refit, block, strength):
     X, y = made_up(3, m=4)
     design = Design(X)
     states = run(
-        design, y, penalty=penalty, refit=refit, n_components=12, n_outputs=4, **{strength: 2.0}
-    )
-    assert len(states) > 5
+        design, y, penalty=penalty, refit=refit, block=block, n_components=12, n_outputs=4,
+        **{strength: 2.0},
+    )  # fmt: skip
+    assert len(states) > (5 if block == 1 else 2)
+    assert max(state.n_components for state in states) <= 12
     objectives = np.array([state.objective for state in states])
     assert (np.diff(objectives) <= 0).all()
     assert objectives[-1] < 0.97 * objectives[0]
@@ -115,6 +123,28 @@ def test_the_objective_falls_and_is_what_it_says(penalty, refit, strength):
             assert (state.V != 0).any(axis=1).all()
 
 
+def test_the_joint_descent_needs_the_penalized_form():
+    """"auto" takes the output refit there."""
+    X, y = made_up(3)
+    with pytest.raises(ValueError, match=r"constrained form \(tau\).* use refit=\"output\" or alpha"):
+        conditional_gradient(Design(X), y, tau=1.0, refit="full")
+    auto, output = (run(Design(X), y, tau=1.0, n_components=4, refit=r) for r in ("auto", "output"))
+    np.testing.assert_array_equal(auto[-1].H, output[-1].H)
+    np.testing.assert_array_equal(auto[-1].V, output[-1].V)
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_the_joint_descent_ends_where_the_paper_does(penalty):
+    """Both are certified, and the problem is convex in all basis vectors: one optimum."""
+    X, y = made_up(4, n=100, d=5, m=4)
+    options = {"penalty": penalty, "alpha": 5.0, "n_components": 200, "n_outputs": 4}
+    paper = run(Design(X), y, block=1, refit="output", **options)
+    joint = run(Design(X), y, **options)
+    assert paper[-1].stop == joint[-1].stop == "optimal"
+    assert joint[-1].objective == pytest.approx(paper[-1].objective, rel=1e-3)
+    assert len(joint) < len(paper)
+
+
 @pytest.mark.parametrize("penalty", GROUP)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_the_final_violation_is_judged_by_exact_selection(penalty, activation):
@@ -125,11 +155,7 @@ def test_the_final_violation_is_judged_by_exact_selection(penalty, activation):
     assert state.stop == "optimal"
     assert state.n_components > 3
     D = row_gradients(design, y, state, "multiclass_logistic")
-    G = np.einsum("ic,ijk->cjk", D, products(X, activation))
-    if penalty == "l1/linf":
-        true = select_basis(design.gamma(D), penalty, "exact").value
-    else:
-        true = dense_search(G)
+    true = true_dual_norm(design, X, D, penalty)
     assert true <= (1 + tol) * alpha * (1 + 1e-4)
     assert state.violation <= true * (1 + 1e-6)
     assert true <= state.violation_bound * (1 + 1e-9)
@@ -148,6 +174,21 @@ def test_the_final_violation_with_many_features(sparse):
     true = select_basis(design.gamma(D), "l1/linf", "exact").value
     assert true <= (1 + 2e-3) * alpha
     assert true <= state.violation_bound * (1 + 1e-9)
+
+
+def true_dual_norm(design, X, D, penalty):
+    """Omega*(G), without the search that is tested."""
+    if penalty == "l1/linf":
+        return select_basis(design.gamma(D), penalty, "exact").value
+    G = np.einsum("ic,ijk->cjk", D, products(X, design.activation))
+    return spectral_norm(G) if penalty == "l1" else dense_search(G)
+
+
+def assert_certified(design, X, y, state, penalty="l1/l2"):
+    """Both ends of the certificate hold."""
+    true = true_dual_norm(design, X, row_gradients(design, y, state, "multiclass_logistic"), penalty)
+    assert 0 < state.violation <= true * (1 + 1e-6)
+    assert true <= state.violation_bound * (1 + 1e-6)
 
 
 def dense_search(G, n_starts=100):
@@ -174,13 +215,20 @@ def test_the_gap_bounds_the_error(penalty, refit):
     design = Design(X)
     options = {"penalty": penalty, "tau": 1.5, "n_outputs": 3}
     accurate = run(design, y, tol=5e-4, n_components=100, **options)[-1]
-    best = accurate.objective - accurate.gap  # a lower bound of the optimum
-    best = accurate.objective if accurate.gap > 1e-2 * accurate.objective else best
-    for state in run(design, y, refit=refit, n_components=15, **options):
-        assert state.gap_found <= state.gap
-        assert accurate.objective <= state.objective * (1 + 1e-3)
+    assert accurate.stop == "optimal"
+    best = accurate.objective  # at least the optimum: what is above it, the gap must cover
+    if penalty == "l1":
+        best = nuclear_optimum(X, y, 3, "multiclass_logistic", "squared", tau=1.5)
+    states = run(design, y, refit=refit, n_components=15, **options)
+    for state in states:
+        assert best <= state.objective * (1 + 1e-3)
         assert state.objective - best <= state.gap * (1 + 1e-9) + 1e-6 * best
-        assert state.violation <= state.violation_bound
+        assert state.gap - state.gap_found == pytest.approx(
+            1.5 * (state.violation_bound - state.violation), rel=1e-6, abs=1e-9 * best
+        )
+        assert_certified(design, X, y, state, penalty)
+    assert states[0].objective - best > 0.1 * best  # there is something to cover
+    assert states[-1].gap_found < 0.5 * states[0].gap_found
 
 
 @pytest.mark.parametrize("refit", ["output", None])
@@ -228,12 +276,14 @@ def classes(name):
     return X, y, m
 
 
+@pytest.mark.parametrize("refit", ["output", "full"])
 @pytest.mark.parametrize("name", ["satimage", "segment", "vowel"])
-def test_refine_is_nearly_exact_all_along_a_fit(name):
+def test_refine_is_nearly_exact_all_along_a_fit(name, refit):
     X, y, m = classes(name)
     design = Design(X, fit_lower="augment")
+    options = {"penalty": "l1/linf", "alpha": 0.1, "n_components": 21, "n_outputs": m}
     shares = []
-    for state in run(design, y, penalty="l1/linf", alpha=0.1, n_components=21, n_outputs=m):
+    for state in run(design, y, block=1, refit=refit, **options):
         if state.n_iter not in (0, 5, 10, 20):
             continue
         gamma = design.gamma(row_gradients(design, y, state, "multiclass_logistic"))
@@ -260,9 +310,9 @@ def test_an_unlucky_draw_is_not_an_optimum(selection):
     X, y = made_up(8)
     options = {"alpha": 10.0, "n_components": 99, "penalty": "l1/linf"}
     *_, state = run(Design(X), y, selection=selection, **options)
-    if state.stop == "optimal":
-        D = row_gradients(Design(X), y, state, "multiclass_logistic")
-        assert select_basis(Design(X).gamma(D), "l1/linf", "exact").value <= 10.0 * (1 + 2e-3)
+    assert state.stop == "optimal"
+    D = row_gradients(Design(X), y, state, "multiclass_logistic")
+    assert select_basis(Design(X).gamma(D), "l1/linf", "exact").value <= 10.0 * (1 + 2e-3)
     best = run(Design(X), y, **options)[-1].objective
     assert best <= state.objective * (1 + 1e-3)
     assert state.objective <= best * 1.01
@@ -319,9 +369,10 @@ def test_explicit_terms_beside_basis_vectors(refit):
 # ---- what a state is -----------------------------------------------------------------------------
 
 
-def test_states_do_not_change():
+@pytest.mark.parametrize("refit", ["output", "full"])
+def test_states_do_not_change(refit):
     X, y = made_up(11)
-    states = run(Design(X), y, n_components=4)
+    states = run(Design(X), y, n_components=4, block=1, refit=refit)
     kept = [state.V.copy() for state in states]
     with pytest.raises(FrozenInstanceError):
         states[0].objective = 0.0
@@ -331,11 +382,11 @@ def test_states_do_not_change():
     assert [state.stop for state in states] == [None] * 4 + ["n_components"]
     assert states[-1].n_components == 4
     for before, after in itertools.pairwise(states):
-        assert set(after.timings) == {"selection", "refit", "features", "gradient"}
+        assert set(after.timings) == {"selection", "refit", "gradient"}
         assert all(after.timings[part] >= seconds for part, seconds in before.timings.items())
     assert all(seconds > 0 for seconds in states[-1].timings.values())
     for state in states:
-        assert 0 < state.violation <= state.violation_bound
+        assert_certified(Design(X), X, y, state)
 
 
 @pytest.mark.parametrize("refit", ["output", "full", None])

@@ -144,7 +144,7 @@ def test_whole_algorithm_with_both(client):
     X = rng.normal(size=(200, 4))
     y = X[:, :1] * X[:, 1:2] + 0.1 * rng.standard_t(2, size=(200, 1))
     design = Design(X, "anova")
-    options = {"loss": client.huber.Huber(0.5), "alpha": 0.5, "n_components": 5}
+    options = {"loss": client.huber.Huber(0.5), "alpha": 0.5, "n_components": 5, "refit": "output"}
     *_, state = conditional_gradient(
         design, y, penalty=client.scaled.ScaledL1L2(2.0), random_state=0, **options
     )
@@ -154,6 +154,32 @@ def test_whole_algorithm_with_both(client):
     assert_allclose(state.objective, plain.objective, rtol=1e-3)
     residuals = np.abs(design.outputs(state.H, state.V) - y)
     assert np.median(residuals) < 0.2 < np.median(np.abs(y))
+
+
+def test_a_penalty_without_a_smooth_form(client):
+    """The joint descent needs one: "auto" fits the output layer alone, "full" says why it can't."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(60, 4))
+    design, y = Design(X), X[:, :1] * X[:, 1:2]
+    options = {"loss": "squared", "penalty": client.scaled.ScaledL1L2(2.0), "random_state": 0}
+    *_, auto = conditional_gradient(design, y, n_components=3, **options)
+    *_, output = conditional_gradient(design, y, n_components=3, refit="output", **options)
+    assert_array_equal(auto.V, output.V)
+    with pytest.raises(ValueError, match='smooth form .*ScaledL1L2.* use refit="output"'):
+        conditional_gradient(design, y, refit="full", **options)
+
+
+def test_the_joint_descent_with_a_loss_of_ones_own(client):
+    """With second derivatives (huber) and without (half)."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(100, 4))
+    y = X[:, :1] * X[:, 1:2] + X[:, 2:3] ** 2 + 0.1 * rng.normal(size=(100, 1))
+    for loss in (client.huber.Huber(0.5), client.half.Half()):
+        options = {"loss": loss, "alpha": 1.0, "random_state": 0}
+        *_, joint = conditional_gradient(Design(X), y, refit="full", **options)
+        *_, paper = conditional_gradient(Design(X), y, block=1, refit="output", **options)
+        assert joint.stop == paper.stop == "optimal"
+        assert_allclose(joint.objective, paper.objective, rtol=1e-3)
 
 
 def test_a_loss_with_nothing_but_rows(client):

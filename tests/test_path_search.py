@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from estimator_cases import PAPER
 from joblib import parallel_config
+from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.datasets import load_iris
+from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ShuffleSplit
 from sklearn.preprocessing import scale
 
@@ -44,10 +47,9 @@ def count_fits(monkeypatch):
 
 
 @pytest.mark.parametrize("scoring", [None, "neg_log_loss"])
-@pytest.mark.parametrize("refit", ["output", "full"])
-def test_same_table_and_winner_as_naive_search(iris, count_fits, scoring, refit):
+def test_same_table_and_winner_as_naive_search(iris, count_fits, scoring):
     X, y = iris
-    model = PolynomialNetworkClassifier(n_components=SIZES, refit=refit, random_state=0)
+    model = PolynomialNetworkClassifier(n_components=SIZES, **PAPER, random_state=0)
     cv = KFold(2, shuffle=True, random_state=0)
     search = PathSearchCV(model, alphas=ALPHAS, cv=cv, scoring=scoring).fit(X, y)
     assert len(count_fits) == len(ALPHAS) * 2 + 1
@@ -71,6 +73,32 @@ def test_same_table_and_winner_as_naive_search(iris, count_fits, scoring, refit)
     np.testing.assert_allclose(search.predict_proba(X), naive.predict_proba(X))
     np.testing.assert_allclose(search.decision_function(X), naive.decision_function(X))
     assert search.score(X, y) == naive.score(X, y)
+
+
+@pytest.mark.parametrize("block", ["auto", 1, 2])
+def test_rows_have_the_score_of_the_last_model_of_that_size(iris, block, count_fits):
+    """A run in blocks has models of few sizes, and the best pair names one of them."""
+    X, y = iris
+    rows, test = np.arange(0, 150, 2), np.arange(1, 150, 2)
+    model = PolynomialNetworkClassifier(n_components=12, block=block, random_state=0)
+    search = PathSearchCV(
+        model, alphas=ALPHAS, cv=[(rows, test)], scoring="neg_log_loss", refit=False
+    ).fit(X, y)
+    assert len(count_fits) == len(ALPHAS)
+    table = search.cv_results_["mean_test_score"].reshape(len(ALPHAS), 12)
+    for alpha, scores in zip(ALPHAS, table, strict=True):
+        run = clone(model).set_params(alpha=alpha).fit(X[rows], y[rows])
+        sizes = run.history_["n_components"]
+        assert max(sizes) > 2
+        for k, score in enumerate(scores, 1):
+            if block == 1 and k in sizes:
+                stage = list(sizes).index(k)
+            else:
+                stage = np.flatnonzero(sizes <= k)[-1]
+            proba = softmax(list(run.staged_decision_function(X[test]))[stage], axis=1)
+            assert score == pytest.approx(-log_loss(y[test], proba), rel=1e-9)
+        if alpha == search.best_params_["alpha"]:
+            assert search.best_params_["n_components"] in sizes
 
 
 def test_default_grid_starts_at_alpha_max(iris):
@@ -178,7 +206,7 @@ def test_scorers_see_the_model_of_the_stage(iris, fit_lower):
         return -estimator.n_components_
 
     model = PolynomialNetworkClassifier(
-        n_components=3, fit_lower=fit_lower, alpha=0.2, random_state=0
+        n_components=3, fit_lower=fit_lower, alpha=0.2, random_state=0, **PAPER
     )
     rows = np.arange(len(iris[1]))
     search = PathSearchCV(model, alphas=[0.2], cv=[(rows, rows)], scoring=scorer).fit(*iris)

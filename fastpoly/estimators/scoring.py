@@ -24,7 +24,7 @@ def path_scores(
     begun = perf_counter()
     estimator.fit(_safe_indexing(X, train), y_train, **weights)
     fitted, X_test = perf_counter(), _safe_indexing(X, test)
-    stages = [estimator._stages.last_within(k + 1) for k in range(estimator.n_components)]
+    stages = [estimator._stages.of_size(k + 1) for k in range(estimator.n_components)]
     try:
         scores = {i: scorer(estimator._stage_view(i), X_test, y_test) for i in set(stages)}
     except ValueError:

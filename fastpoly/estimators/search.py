@@ -37,9 +37,13 @@ def _delegated(name: str):
 class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
     """Cross-validated choice of alpha and of the number of basis vectors.
 
-    Training adds one basis vector at a time, so one run with n_components=K passes through the
-    models with 1, 2, .. K of them. This search scores them all: a grid of A alphas and K sizes
-    takes A runs a fold, where `GridSearchCV` needs A K fits for the same table.
+    One run with n_components=K passes through models of several sizes. This search scores them
+    all: a grid of A alphas and K sizes takes A runs a fold, where `GridSearchCV` needs A K fits.
+
+    Training adds a block of basis vectors per round, so a run has models of a few sizes only; the
+    row (alpha, n_components) of the table has the score of the last one with at most that many
+    vectors. With ``block=1`` in the estimator there is a model of every size, at a higher cost;
+    and with ``block=1, refit="output"`` the table is that of `GridSearchCV`.
 
     Parameters
     ----------
@@ -76,7 +80,8 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         shared by all sizes of its alpha.
     alphas_ : ndarray
     best_index_ : int
-        The row of the best pair; of equal ones the larger alpha, then the fewer basis vectors.
+        The row of the best pair; of equal ones the larger alpha, then the fewer basis vectors,
+        so that its n_components is the size of a model that was scored.
     best_params_ : dict
         "alpha" and "n_components".
     best_score_ : float

@@ -30,8 +30,8 @@ class Stage(NamedTuple):
 class Stages:
     """A sequence of models that share a pool of basis vectors.
 
-    A step appends one basis vector and drops some; the others stay, in their order, unless the
-    refit moved them. So k steps need k vectors, not k (k + 1) / 2.
+    An output refit leaves the other basis vectors as they are, in their order: k rounds need k
+    vectors, not k (k + 1) / 2. The joint descent moves them all, in few rounds.
     """
 
     def __init__(self, n_features: int) -> None:
@@ -79,6 +79,17 @@ class Stages:
     def sizes(self) -> list[int]:
         """Number of basis vectors of every stage."""
         return [len(stage.V) for stage in self.stages]
+
+    def of_size(self, k: int) -> int:
+        """The stage that stands for n_components=k.
+
+        Where no round added more than one vector, it is the one with which a run of that
+        n_components ends: the first of k vectors. Else the last one with at most k.
+        """
+        sizes = self.sizes()
+        if k in sizes and max(np.diff(sizes), default=0) <= 1:
+            return sizes.index(k)
+        return self.last_within(k)
 
     def last_within(self, k: int) -> int:
         """The last stage with at most k basis vectors."""
