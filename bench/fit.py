@@ -150,7 +150,7 @@ def ratings(on: Setting, row: int) -> Iterator[Line]:
         )
         # The target is what the release reached with 30 basis vectors, give or take a rounding.
         times = (
-            time_to(found["old"], lambda entry, goal=below(target): goal(entry) or entry["stop"]),
+            time_to(found["old"], below(target, or_at_the_end=True)),
             time_to(found["new"], below(target)),
         )
         ends = [f"{r[-1]['history'][-1]['objective']:.0f}" for r in found.values() if r]

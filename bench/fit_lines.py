@@ -111,8 +111,11 @@ def time_to(results: list[dict], reached: Callable[[dict], bool]) -> Time | None
     return Time(median(seconds), len(results), 2 * found.count(None) > len(results))
 
 
-def below(objective: float) -> Callable[[dict], bool]:
-    return lambda entry: entry["objective"] <= objective
+def below(objective: float, or_at_the_end: bool = False) -> Callable[[dict], bool]:
+    """Whether an entry has an objective that low, or the fit ended there by itself."""
+    return lambda entry: (
+        entry["objective"] <= objective or (or_at_the_end and entry["stop"] is not None)
+    )
 
 
 # ---- lines of the table -------------------------------------------------------------------------
