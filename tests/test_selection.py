@@ -108,7 +108,7 @@ def test_exact_is_the_best_sign_vector(m):
 def test_exact_in_blocks(monkeypatch):
     G = symmetric(0, 7, 3)
     whole = select_basis(ExplicitGamma(G), "l1/linf", "exact")
-    monkeypatch.setattr(baselines, "MAX_DOUBLES", 9 * 5)
+    monkeypatch.setattr(baselines, "BLOCK_DOUBLES", 9 * 5)
     blocks = select_basis(ExplicitGamma(G), "l1/linf", "exact")
     np.testing.assert_allclose(blocks.h, whole.h, atol=1e-12)
 
@@ -753,7 +753,7 @@ def test_forms_a_few_vectors_at_a_time(monkeypatch):
     G, Y = symmetric(0, 3, 4), np.random.default_rng(0).standard_normal((11, 4))
     whole = ascent.forms_of(G, Y)
     np.testing.assert_allclose(whole, forms(G, Y))
-    monkeypatch.setattr(ascent, "MAX_DOUBLES", 3 * 4 * 4)
+    monkeypatch.setattr(ascent, "BLOCK_DOUBLES", 3 * 4 * 4)
     np.testing.assert_allclose(ascent.forms_of(G, Y), whole)
     assert select_basis(ExplicitGamma(G), n_vectors=3).H.shape == (3, 4)
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.smooth_forms import SmoothForm
 from fastpoly.problem import Problem
 from fastpoly.refit.lbfgs import MAX_TRIALS, minimize
@@ -30,15 +31,12 @@ from fastpoly.state import Model, State
 Floats = NDArray[np.float64]
 
 FIRST_BLOCK = 20  # vectors of the first round, unless 2 m are more or d is less
-STRETCH = 50  # iterations with one preconditioner, all of them in the memory of L-BFGS
+STRETCH = 50  # iterations with one preconditioner; L-BFGS remembers all, or a fifth if d is large
 STRETCHES = 3  # of one round; the next round has better vectors to spend iterations on
-MEMORY_DOUBLES = 2**20  # of the memory of L-BFGS, 8 MB: longer vectors have fewer pairs
-MIN_PAIRS = 8  # of that memory, however long they are
-# Relative gain of a few iterations below which a descent ends: this share of the smallest gain of
-# a recent round, and at most LOOSEST.
-GAIN_SHARE = 0.02
-LOOSEST = 1e-5
-TIDY_SHARE = 0.1  # of the gain of a round, which merging and dropping may cost
+# Share of the gain of a round: a few iterations of the next one must gain as much, and merging and
+# dropping vectors may cost as much.
+GAIN_SHARE = 0.1
+LOOSEST = 1e-5  # relative gain of a few iterations that is always enough to go on
 LIGHTEST = 1e-4  # of the largest weight: lighter vectors are dropped
 
 
@@ -176,7 +174,7 @@ class JointRefit:
             upper[layer] = form.bound
             bounds = -upper, upper
         P = Preconditioner(problem, form, model, sums.curvature(model))
-        memory = int(np.clip(MEMORY_DOUBLES / (2 * max(1, len(x))), MIN_PAIRS, STRETCH))
+        memory = int(np.clip(BLOCK_DOUBLES // (2 * max(1, len(x))), STRETCH // 5, STRETCH))
         found = minimize(
             objective, x, P, max_iter=min(STRETCH, self.max_iter), ftol=ftol, memory=memory,
             bounds=bounds,
@@ -186,7 +184,7 @@ class JointRefit:
     def tidy(self, model: Model, before: float) -> Model:
         """Merge and drop vectors, for at most a share of what was gained since `before`."""
         value = objective_at(self.sums, model)
-        most = value + TIDY_SHARE * max(0.0, before - value)
+        most = value + GAIN_SHARE * max(0.0, before - value)
         for fewer in (self.merged, self.without_light):
             new = fewer(model)
             if len(new.H) < len(model.H) and objective_at(self.sums, new) <= most:

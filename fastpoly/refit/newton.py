@@ -17,6 +17,7 @@ from fastpoly.kernels.explicit import explicit_gamma
 from fastpoly.kernels.features import StoredFeatures
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.refit.fista import Certificate, Solution
+from fastpoly.refit.lbfgs import ARMIJO
 from fastpoly.refit.newton_step import POINTS, anderson, direction
 from fastpoly.refit.output_problem import OutputProblem
 
@@ -24,11 +25,9 @@ Floats = NDArray[np.float64]
 
 # The figures are those of bench/README.md, "Ablation of the output refit".
 
-# Share of the decrease promised by the slope that a step must achieve: the usual value.
-ARMIJO = 1e-4
 # Shortest step, as a share of the way to the model's minimum, and first damping after it, as a
-# share of the largest curvature. From zero, a loss that grows like exp(o) needs a millionth; without
-# damping a nearly linear loss is not minimized at all.
+# share of the largest curvature. From zero, a loss that grows like exp(o) needs a millionth;
+# without damping a nearly linear loss is not minimized at all.
 SMALLEST = 1e-8
 # Iterations that together must halve the gap or gain a tenth of the tolerance. Where columns are
 # collinear there is always something left to gain, but next to nothing per step. With 3, five of

@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastpoly.kernels.checks import BLOCK_DOUBLES
+
 if TYPE_CHECKING:
     from fastpoly.kernels.penalties import MatrixPenalty  # a protocol, known to type checkers only
 
 SMOOTH_STEPS = 5  # steps with a smoothed dual norm, less smooth from one to the next
 NO_SMOOTHING = 1e-6  # threshold of `slopes`, relative to max|q_c|, that gives a subgradient
-MAX_DOUBLES = 2**22  # of one array, 32 MB; with thousands of outputs there are fewer starts
 
 Floats = NDArray[np.float64]
 
@@ -115,7 +116,7 @@ def images_of(G: Floats, Y: Floats) -> Floats:
 
 def forms_of(G: Floats, Y: Floats) -> Floats:
     """y_k' G_c y_k, (k, m); a few vectors at a time where there are many outputs."""
-    block = max(1, MAX_DOUBLES // (G.shape[0] * G.shape[1]))
+    block = max(1, BLOCK_DOUBLES // (G.shape[0] * G.shape[1]))
     if len(Y) <= block:
         return _forms(images_of(G, Y), Y)
     parts = [Y[first : first + block] for first in range(0, len(Y), block)]
@@ -174,7 +175,7 @@ def ascend(
 
 def with_random(Y: Floats, n_random: int, m: int, rng: np.random.Generator | None) -> Floats:
     """The points Y (k, p) and random ones of the sphere, as many as memory allows."""
-    most = max(1, MAX_DOUBLES // (m * Y.shape[1]))
+    most = max(1, BLOCK_DOUBLES // (m * Y.shape[1]))
     n_random = min(n_random, most - len(Y))
     if rng is None or n_random <= 0:
         return Y[:most]

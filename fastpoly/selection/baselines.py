@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.explicit import ExplicitGamma
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.matrix import Matrix, as_matrix
-from fastpoly.selection.ascent import MAX_DOUBLES, Floats, forms_of
+from fastpoly.selection.ascent import Floats, forms_of
 
 if TYPE_CHECKING:
     from fastpoly.kernels.penalties import MatrixPenalty  # a protocol, known to type checkers only
@@ -53,7 +54,7 @@ def best_of_vertices(G: Floats, penalty: MatrixPenalty, n_best: int = 1) -> tupl
     1.414
     """
     m, d, _ = G.shape
-    count, block = penalty.n_vertices(m), max(1, MAX_DOUBLES // d**2)
+    count, block = penalty.n_vertices(m), max(1, BLOCK_DOUBLES // d**2)
     ends = np.empty((count, 2))
     for first in range(0, count, block):
         S = penalty.vertices(m, first, min(first + block, count))
@@ -82,7 +83,7 @@ def best_row(gamma: Gamma, penalty: MatrixPenalty, data: Any) -> Floats:
         raise ValueError(f"data must have {gamma.d} features, got {X.d}; pass data=design")
     G = gamma.dense() if isinstance(gamma, ExplicitGamma) else None
     best, best_value = np.eye(1, gamma.d)[0], -1.0
-    block = max(1, min(64, MAX_DOUBLES // gamma.d))
+    block = max(1, min(64, BLOCK_DOUBLES // gamma.d))
     for first in range(0, X.n, block):
         H = _rows(X, first, min(first + block, X.n))
         norms = np.linalg.norm(H, axis=1)

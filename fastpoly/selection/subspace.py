@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.selection.ascent import (
-    MAX_DOUBLES,
     NO_SMOOTHING,
     Effort,
     Floats,
@@ -109,7 +109,7 @@ def explore(
     n_matvecs : int
         Passes over X.
     """
-    largest = max(4, int(np.sqrt(MAX_DOUBLES / gamma.m)))
+    largest = max(4, int(np.sqrt(BLOCK_DOUBLES / gamma.m)))
     starts = starts[: largest // 2]
     space = Subspace(gamma, min(len(starts) + max_iter, largest))
     for x in starts:
