@@ -28,7 +28,6 @@ from fastpoly.estimators.training import Checkpoint, NoCheckpoint, Training, pro
 from fastpoly.estimators.warm import check_same_kind, warm_problem
 from fastpoly.kernels.checks import as_count, as_positive, as_weights
 from fastpoly.path import alpha_max
-from fastpoly.problem import PERFECT
 from fastpoly.refit.rounds import LOOSEST_REFIT_TOL
 from fastpoly.rows.design import Design
 from fastpoly.state import State
@@ -303,8 +302,7 @@ class PolyEstimator(Predictor):
 
     def _warn_unless_converged(self) -> None:
         """Tell of a model that is worse than its parameters promise, and of what to change."""
-        state, first = self._state, float(self.history_["objective"][0])
-        objective = max(abs(self.objective_), PERFECT * abs(first))
+        state, objective = self._state, abs(self.objective_)
         gap, alpha = state.refit_gap, state.alpha
         if state.n_components and alpha is not None and self.refit in ("auto", "full"):
             # The descent ends by what it gains. For a small alpha the gap is far above its error,
