@@ -63,7 +63,7 @@ class State:
     linear : ndarray, (d, m) or None
         Linear weights, with fit_lower="explicit".
     objective : float
-        Loss, plus penalty in the penalised form, plus the ridge of the linear weights.
+        Loss, plus penalty in the penalized form, plus the ridge of the linear weights.
     loss : float
         sum_i w_i l(y_i, o_i): a sum over the rows, not a mean.
     penalty : float

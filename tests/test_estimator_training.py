@@ -235,7 +235,7 @@ def test_progress(data, capsys, caplog):
     with caplog.at_level("INFO", logger="fastpoly"):
         model.set_params(verbose=10, early_stopping=False).fit(X, score)
     assert [record.getMessage() for record in caplog.records][-1] == "stopped: n_components"
-    assert "step 3: 3 basis vectors, objective" in caplog.text
+    assert "round 3: 3 basis vectors, objective" in caplog.text
 
 
 @pytest.mark.parametrize("options", [{**PAPER, "solver": "fista"}, {}], ids=["paper", "joint"])

@@ -133,7 +133,7 @@ def test_works_in_scikit_learn_tools(data):
     assert list(pipeline[-1].feature_names_in_) == ["x0", "x1", "x2", "x3", "x4"]
     assert set(pipeline[-1].top_interactions(2, k=1)[0][:2]) == {"x0", "x1"}
     search = GridSearchCV(model, {"alpha": [0.1, 10.0]}, cv=2).fit(X, y)
-    assert search.best_params_["alpha"] in (0.1, 10.0)
+    assert search.best_params_ == {"alpha": 0.1}
     assert OneVsRestClassifier(model).fit(X, y).score(X, y) > 0.6
 
 
@@ -201,7 +201,11 @@ def test_constrained_form(cls, data):
     y = targets(cls, score)
     model = cls(tau=0.5, penalty="l1", n_components=4, random_state=0).fit(X, y)
     assert np.abs(model.coef_).sum() <= 0.5 * (1 + 1e-9)
-    assert model.dual_gap_ >= 0
+    # The gap covers what a larger model gains, and is not much more than the objective.
+    larger = clone(model).set_params(n_components=50).fit(X, y)
+    assert larger.objective_ <= model.objective_
+    assert model.objective_ - larger.objective_ <= model.dual_gap_ < 10 * model.objective_
+    assert larger.dual_gap_ <= larger.tol * larger.objective_
     assert all(b <= a * (1 + 1e-12) for a, b in pairwise(model.history_["objective"]))
 
 

@@ -23,26 +23,28 @@ from fastpoly.kernels.penalties import PENALTIES
 
 BAD = {
     "alpha below 0": ({"alpha": -1.0}, "alpha must be finite and >= 0"),
-    "alpha NaN": ({"alpha": np.nan}, "alpha"),
+    "alpha NaN": ({"alpha": np.nan}, "alpha must be finite and >= 0"),
     "tau 0": ({"tau": 0.0}, "tau must be finite and > 0"),
-    "tau below 0": ({"tau": -1.0}, "tau"),
+    "tau below 0": ({"tau": -1.0}, "tau must be finite and > 0"),
     "both": ({"alpha": 1.0, "tau": 1.0}, "not both"),
     "no components": ({"n_components": 0}, "n_components must be at least 1"),
-    "tol": ({"tol": 0.0}, "tol"),
-    "max_iter": ({"max_iter": 0}, "max_iter"),
-    "alpha_linear": ({"alpha_linear": -1.0}, "alpha_linear"),
+    "tol": ({"tol": 0.0}, "tol must be finite and > 0"),
+    "max_iter": ({"max_iter": 0}, "max_iter must be at least 1"),
+    "block": ({"block": 0}, "block must be at least 1"),
+    "alpha_linear": ({"alpha_linear": -1.0}, "alpha_linear must be finite and >= 0"),
     "loss": ({"loss": "logit"}, "multiclass_logistic"),
     "penalty": ({"penalty": "l2"}, "l1/linf"),
-    "refit": ({"refit": "both"}, "'output', 'full', None"),
+    "refit": ({"refit": "both"}, "'auto', 'full', 'output', None"),
+    "joint descent with tau": ({"refit": "full", "tau": 1.0}, "constrained form .tau. does not"),
     "solver": ({"solver": "sgd"}, "'auto', 'fista', 'newton'"),
     "selection": ({"selection": "best"}, "'refine', 'l1', 'random.refine'"),
     "weights below 0": ({"sample_weight": np.full(80, -1.0)}, "sample_weight must be non-negative"),
     "weights 0": ({"sample_weight": np.zeros(80)}, "sample_weight must not be all zero"),
-    "weights NaN": ({"sample_weight": np.full(80, np.nan)}, "sample_weight"),
-    "too few weights": ({"sample_weight": np.ones(79)}, "sample_weight"),
-    "label out of range": ({"n_outputs": 2}, "2"),
-    "memory": ({"memory": -1.0}, "memory"),
-    "random_state": ({"random_state": -1}, "random_state"),
+    "weights NaN": ({"sample_weight": np.full(80, np.nan)}, "sample_weight contains NaN"),
+    "too few weights": ({"sample_weight": np.ones(79)}, "sample_weight must have shape"),
+    "label out of range": ({"n_outputs": 2}, "y holds 2, which is not a class code 0 .. 1;"),
+    "memory": ({"memory": -1.0}, "memory must be finite and >= 0"),
+    "random_state": ({"random_state": -1}, "random_state must be >= 0"),
 }
 
 
@@ -54,7 +56,7 @@ def test_bad_arguments(name):
         conditional_gradient(Design(X), y, **options)
 
 
-@pytest.mark.parametrize("name", ["n_components", "max_iter"])
+@pytest.mark.parametrize("name", ["n_components", "max_iter", "block"])
 def test_counts_are_integers(name):
     X, y = made_up(40)
     with pytest.raises(TypeError, match=name):
@@ -62,14 +64,20 @@ def test_counts_are_integers(name):
 
 
 @pytest.mark.parametrize(
-    "y",
-    [np.zeros(79, int), np.full(80, -2), np.full(80, 0.5), np.full(80, np.nan), np.zeros((80, 2))],
+    ("y", "message"),
+    [
+        (np.zeros(79, int), "y has 79 samples, X has 80"),
+        (np.full(80, -2), "y holds -2, which is not a class code"),
+        (np.full(80, 0.5), "y holds 0.5, which is not a class code"),
+        (np.full(80, np.nan), "y contains NaN"),
+        (np.zeros((80, 2)), "y holds 0, which is not -1 or .1"),
+    ],
     ids=["short", "negative", "fraction", "NaN", "not signs"],
 )
-def test_bad_targets(y):
+def test_bad_targets(y, message):
     X, _ = made_up(40)
     for function in (conditional_gradient, alpha_max):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=message):
             function(Design(X), y)
 
 
@@ -137,7 +145,9 @@ def assert_sane(design, state):
     for name in ("H", "V", "intercept", "objective", "loss", "penalty"):
         assert np.isfinite(getattr(state, name)).all(), name
     assert state.stop in ("optimal", "n_components", "no progress", "max_iter")
-    assert state.violation <= state.violation_bound
+    # The model's own vectors are among those that the bound is for.
+    assert state.rows_dual_norm <= state.violation_bound * (1 + 1e-6)
+    assert 0 <= state.violation < np.inf
     assert np.isfinite(design.outputs(state.H, state.V)).all()
 
 
@@ -148,7 +158,7 @@ def test_degenerate_data(name, lower):
     for activation in ACTIVATIONS:
         for sparse in (False, True):
             design = Design(sp.csr_array(X) if sparse else X, activation, fit_lower=lower)
-            for options in ({"alpha": 1.0}, {"tau": 2.0}, {"refit": "full"}, {"refit": None}):
+            for options in ({"alpha": 1.0}, {"tau": 2.0}, {"refit": "output"}, {"refit": None}):
                 states = run(design, y, n_components=4, max_iter=100, **options)
                 assert_sane(design, states[-1])
                 assert (np.diff([state.objective for state in states]) <= 0).all()
@@ -165,9 +175,10 @@ def test_degenerate_data_without_regularisation(name, alpha):
     assert alpha_max(design, y) >= 0
 
 
+@pytest.mark.parametrize("refit", ["output", "full"])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", PENALTIES)
-def test_scaling_the_features_scales_the_vectors_away(loss, penalty):
+def test_scaling_the_features_scales_the_vectors_away(loss, penalty, refit):
     """V scales by 1 / s^2, so alpha by s^2: the same problem at any scale.
 
     A power of two scales without rounding: the runs must not drift apart either.
@@ -176,6 +187,7 @@ def test_scaling_the_features_scales_the_vectors_away(loss, penalty):
     kind = "squared" if loss == "squared" else "binary_logistic"
     X, y = made_up(41, n=40, d=3, loss="" if labelled else kind)
     options = {"loss": loss, "penalty": penalty, "n_components": 5, "n_outputs": 3}
+    options |= {"refit": refit, "block": 2 if refit == "full" else 1}
     objectives = [
         [state.objective for state in run(Design(X * s), y, alpha=s**2, **options)]
         for s in (1.0, 2.0**-26, 2.0**26, 2.0**150, 2.0**-150)
@@ -198,22 +210,24 @@ def test_features_beyond_the_range_of_numbers(scale, sparse):
 def test_a_column_too_small_to_matter(lower):
     X = np.column_stack([NORMAL, NORMAL[:, 0] * 1e-150])
     for activation in ACTIVATIONS:
-        for options in ({"alpha": 1.0}, {"tau": 2.0}, {"refit": "full"}):
+        for options in ({"alpha": 1.0}, {"tau": 2.0}, {"refit": "output"}):
             design = Design(X, activation, fit_lower=lower)
             state = run(design, LABELS, n_components=3, max_iter=100, **options)[-1]
             assert_sane(design, state)
 
 
+@pytest.mark.parametrize("refit", ["output", "full"])
 @pytest.mark.parametrize("scale", [1e-150, 1e-40, 1e40, 1e150])
-def test_targets_of_any_size(scale):
+def test_targets_of_any_size(scale, refit):
     y = NORMAL[:, :1] * NORMAL[:, 1:2] * scale
     design = Design(NORMAL)
     if scale in (1e-150, 1e150):
         with pytest.raises(ValueError, match="rescale y"):
             conditional_gradient(design, y, loss="squared")
         return
-    one = run(design, y / scale, loss="squared", alpha=0.1, n_components=3)[-1]
-    state = run(design, y, loss="squared", alpha=0.1 * scale, n_components=3)[-1]
+    options = {"loss": "squared", "n_components": 3, "refit": refit}
+    one = run(design, y / scale, alpha=0.1, **options)[-1]
+    state = run(design, y, alpha=0.1 * scale, **options)[-1]
     assert_sane(design, state)
     assert state.objective == pytest.approx(one.objective * scale**2, rel=1e-6)
 
@@ -221,7 +235,7 @@ def test_targets_of_any_size(scale):
 @pytest.mark.parametrize("lower", [None, "explicit"])
 def test_weights_of_very_different_size(lower):
     w = np.logspace(-12, 12, 30)
-    for options in ({"alpha": 1.0}, {"tau": 2.0}, {"refit": None}):
+    for options in ({"alpha": 1.0}, {"tau": 2.0}, {"refit": "output"}, {"refit": None}):
         design = Design(NORMAL, fit_lower=lower)
         state = run(design, LABELS, sample_weight=w, n_components=3, max_iter=100, **options)[-1]
         assert_sane(design, state)
@@ -249,7 +263,7 @@ def test_duplicated_columns_and_classes_of_one_sample():
     X = np.column_stack([NORMAL, NORMAL, np.ones(30)])
     y = np.arange(30)
     for activation in ACTIVATIONS:
-        for options in ({"alpha": 0.1}, {"tau": 2.0}, {"refit": "full"}):
+        for options in ({"alpha": 0.1}, {"tau": 2.0}, {"refit": "output"}):
             design = Design(X, activation)
             state = run(design, y, n_components=3, max_iter=100, **options)[-1]
             assert_sane(design, state)
@@ -273,6 +287,7 @@ def test_a_trifle_an_iteration_is_no_progress():
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(8, 2)), np.where(rng.normal(size=(8, 1)) > 0, 1.0, -1.0)
     options = {"solver": "fista", "max_iter": 20, "tol": 1e-12, "n_components": 2}
+    options |= {"refit": "output"}
     states = conditional_gradient(
         Design(X), y, loss="smoothed_binary_hinge", alpha=1.0, random_state=0, **options
     )
@@ -321,7 +336,7 @@ LONG_FIT = """
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no SIGINT to send to a process")
-@pytest.mark.parametrize("more", ["", 'refit="full",'])
+@pytest.mark.parametrize("more", ['refit="output",', 'refit="full", block=20,'])
 def test_interruption_leaves_the_last_state(more):
     code = textwrap.dedent(LONG_FIT).replace("{more}", more)
     process = subprocess.Popen(

@@ -57,7 +57,7 @@ def test_a_multiclass_loss_checks_codes_whatever_its_target_says():
     class Renamed(MulticlassLogistic):
         target = "real"
 
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="not a class code"):
         Renamed().value_grad(np.full((2, 1), 1e9), np.zeros((2, 3)))
     with pytest.raises(ValueError, match="not a class code"):
         MulticlassLogistic().value_grad([[0.7]], np.zeros((1, 3)))

@@ -142,8 +142,8 @@ def test_rmse():
     assert_allclose(rmse(y[:, 0].tolist(), prediction[:, 0]), want, rtol=1e-14)
     assert_allclose(rmse(y, prediction), np.sqrt(((y - prediction) ** 2).sum() / 150), rtol=1e-14)
     assert type(rmse([1], [3])) is float
-    for bad in ([], [1.0, np.nan]):
-        with pytest.raises(ValueError):
+    for bad, message in (([], "y is empty"), ([1.0, np.nan], "y contains NaN")):
+        with pytest.raises(ValueError, match=message):
             rmse(bad, bad)
     with pytest.raises(ValueError, match="prediction must have shape"):
         rmse([1.0, 2.0], [1.0, 2.0, 3.0])

@@ -30,14 +30,14 @@ fit_lower : {"augment", "explicit", None}, default="augment"
 alpha_linear : float, default=1.0
     Ridge penalty of the linear weights, with fit_lower="explicit".
 solver : {"auto", "fista", "newton"}, default="auto"
-    Solver of the output refit.
+    Solver of the output refit; refit="full" has its own.
 max_iter : int, default=1000
     Iterations of one refit at most.
 tol : float, default=1e-3
     Relative tolerance of the refits, and of the optimality at which training stops before
     n_components.
 selection : {"refine", "random+refine", "l1", "random", "best_data", "exact"}, default="refine"
-    How the next basis vector is found; see `fastpoly.select_basis`.
+    How the next basis vectors are found; see `fastpoly.select_basis`.
 early_stopping : bool, default=False
     Hold out a part of the data, score it after each round, stop when the score no
     longer improves, and keep the model of the best score. Classes are held out in proportion, and
@@ -56,11 +56,12 @@ warm_start : bool, default=False
     says, which joblib sets in the processes that it starts.
 checkpoint : str or path-like, optional
     A file that the fit is saved to and goes on from. Where it exists, `fit` resumes the run in it
-    and ends with the same model, bit for bit for the same number of threads; n_components may
-    have grown, everything else must be the same or the file is refused. It is replaced in one
+    and ends with the same model, bit for bit for the same number of threads. n_components may
+    have grown (then blocks are others than those of a single run), everything else must be the
+    same or the file is refused. It is replaced in one
     step, holds plain arrays, and stays when the fit is done. Not together with warm_start.
 checkpoint_every : float, default=60.0
-    Seconds between writes of the checkpoint; 0 for every step. It is also written when the fit
+    Seconds between writes of the checkpoint; 0 for every round. It is also written when the fit
     ends or is interrupted.
 verbose : int, default=0
     0 is silent, 1 shows a progress bar, 2 and more write lines of level INFO to the logger

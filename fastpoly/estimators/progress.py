@@ -11,7 +11,7 @@ logger = logging.getLogger("fastpoly")
 
 
 class Progress:
-    """verbose=0: nothing; 1: a tqdm bar; 2 or more: one line a step through `logging`."""
+    """verbose=0: nothing; 1: a tqdm bar; 2 or more: one line a round through `logging`."""
 
     def __init__(self, verbose: int, n_components: int) -> None:
         self.verbose = int(verbose)
@@ -25,7 +25,7 @@ class Progress:
             self.bar.close()
 
     def show(self, state: State, score: float | None) -> None:
-        """Tell of a step, with its validation score if there is one."""
+        """Tell of a round, with its validation score if there is one."""
         if self.verbose == 0:
             return
         numbers = {"objective": f"{state.objective:.5g}", "violation": f"{state.violation:.3g}"}
@@ -36,6 +36,6 @@ class Progress:
             self.bar.update(state.n_components - self.bar.n)
             return
         told = ", ".join(f"{name} {value}" for name, value in numbers.items())
-        logger.info("step %d: %d basis vectors, %s", state.n_iter, state.n_components, told)
+        logger.info("round %d: %d basis vectors, %s", state.n_iter, state.n_components, told)
         if state.stop:
             logger.info("stopped: %s", state.stop)

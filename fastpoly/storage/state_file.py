@@ -50,7 +50,7 @@ def save_state(path: str | os.PathLike[str], state: State, problem: str = "") ->
     >>> problem, path = fingerprint(X, y, "alpha=1"), os.path.join(tempfile.mkdtemp(), "run.npz")
     >>> for state in conditional_gradient(Design(X), y, alpha=1.0, random_state=0):
     ...     save_state(path, state, problem)
-    ...     if state.n_iter == 2:
+    ...     if state.n_iter == 1:
     ...         break  # here the power fails
     >>> start = load_state(path, problem)
     >>> *_, state = conditional_gradient(Design(X), y, alpha=1.0, start=start)
