@@ -106,6 +106,8 @@ def main(argv: list[str] | None = None) -> None:
             title, words = SECTIONS[name]
             text = (where.results / f"{name}.md").read_text()
             page += f"\n## {title}\n\n{words}\n\n![{title}]({folder}{name}.png)\n\n{text}"
+        ablation = where.results / "ablation.md"  # written by hand from what ablation.py prints
+        page += f"\n{ablation.read_text()}" if ablation.exists() else ""
         page += f"\nMeasured with Python {platform.python_version()} on {platform.machine()}.\n"
         path = (where.results.parent if own else where.results) / "README.md"
         experiment.replace(path, page)
