@@ -117,6 +117,8 @@ def main(argv: list[str] | None = None) -> None:
             if not (where.results / f"{name}.png").exists():
                 picture = ""
             page += f"\n## {title}\n\n{words}\n\n{picture}{text}"
+        ablation = where.results / "ablation.md"  # written by hand from what ablation.py prints
+        page += f"\n{ablation.read_text()}" if ablation.exists() else ""
         page += f"\nMeasured with Python {platform.python_version()} on {platform.machine()}.\n"
         path = (where.results.parent if own else where.results) / "README.md"
         experiment.replace(path, page)

@@ -33,6 +33,7 @@ Floats = NDArray[np.float64]
 REFITS = ("auto", "full", "output", None)
 
 WINDOW = 10  # states over which a lack of progress is judged
+PROGRESS_SHARE_OF_TOL = 1e-3  # relative gain of those states, in units of tol, that is progress
 NO_CHANGE = 1e-8  # relative change of an objective over those states that is none, whatever tol is
 ROUNDING = 1e-12  # relative gain of one round that is no more than rounding
 
@@ -352,7 +353,7 @@ class _Run:
         if state.n_components >= options.n_components:
             return "n_components"
         if len(state.recent) == WINDOW:
-            least = max(options.tol**2, NO_CHANGE) * size
+            least = max(PROGRESS_SHARE_OF_TOL * options.tol, NO_CHANGE) * size
             if state.recent[0] - state.objective <= least:
                 return "no progress"
         return None

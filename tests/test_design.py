@@ -10,7 +10,8 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fastpoly
-from fastpoly import Design, design
+from fastpoly import Design
+from fastpoly.rows import design
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.linear import LinearTerms
 

@@ -30,12 +30,12 @@ Floats = NDArray[np.float64]
 # without damping a nearly linear loss is not minimized at all.
 SMALLEST = 1e-8
 # Iterations that together must halve the gap or gain a tenth of the tolerance. Where columns are
-# collinear there is always something left to gain, but next to nothing per step. With 3, five of
-# the refits stop before they are done.
+# collinear there is always something left to gain, but next to nothing per step. With 3, four of
+# the 24 refits stop before they are done.
 PATIENCE = 20
 # Most outputs, and most parameters k m, of a model with the interactions of outputs, whose B has
-# (k m)^2 entries. Without them l1 and l1/linf take 20 times as long or more. With 26 outputs they
-# take 5 times as long for l1/l2, and only l1 and l1/linf gain.
+# (k m)^2 entries. Without them l1 and l1/linf are mostly not finished in time. With them, 26
+# outputs take 5 times as long for l1/l2, and l1 and l1/linf are finished.
 COUPLED_OUTPUTS = 16
 COUPLED_PARAMETERS = 1200
 # Without these interactions B is kept until the curvature has changed by this share: 5 times

@@ -18,8 +18,8 @@ from fastpoly.refit.output_problem import OutputProblem, QuadraticProblem
 
 Floats = NDArray[np.float64]
 
-# A round that gains less than this share of what all rounds gained is the last. With 1e-1 three of
-# the refits for l1/linf are not finished, with 1e-3 they take up to twice as long.
+# A round that gains less than this share of what all rounds gained is the last. With 1e-1 four of
+# the 24 refits are not finished, with 1e-3 some take twice as long.
 INNER = 1e-2
 # Rounds at most, which few models need.
 ROUNDS = 40
