@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fastpoly
 from fastpoly import Design
-from fastpoly.rows import design
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.linear import LinearTerms
+from fastpoly.rows import design
 
 FORMS = {
     "dense": np.asarray,
