@@ -10,9 +10,10 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fastpoly
-from fastpoly import Design, design
+from fastpoly import Design
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.linear import LinearTerms
+from fastpoly.rows import design
 
 FORMS = {
     "dense": np.asarray,

@@ -145,7 +145,9 @@ def read_checkpoint(path: str | os.PathLike[str], problem: str) -> dict[str, NDA
     with refusing(path):
         version = scalar(arrays, "checkpoint_version", "i")
         if version != FORMAT_VERSION:
-            raise ValueError(f"it has format version {version}, this fastpoly reads {FORMAT_VERSION}")
+            raise ValueError(
+                f"it has format version {version}, this fastpoly reads {FORMAT_VERSION}"
+            )
         theirs = scalar(arrays, "problem", "U")
     if theirs != problem:
         raise ValueError(
