@@ -113,7 +113,7 @@ def core(draw):
     elif target == "real" and y.ndim == 1:
         y = y[:, None]
     known = {
-        "alpha", "tau", "penalty", "refit", "alpha_linear", "solver", "max_iter", "tol",
+        "alpha", "tau", "penalty", "block", "refit", "alpha_linear", "solver", "max_iter", "tol",
         "selection", "random_state",
     }  # fmt: skip
     options = some_parameters(draw, known)
