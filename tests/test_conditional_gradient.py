@@ -124,11 +124,10 @@ def test_the_objective_falls_and_is_what_it_says(penalty, refit, block, strength
 
 
 def test_the_joint_descent_needs_the_penalized_form():
-    """ "auto" takes the output refit there."""
+    """There, refit="auto" is the output refit."""
     X, y = made_up(3)
-    with pytest.raises(
-        ValueError, match=r"constrained form \(tau\).* use refit=\"output\" or alpha"
-    ):
+    message = 'constrained form .tau. does not have; use refit="output" or alpha'
+    with pytest.raises(ValueError, match=message):
         conditional_gradient(Design(X), y, tau=1.0, refit="full")
     auto, output = (run(Design(X), y, tau=1.0, n_components=4, refit=r) for r in ("auto", "output"))
     np.testing.assert_array_equal(auto[-1].H, output[-1].H)
@@ -188,9 +187,8 @@ def true_dual_norm(design, X, D, penalty):
 
 def assert_certified(design, X, y, state, penalty="l1/l2"):
     """Both ends of the certificate hold."""
-    true = true_dual_norm(
-        design, X, row_gradients(design, y, state, "multiclass_logistic"), penalty
-    )
+    D = row_gradients(design, y, state, "multiclass_logistic")
+    true = true_dual_norm(design, X, D, penalty)
     assert 0 < state.violation <= true * (1 + 1e-6)
     assert true <= state.violation_bound * (1 + 1e-6)
 

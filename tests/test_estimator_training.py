@@ -270,6 +270,4 @@ def test_convergence_warning_of_no_progress(data):
     assert model.violation_ > 2 * model.alpha
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        REGRESSORS[0](alpha=0.1, n_components=300, refit=None, tol=0.6, random_state=0).fit(
-            X, score
-        )
+        model.set_params(alpha=0.1).fit(X, score)

@@ -208,6 +208,8 @@ def _block(gamma: Gamma, request: Request, found: Candidates) -> Selection:
     Q[0] = gamma.forms(H[0])
     outputs = None if outputs is None else outputs[order]
     values = _own_values(penalty, Q, outputs)
+    if not np.isfinite(values[0]):
+        raise ValueError("Gamma overflows; scale the data or the loss gradients down")
     outputs = np.full(len(H), -1) if outputs is None else outputs
     return Selection(
         H[0], Q[0], float(values[0]), max(float(values[0]), found.bound), found.vectors,
