@@ -301,10 +301,11 @@ class _Run:
 
     def block(self, state: State) -> int:
         """Basis vectors to add after this state."""
-        k, size = state.n_components, self.options.block
+        k, most, size = state.n_components, self.options.n_components, self.options.block
         if size == "auto":
-            size = self.refit.block(k)
-        return max(1, min(size, self.options.n_components - k))
+            # At least two rounds: with l1, vectors of one output alone could take all places.
+            size = min(self.refit.block(k), (most + 1) // 2)
+        return max(1, min(size, most - k))
 
     def gap(self, state: State, dual_norm: float) -> float:
         """The duality gap of the constrained form, were Omega*(G) of all basis vectors that."""
