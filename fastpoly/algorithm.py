@@ -285,7 +285,8 @@ class _Run:
             data=self.sums.design if options.selection == "best_data" else None,
             random_state=np.random.default_rng([options.seed, state.n_iter]),
         )
-        if not self.complete(state, chosen.value) or self.complete(state, chosen.bound):
+        optimal = self.complete(state, chosen.value) and self.accurate(state)
+        if not optimal or self.complete(state, chosen.bound):
             return chosen
         again = select_basis(
             gamma,

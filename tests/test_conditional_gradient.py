@@ -270,7 +270,7 @@ def classes(name):
     folder = os.environ.get("FASTPOLY_DATA")
     if folder:
         data = np.load(Path(folder) / f"{name}.npz")
-        rows = slice(None, 1000)
+        rows = np.random.default_rng(0).permutation(len(data["y"]))[:1000]
         X, y = data["X"][rows], data["y"][rows]
         return X, y, int(data["y"].max()) + 1
     d, m = {"satimage": (36, 6), "segment": (19, 7), "vowel": (10, 11)}[name]
@@ -291,7 +291,8 @@ def test_refine_is_nearly_exact_all_along_a_fit(name, refit):
         gamma = design.gamma(row_gradients(design, y, state, "multiclass_logistic"))
         exact = select_basis(gamma, "l1/linf", "exact").value
         refined = select_basis(gamma, "l1/linf", "refine", random_state=0).value
-        assert refined >= select_basis(gamma, "l1/linf", "l1", random_state=0).value
+        l1 = select_basis(gamma, "l1/linf", "l1", random_state=0).value
+        assert refined >= l1 * (1 - 1e-12)
         assert refined <= exact * (1 + 1e-9)
         shares.append(refined / exact)
     assert len(shares) == 4

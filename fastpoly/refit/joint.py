@@ -89,8 +89,8 @@ class JointRefit:
         return self.tidy(model, state.objective)
 
     def polish(self, state: State) -> Model:
-        """Descend once more. The objective is quadratic in the error, hence the tolerance."""
-        return self.descend(state.model, self.tol**2, last=True)
+        """Descend once more, until next to nothing is gained."""
+        return self.descend(state.model, self.tol**3, last=True)
 
     def enter(self, model: Model, H: Floats, Q: Floats, outputs: Floats) -> Model:
         """The model with the vectors H appended, at the best step along their polar rows.

@@ -164,19 +164,24 @@ class RowSums:
         activity = 4.0 if self.design.activation == "squared" else 1.0
         V2 = activity * (model.V**2).T
 
-        def along(rows: slice, X: Floats) -> Floats:
-            return (X @ model.H.T) ** 2 * (C[rows] @ V2)
+        def along() -> Iterator[tuple[Floats, Floats]]:
+            for rows, X in self._blocks():
+                yield X, (X @ model.H.T) ** 2 * (C[rows] @ V2)
 
+        blocks = along
+        if self.design.n_samples * (d + k) <= BLOCK_DOUBLES:
+            once = list(along())
+            blocks = once.__iter__
         directions, basis = np.eye(d), np.zeros((k, d))
         if k:
-            totals = sum(along(rows, X).sum(axis=0) for rows, X in self._blocks())
-            totals = np.where(totals > 0, totals, 1.0)
+            totals = sum(U.sum(axis=0) for _, U in blocks())
+            shares = 1 / np.where(totals > 0, totals, 1.0)
             mean = np.zeros((d, d))
-            for rows, X in self._blocks():
-                mean += (X * (along(rows, X) / totals).sum(axis=1)[:, None]).T @ X
+            for X, U in blocks():
+                mean += (X * (U @ shares)[:, None]).T @ X
             directions = np.linalg.eigh(mean)[1]
-            for rows, X in self._blocks():
-                basis += along(rows, X).T @ (X @ directions) ** 2
+            for X, U in blocks():
+                basis += U.T @ (X @ directions) ** 2
         width = k + (1 + d if self.explicit else 0)
         joint = np.zeros((width, width))
         mean_curvature = C.mean(axis=1)
