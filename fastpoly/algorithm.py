@@ -35,7 +35,6 @@ REFITS = ("auto", "full", "output", None)
 WINDOW = 10  # states over which a lack of progress is judged
 PROGRESS_SHARE_OF_TOL = 1e-3  # relative gain of those states, in units of tol, that is progress
 NO_CHANGE = 1e-8  # relative change of an objective over those states that is none, whatever tol is
-ROUNDING = 1e-12  # relative gain of one round that is no more than rounding
 
 
 def conditional_gradient(
@@ -213,7 +212,7 @@ class _Run:
             if self.only_the_refit_is_loose(state) and not resumed:
                 model = self.timed("refit", self.refit.polish, state)
                 state, chosen = self.examined(model, past)
-            if before is not None and not gained(before.objective, state.objective):
+            if before is not None and not state.objective < before.objective:
                 yield replace(before, stop="no progress", timings=dict(self.timings))
                 return
             if not resumed or state.stop:
@@ -367,8 +366,3 @@ class _Run:
             result = step(*arguments)
         self.timings[part] += perf_counter() - begun
         return result
-
-
-def gained(before: float, after: float) -> bool:
-    """Whether an objective fell by more than rounding."""
-    return before - after > ROUNDING * abs(before)

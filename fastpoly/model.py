@@ -15,9 +15,7 @@ from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.rows.design import Design
-from fastpoly.storage.npz import read_arrays, write_arrays
-
-FORMAT_VERSION = 1
+from fastpoly.storage.npz import FORMAT_VERSION, read_arrays, write_arrays
 
 
 @dataclass(frozen=True, eq=False, repr=False)

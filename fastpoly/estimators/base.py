@@ -34,8 +34,6 @@ from fastpoly.state import State
 
 Floats = NDArray[np.float64]
 
-FAR = 2.0  # violation over alpha at the end, above which lack of progress is no optimum
-
 
 class PolyEstimator(Predictor):
     """Base of the estimators: the subclasses say what targets mean and name the activation.
@@ -317,7 +315,7 @@ class PolyEstimator(Predictor):
         if gap > max(self.tol, LOOSEST_REFIT_TOL) * objective:
             trouble = f"a gap of {gap:.2g} for an objective of {objective:.2g}"
             message = f"the output layer is inaccurate: {trouble}; {cure}"
-        elif state.stop == "no progress" and self.violation_ > FAR * (alpha or np.inf):
+        elif state.stop == "no progress" and self.violation_ > 2 * (alpha or np.inf):
             message = (
                 "training stopped because new basis vectors gained nothing, far from the optimum: "
                 f"the violation is {self.violation_:.2g}, alpha {alpha:.2g}; {cure}"

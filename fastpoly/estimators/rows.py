@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.matrix import as_csr
 from fastpoly.state import State
 
 Floats = NDArray[np.float64]
 
-SMALL = 2**17  # entries of X
+SMALL = BLOCK_DOUBLES // 8  # entries of X, 1 MB: copies cost nothing, threads gain nothing
 
 
 def safe_rows(X: Any) -> Any:

@@ -276,11 +276,11 @@ cdef class Penalty:
                 norms[r] = self.row_dual(data + r * m, m)
         return out
 
-    def slopes(self, Q, double threshold):
+    def slopes(self, Q, double threshold=1e-6):
         """Slopes w_r of the dual norm at the rows q_r, smoothed, (k, m).
 
         With x = q_r / (threshold max_c |q_rc|) it is w_r = a df_p(x)/dx, where a > 0 makes
-        w_r'q_r = ||q_r||_*. A small threshold gives a subgradient; zero rows get zeros.
+        w_r'q_r = ||q_r||_*. The default is as good as a subgradient; zero rows get zeros.
 
         Examples
         --------
@@ -613,7 +613,7 @@ class RowByRow:
     def dual_norms(self, Q):
         return np.array([float(self.penalty.dual_norm(row[None])) for row in np.asarray(Q)])
 
-    def slopes(self, Q, threshold):
+    def slopes(self, Q, threshold=1e-6):
         Q = np.asarray(Q)
         W = np.zeros(Q.shape)
         for q, w in zip(Q, W):

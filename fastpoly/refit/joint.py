@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.smooth_forms import SmoothForm
 from fastpoly.problem import Problem
-from fastpoly.refit.lbfgs import MAX_TRIALS, minimize
+from fastpoly.refit.lbfgs import SHORTEST, minimize
 from fastpoly.refit.preconditioner import Preconditioner
 from fastpoly.refit.pruning import merge_parallel
 from fastpoly.refit.rounds import objective_at
@@ -271,9 +271,9 @@ def line_minimum(at: Callable[[float], tuple[float, float]], curvature: float) -
     start, slope = at(0.0)
     if not (slope < 0 and curvature > 0):
         return 0.0
-    t = -slope / curvature
+    t = first = -slope / curvature
     low, high, best = 0.0, np.inf, 0.0
-    for _ in range(MAX_TRIALS):
+    while SHORTEST * first < t < np.inf and (high == np.inf or high - low > SHORTEST * high):
         value, there = at(t)
         if not value < start or there > 0.1 * abs(slope):
             high = t

@@ -24,9 +24,7 @@ Floats = NDArray[np.float64]
 Objective = Callable[[Floats, Floats], float]
 
 ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
-MAX_TRIALS = 25  # evaluations of one line search; each at least halves the step
-# Share of sum |s_i y_i| below which s'y is rounding error; a cosine would depend on the units of x.
-MIN_CURVATURE = 1e-10
+SHORTEST = 1e-8  # step, as a share of the full one, after which a line search gives up
 WINDOW = 5  # iterations whose gain decides whether to stop
 
 
@@ -49,9 +47,9 @@ class Memory:
         self.sy, self.ypy = np.zeros((size, size)), np.zeros((size, size))
 
     def push(self, s: Floats, y: Floats, Py: Floats) -> None:
-        """Take a pair in, unless the curvature along it is not positive."""
+        """Take a pair in, unless the curvature along it is not positive, or rounding error."""
         curvature, length = s @ y, y @ Py
-        if not (curvature > MIN_CURVATURE * (np.abs(s) @ np.abs(y)) and length > 0):
+        if not (curvature > len(s) * np.spacing(np.abs(s) @ np.abs(y)) and length > 0):
             return
         if self.count == self.size:
             for array in (self.sy, self.ypy):
@@ -183,7 +181,7 @@ def _search(
     (Longer steps than the full one, for Wolfe's condition, gained nothing.)
     """
     t = 1.0
-    for _ in range(MAX_TRIALS):
+    while t > SHORTEST:
         x_new = x + t * step
         if bounds is not None:
             np.clip(x_new, *bounds, out=x_new)

@@ -17,7 +17,7 @@ from fastpoly.kernels.explicit import explicit_gamma
 from fastpoly.kernels.features import StoredFeatures
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.refit.fista import Certificate, Solution
-from fastpoly.refit.lbfgs import ARMIJO
+from fastpoly.refit.lbfgs import ARMIJO, SHORTEST
 from fastpoly.refit.newton_step import POINTS, anderson, direction
 from fastpoly.refit.output_problem import OutputProblem
 
@@ -25,10 +25,6 @@ Floats = NDArray[np.float64]
 
 # The figures are those of bench/README.md, "Ablation of the output refit".
 
-# Shortest step, as a share of the way to the model's minimum, and first damping after it, as a
-# share of the largest curvature. From zero, a loss that grows like exp(o) needs a millionth;
-# without damping a nearly linear loss is not minimized at all.
-SMALLEST = 1e-8
 # Iterations that together must halve the gap or gain a tenth of the tolerance. Where columns are
 # collinear there is always something left to gain, but next to nothing per step. With 3, four of
 # the 24 refits stop before they are done.
@@ -189,7 +185,7 @@ class _Newton:
                 self.level /= 10
             if t or self.level >= 1.0 or not np.isfinite(self.largest).all():
                 return t > 0
-            self.level = 10 * self.level or SMALLEST
+            self.level = 10 * self.level or SHORTEST
 
     def damped(self) -> Floats:
         """B with a share of the largest curvature that the loss can have.
@@ -212,7 +208,7 @@ class _Newton:
         if not slope <= slack:
             return 0.0
         O_move, t = self.objective.outputs(move), 1.0
-        while t >= SMALLEST:
+        while t >= SHORTEST:
             # A full step ends on the minimizer itself, whose zero rows are exactly zero.
             P, O = (target if t == 1.0 else self.P + t * move), self.O + t * O_move
             if self.total(P, O) <= objective + ARMIJO * t * min(slope, 0.0) + slack:

@@ -19,10 +19,6 @@ from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
 
-# Features up to which the preconditioner gets an eigenbasis, which costs d^2 per row and d^3; above
-# it a diagonal does (measured: equal at 500 features, behind at 1000).
-EIGEN_FEATURES = 500
-
 
 class Gradient(NamedTuple):
     """The loss at a model, its gradients (as `Model`), and what selection and certificate need."""
@@ -144,9 +140,13 @@ class RowSums:
         return np.concatenate([activations, [w.sum()], linear.squared_column_norms(w)])
 
     def curvature(self, model: Model) -> Curvature:
-        """The sums of the preconditioner, in an eigenbasis where there are few features."""
+        """The sums of the preconditioner, in an eigenbasis where there are few features.
+
+        That costs d^2 per row, and d^3. Up to about 500 features it is worth it; with 1000 a
+        diagonal is as good.
+        """
         X = self.design.matrix
-        if X.sparse or X.d > EIGEN_FEATURES:
+        if X.sparse or 4 * X.d**2 > BLOCK_DOUBLES:
             basis, output, intercept, linear = self.objective.curvature(*self._parts(model))
             return Curvature(None, basis, output, intercept, linear)
         return self._eigen_curvature(model)

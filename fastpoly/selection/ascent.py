@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from fastpoly.kernels.penalties import MatrixPenalty  # a protocol, known to type checkers only
 
 SMOOTH_STEPS = 5  # steps with a smoothed dual norm, less smooth from one to the next
-NO_SMOOTHING = 1e-6  # threshold of `slopes`, relative to max|q_c|, that gives a subgradient
 
 Floats = NDArray[np.float64]
 
@@ -196,7 +195,8 @@ def cheap_steps(G: Floats, Y: Floats, penalty: MatrixPenalty, steps: int) -> Poi
         if t and t % 10 == 0:
             top = np.sort(np.argsort(-values, kind="stable")[: (len(Y) + 1) // 2])
             Y, Q, image = Y[top], Q[top], image[top]
-        W = penalty.slopes(Q, max(1 - t / SMOOTH_STEPS, NO_SMOOTHING))
+        smooth = (1 - t / SMOOTH_STEPS,) if t < SMOOTH_STEPS else ()
+        W = penalty.slopes(Q, *smooth)
         MY = np.matmul(W[:, None, :], image)[:, 0]
         theta = np.einsum("kp,kp->k", MY, Y)
         U = MY - theta[:, None] * Y
@@ -263,7 +263,7 @@ def eigen_steps(
     Y, Q, values = (a.copy() for a in points)
     moving = np.arange(len(Y))
     for _ in range(steps):
-        M = np.tensordot(penalty.slopes(Q[moving], NO_SMOOTHING), G, 1)
+        M = np.tensordot(penalty.slopes(Q[moving]), G, 1)
         new = np.linalg.eigh(M)[1][:, :, -1]
         new_Q = forms_of(G, new)
         new_values = penalty.dual_norms(new_Q)

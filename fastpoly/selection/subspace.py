@@ -17,7 +17,6 @@ import numpy as np
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.selection.ascent import (
-    NO_SMOOTHING,
     Effort,
     Floats,
     Points,
@@ -118,7 +117,7 @@ def explore(
     begun = Points(Y, forms_of(space.A, Y), np.empty(0))
     points = ascend(space.A, Y, penalty, tol, effort=effort, rng=rng)
     for _ in range(max_iter):
-        W = penalty.slopes(points.Q, NO_SMOOTHING)
+        W = penalty.slopes(points.Q)
         residuals = space.residuals(points.Y, W)
         # The rule of the eigen-solver: |residual| is what M may still add to a value.
         hopes = points.values + RESIDUAL_GAIN_SHARE * np.linalg.norm(residuals, axis=1)

@@ -29,6 +29,7 @@ _HEADER = re.compile(
     r"'fortran_order': (?P<fortran>False|True), "
     r"'shape': \((?P<shape>|[0-9]{1,18},|[0-9]{1,18}(?:, [0-9]{1,18}){1,7})\), \} *\n"
 )
+FORMAT_VERSION = 1  # of all files that this release writes and reads
 _LONGEST_EXTRA = 28  # bytes of attributes in the directory: sizes and offset beyond 4 GB
 # What zipfile raises for archives that are damaged or forged, beside ValueError.
 _DAMAGE = (zipfile.BadZipFile, RuntimeError, EOFError, OverflowError, struct.error)

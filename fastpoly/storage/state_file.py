@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.state import STOPS, TIMED, State
-from fastpoly.storage.npz import read_arrays, write_arrays
+from fastpoly.storage.npz import FORMAT_VERSION, read_arrays, write_arrays
 
-FORMAT_VERSION = 1
 CURE = "delete the file to start afresh, or give another path"
 
 # The fields of a State by their kind; n_iter, stop, seed, timings and recent are one of a kind.
