@@ -4,7 +4,7 @@ Selection: the dominant eigenvector of every output (`eigh` for few features, el
 operator), then the paper's refinement, h <- grad f / |grad f| with the Armijo rule. Refit: FISTA
 with backtracking on the stored activations, with columns scaled to norm 1 (and the penalty to
 match): without that it stalls far from the optimum. The penalty is l1/l2, lower-order terms are a
-constant feature or an intercept and ridge-penalised linear weights.
+constant feature or an intercept and ridge-penalized linear weights.
 """
 
 from collections.abc import Callable, Iterator
@@ -99,7 +99,7 @@ def select(X, X2, D: np.ndarray, anova: bool, max_iter: int = 50) -> np.ndarray:
 def refit(
     value_grad: Callable, P: np.ndarray, thresholds: np.ndarray, L: float, tol: float, max_iter: int
 ) -> tuple[np.ndarray, float, float]:
-    """FISTA with backtracking: P, objective, L. Rows of P with threshold 0 are not penalised.
+    """FISTA with backtracking: P, objective, L. Rows of P with threshold 0 are not penalized.
 
     Ends when ten iterations gain less than tol times the objective. (The usual rule, a small move
     of P, ends far from the optimum: on letter, with 100 basis vectors, at nearly three times the

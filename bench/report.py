@@ -117,8 +117,10 @@ def main(argv: list[str] | None = None) -> None:
             if not (where.results / f"{name}.png").exists():
                 picture = ""
             page += f"\n## {title}\n\n{words}\n\n{picture}{text}"
-        ablation = where.results / "ablation.md"  # written by hand from what ablation.py prints
-        page += f"\n{ablation.read_text()}" if ablation.exists() else ""
+        # Sections written by hand, from what ablation.py and kernels.py print.
+        for name in ("ablation", "kernels"):
+            text = where.results / f"{name}.md"
+            page += f"\n{text.read_text()}" if text.exists() else ""
         page += f"\nMeasured with Python {platform.python_version()} on {platform.machine()}.\n"
         path = (where.results.parent if own else where.results) / "README.md"
         experiment.replace(path, page)

@@ -22,7 +22,7 @@ from fastpoly.problem import Problem, check_choice
 from fastpoly.refit.certificate import duality_gap
 from fastpoly.refit.joint import JointRefit
 from fastpoly.refit.output import SOLVERS
-from fastpoly.refit.rounds import OutputRefit, StepRefit, objective_at
+from fastpoly.refit.rounds import LOOSEST_REFIT_TOL, OutputRefit, StepRefit, objective_at
 from fastpoly.rows.design import Design, check_design, check_scale
 from fastpoly.rows.sums import Gradient, RowSums
 from fastpoly.selection import METHODS, Selection, select_basis
@@ -80,14 +80,16 @@ def conditional_gradient(
     n_components : int
         Stop at this number of basis vectors.
     block : "auto" or int
-        Basis vectors added per round at most. "auto": with refit="full" 2 m at first, then m or
-        half of what is there; otherwise 1.
+        Basis vectors added per round at most. "auto": with refit="full" 20 (d if that is less, 2 m
+        if that is more, and at most half of n_components) at first, then m or half of what is
+        there; otherwise 1.
     refit : {"auto", "full", "output", None}
         After each added block: fit V and H together ("full", penalized form only), fit V alone
         ("output", convex), or only choose the step towards the new vector (None; then explicit
         lower-order terms stay as they are without basis vectors). "auto" is "full" in the
-        penalized form and "output" otherwise. ``block=1, refit="output"`` is the algorithm of the
-        paper.
+        penalized form and "output" otherwise; also for l1 with n_components < 2 m, because there a
+        vector of the joint descent serves one output. ``block=1, refit="output"`` is the algorithm
+        of the paper.
     alpha_linear : float
         Ridge penalty of the linear weights, with fit_lower="explicit".
     solver : {"auto", "fista", "newton"}
@@ -148,8 +150,10 @@ def conditional_gradient(
     )  # fmt: skip
     if start is not None:
         check_start(start, design, problem.m)
+    n_components = as_count(n_components, "n_components")
     if refit == "auto":
-        refit = "full" if _can_descend(problem) else "output"
+        joint = _can_descend(problem) and _has_room(problem, n_components, start)
+        refit = "full" if joint else "output"
     elif refit == "full" and not _can_descend(problem):
         raise ValueError(
             'refit="full" descends in the smooth form of a penalty, which '
@@ -158,7 +162,7 @@ def conditional_gradient(
             + '; use refit="output" or alpha'
         )  # fmt: skip
     options = _Options(
-        as_count(n_components, "n_components"),
+        n_components,
         block if block == "auto" else as_count(block, "block"),
         as_positive(tol, "tol"),
         selection,
@@ -166,17 +170,24 @@ def conditional_gradient(
     )
     max_iter, memory = as_count(max_iter, "max_iter"), as_positive(memory, "memory", or_zero=True)
     sums = RowSums(design, problem)
+    method = OutputRefit(sums, options.tol, max_iter, solver, memory)
     if refit == "full":
-        method = JointRefit(sums, options.tol, max_iter, options.n_components)
-    else:
-        method = OutputRefit(sums, options.tol, max_iter, solver, memory)
-    if refit is None:
+        method = JointRefit(sums, options.tol, max_iter, options.n_components, method)
+    elif refit is None:
         method = StepRefit(sums, method)
     return _Run(problem, sums, method, options).states(start)
 
 
 def _can_descend(problem: Problem) -> bool:
     return problem.tau is None and getattr(problem.penalty, "smooth_form", None) is not None
+
+
+def _has_room(problem: Problem, n_components: int, start: State | None) -> bool:
+    """Whether the joint descent has enough vectors; with l1, each serves one output."""
+    if not problem.penalty.smooth_form.fixed:
+        return True
+    units = 0 if start is None else np.count_nonzero(start.V)
+    return n_components >= max(2 * problem.m, units)
 
 
 @dataclass(frozen=True)
@@ -326,7 +337,9 @@ class _Run:
     def only_the_refit_is_loose(self, state: State) -> bool:
         """Whether a more accurate refit may be all that the state needs to be optimal."""
         can = self.refit.corrective and (state.n_components > 0 or self.sums.explicit)
-        return can and state.stop in ("max_iter", "no progress")
+        loose = state.refit_gap > LOOSEST_REFIT_TOL * self.problem.size(state.objective)
+        full = state.stop == "n_components" and loose
+        return can and (full or state.stop in ("max_iter", "no progress"))
 
     def certified(self, state: State, chosen: Selection) -> State:
         """The state with both ends of its certificate and the reason to stop, if there is one."""

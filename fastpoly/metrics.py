@@ -1,4 +1,4 @@
-"""Scores of predictions: root mean squared error, and normalised discounted cumulative gain."""
+"""Scores of predictions: root mean squared error, and normalized discounted cumulative gain."""
 
 import operator
 
@@ -49,7 +49,7 @@ def ndcg(
     without_gain: str = "skip",
     per_group: bool = False,
 ) -> float | tuple[NDArray, NDArray[np.float64]]:
-    """Mean over groups of the normalised discounted cumulative gain of their first k items.
+    """Mean over groups of the normalized discounted cumulative gain of their first k items.
 
     A group is, for example, a user with the items that they rated. Its items are ranked by
     decreasing score, and

@@ -1,4 +1,4 @@
-"""The regularisation path: where it begins, which alphas to try, a warm-started run over them."""
+"""The regularization path: where it begins, which alphas to try, a warm-started run over them."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -119,10 +119,10 @@ class PathDisplay:
         import matplotlib as mpl
 
         options = mpl.cbook.normalize_kwargs(options, mpl.lines.Line2D)  # "c" is "color"
-        colours = mpl.colormaps["viridis"](np.linspace(0.9, 0.0, len(self.alphas)))
+        colors = mpl.colormaps["viridis"](np.linspace(0.9, 0.0, len(self.alphas)))
         self.lines_ = []
-        for row, (alpha, colour) in enumerate(zip(self.alphas, colours, strict=True)):
-            style = {"color": colour, "label": f"{alpha:.3g}", **options}
+        for row, (alpha, color) in enumerate(zip(self.alphas, colors, strict=True)):
+            style = {"color": color, "label": f"{alpha:.3g}", **options}
             self.lines_ += ax.plot(self.n_components, self.mean[row], **style)
             if self.std is not None:
                 low, high = self.mean[row] - self.std[row], self.mean[row] + self.std[row]

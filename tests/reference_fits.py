@@ -3,7 +3,7 @@
 Basis vectors with an l1 penalty are symmetric matrices with a nuclear norm: W_c = sum_r v_rc h_r
 h_r' has |W_c|_* <= sum_r |v_rc|, with equality for its eigenvectors. So the infinite problem is
 
-    minimise  sum_i w_i l(y_i, (<W_c, F_i>)_c) + alpha sum_c |W_c|_*      over symmetric W_c (d, d)
+    minimize  sum_i w_i l(y_i, (<W_c, F_i>)_c) + alpha sum_c |W_c|_*      over symmetric W_c (d, d)
 
 with F_i = x x' (squared activation) or (x x' - diag(x * x)) / 2 (ANOVA: the diagonal of W_c does
 not enter the outputs, and is free). Here it is solved by accelerated proximal gradient.

@@ -94,7 +94,7 @@ def fista(value_grad, prox, V, n_iter=5000, tol=1e-11):
 
 
 def solve(name, penalty, A, Y, m, alpha, w=None):
-    """The penalised refit: (V, objective)."""
+    """The penalized refit: (V, objective)."""
 
     def prox(V, step):
         return reference_penalties.prox(penalty, V, np.full(len(V), alpha * step))

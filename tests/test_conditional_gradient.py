@@ -398,7 +398,7 @@ def test_every_refit_is_timed(refit):
     assert run(Design(X), y, n_components=3, refit=refit)[-1].timings["refit"] > 0
 
 
-def test_no_regularisation():
+def test_no_regularization():
     X, y = made_up(12, loss="squared")
     state = run(Design(X), y, loss="squared", alpha=0.0, n_components=40, tol=1e-6)[-1]
     # 15 products of 5 features: least squares on them is the optimum.

@@ -312,7 +312,7 @@ def test_bad_arguments():
     for bad in (None, np.eye(3), "gamma"):
         with pytest.raises(TypeError, match="gamma"):
             dominant_eigenvectors(bad)
-    with pytest.raises(ValueError, match="never initialised"):
+    with pytest.raises(ValueError, match="never initialized"):
         dominant_eigenvectors(Gamma())
 
 

@@ -362,7 +362,7 @@ def test_no_memory_is_read_that_was_not_set_up():
         assert raw.activations().shape == (0, 0)
         assert raw.outputs(np.empty((0, 2))).shape == (0, 2)
         assert raw.pullback(np.empty((0, 2))).shape == (0, 2)
-        with pytest.raises(ValueError, match="never initialised"):
+        with pytest.raises(ValueError, match="never initialized"):
             raw.basis_grad(np.empty((0, 0)))
     f = make_features(dense, np.eye(3))
     assert not hasattr(f, "_outputs")

@@ -166,7 +166,7 @@ def test_degenerate_data(name, lower):
 
 @pytest.mark.parametrize("name", ["separable", "duplicate rows", "one class", "all zero", "huge"])
 @pytest.mark.parametrize("alpha", [0.0, 1e-12])
-def test_degenerate_data_without_regularisation(name, alpha):
+def test_degenerate_data_without_regularization(name, alpha):
     X, y = DEGENERATE[name]
     design = Design(X, fit_lower="augment")
     for refit in ("output", "full", None):

@@ -353,7 +353,7 @@ def test_no_memory_is_read_that_was_not_set_up():
         raw = kind.__new__(kind)
         for call in (lambda g: g.matvecs(np.empty((0, 0))), lambda g: g.forms([]),
                      lambda g: g.combine([], [])):  # fmt: skip
-            with pytest.raises(ValueError, match="never initialised"):
+            with pytest.raises(ValueError, match="never initialized"):
                 call(raw)
     for g, other in (
         (CsrGamma(X, D), (as_matrix(sp.csr_array((9, 9))), np.ones((9, 9)))),

@@ -122,7 +122,7 @@ def test_the_preconditioner_is_symmetric_and_positive(stored, activation, lower,
     rng = np.random.default_rng(2)
     linear = rng.standard_normal((d, 3)) if sums.explicit else None
     model = refit.scaled(Model(H, V, rng.standard_normal(3) * sums.explicit, linear))
-    P = Preconditioner(problem, refit.form, model, sums.curvature(model))
+    P = Preconditioner(problem, refit.form, model, sums.curvature(model, np.zeros(len(model.H))))
     n = len(refit.pack(model))
     matrix = np.array([P(e) for e in np.eye(n)])
     np.testing.assert_allclose(matrix, matrix.T, rtol=1e-9, atol=1e-12 * np.abs(matrix).max())
@@ -157,7 +157,7 @@ def test_the_eigenbasis_keeps_every_own_curvature(lower):
     E = np.exp(O - O.max(axis=1, keepdims=True))
     E /= E.sum(axis=1, keepdims=True)
     C = E * (1 - E)
-    found = sums.curvature(model)
+    found = sums.curvature(model, np.zeros(len(model.H)))
     for r in range(len(H)):
         u = 4 * (X @ H[r]) ** 2 * (C @ V[r] ** 2)
         B = X.T @ (u[:, None] * X)
@@ -176,7 +176,7 @@ def test_many_features_get_a_diagonal():
     alpha = 0.5 * alpha_max(design, y)
     states = run(design, y, alpha=alpha, n_components=4)
     sums = RowSums(design, Problem.of(30, y, alpha=alpha))
-    assert sums.curvature(states[-1].model).directions is None
+    assert sums.curvature(states[-1].model, np.zeros(4)).directions is None
     assert states[-1].objective < 0.97 * states[0].objective
 
 
@@ -359,9 +359,10 @@ def test_separable_data():
         assert (O.argmax(axis=1) == y[keep]).all()
 
 
-def test_badly_scaled_columns():
+@pytest.mark.parametrize("seed", range(4))
+def test_badly_scaled_columns(seed):
     """Far from the certificate perhaps, but never behind the output refit."""
-    X, y = made_up(23, n=100, d=5, m=3)
+    X, y = made_up(23 + seed, n=100, d=5, m=3)
     design = Design(X * np.geomspace(1e-3, 1e3, 5), n_threads=1)
     full = run(design, y, alpha=1.0, n_components=30)[-1]
     output = run(design, y, alpha=1.0, n_components=30, block=1, refit="output")[-1]
@@ -396,6 +397,20 @@ def test_permutations_and_repeated_rows(penalty):
     moved = objective_of(X, classes[y], penalty=penalty)
     A, B = (np.einsum("rc,ri,rj->cij", s.V, s.H, s.H) for s in (base, moved))
     np.testing.assert_allclose(B[classes], A, atol=0.05 * np.abs(A).max())
+
+
+def test_l1_with_more_outputs_than_vectors_shares_them():
+    """A unit of the joint descent serves one output; "auto" does not let outputs go without."""
+    rng = np.random.default_rng(29)
+    X = rng.standard_normal((150, 5))
+    y = np.sign(X @ rng.standard_normal((5, 20)) * X[:, :1])
+    options = {"loss": "logistic", "penalty": "l1", "alpha": 0.5, "n_components": 25}
+    auto, output = (run(Design(X), y, refit=r, **options)[-1] for r in ("auto", "output"))
+    assert auto.V.any(axis=0).all()
+    assert auto.objective <= output.objective * (1 + 1e-6)
+    # A model of shared vectors is not torn apart by a warm start.
+    again = run(Design(X), y, start=output, **options | {"alpha": 0.6, "n_components": 30})
+    assert again[0].objective <= output.objective + 0.1 * output.penalty * (1 + 1e-6)
 
 
 def test_a_unit_serves_one_output_with_l1():

@@ -81,7 +81,7 @@ def row_by_row(loss, Y, O, w):
 @EVERY
 @settings(max_examples=30, deadline=None)
 @given(shape=shapes)
-def test_vectorised_loops_equal_single_rows(name, shape):
+def test_vectorized_loops_equal_single_rows(name, shape):
     n, m, seed = shape
     loss, Y, O, w = problem(name, n + 1, m, seed)
     value, G, C = row_by_row(loss, Y, O, w)
@@ -559,7 +559,7 @@ def test_encode():
         ("real", [1.0], True, TypeError, "n_outputs"),
         ("label", np.ma.masked_less([0, 1], 1), 2, ValueError, "^y has masked entries"),
         ("real", [[1.0], [1.0, 2.0]], None, ValueError, "^y must be a rectangular array"),
-        ("colour", [1.0], 1, ValueError, "label.*sign.*real"),
+        ("color", [1.0], 1, ValueError, "label.*sign.*real"),
     ],
 )
 def test_encode_refuses(target, y, n_outputs, error, says):
@@ -661,7 +661,7 @@ def test_get_loss():
     for nonsense in (None, 3, object()):
         with pytest.raises(TypeError, match="value_grad"):
             get_loss(nonsense)
-    own.target = "colour"
+    own.target = "color"
     with pytest.raises(TypeError, match="target"):
         get_loss(own)
 

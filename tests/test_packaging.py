@@ -47,7 +47,7 @@ def test_version_is_written_once():
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_licence():
+def test_license():
     assert metadata("fastpoly")["License-Expression"] == "BSD-3-Clause"
     assert "Redistribution and use" in (ROOT / "LICENSE").read_text()
 

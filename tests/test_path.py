@@ -1,4 +1,4 @@
-"""The regularisation path: where it begins, and that warm starts cost nothing in the end."""
+"""The regularization path: where it begins, and that warm starts cost nothing in the end."""
 
 import numpy as np
 import pytest

@@ -74,7 +74,7 @@ def test_spams(penalty):
 @EVERY_LOSS
 @EVERY_PENALTY
 @EVERY_SOLVER
-def test_penalised(loss, penalty, solver):
+def test_penalized(loss, penalty, solver):
     A, Y, weights = data(loss)
     for alpha, w in ((0.3, weights), (8.0, None)):
         V, best = optimum(loss, penalty, alpha, w is not None)
@@ -100,7 +100,7 @@ def test_penalised(loss, penalty, solver):
 @EVERY_PENALTY
 @EVERY_SOLVER
 def test_constrained(loss, penalty, solver):
-    """A ball through the penalised optimum has that optimum's loss for its minimum."""
+    """A ball through the penalized optimum has that optimum's loss for its minimum."""
     A, Y, _ = data(loss)
     for alpha in (1.0, 8.0):
         V, best = optimum(loss, penalty, alpha)

@@ -301,6 +301,8 @@ class PolyEstimator(Predictor):
     def _warn_unless_converged(self) -> None:
         """Tell of a model that is worse than its parameters promise, and of what to change."""
         state, objective = self._state, abs(self.objective_)
+        if self.early_stopping and state.stop is None:
+            return  # a model on the way, chosen for its score
         gap, alpha = state.refit_gap, state.alpha
         if state.n_components and alpha is not None and self.refit in ("auto", "full"):
             # The descent ends by what it gains. For a small alpha the gap is far above its error,

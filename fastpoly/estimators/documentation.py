@@ -22,7 +22,9 @@ block : int or "auto", default="auto"
 refit : {"auto", "full", "output", None}, default="auto"
     After each added block fit the output layer and the basis vectors ("full", not with tau), the
     output layer alone ("output"), or only the step towards the new vector (None). "auto" is "full"
-    with alpha and "output" with tau. ``block=1, refit="output"`` is the algorithm of the paper.
+    with alpha and "output" with tau, and for "l1" with fewer than 2 m components, because there a
+    vector of the joint descent serves one output. ``block=1, refit="output"`` is the algorithm of
+    the paper.
 fit_lower : {"augment", "explicit", None}, default="augment"
     Where linear terms come from: a constant feature in front of every row; an intercept and
     linear weights of their own; or nowhere. In a factorization machine the constant feature gives
@@ -48,8 +50,8 @@ n_iter_no_change : int, default=10
     With early_stopping, rounds without a better score after which training stops.
 warm_start : bool, default=False
     Whether `fit` goes on from the fitted model, adding basis vectors up to n_components, or
-    starts afresh. The data must be the same. Where alpha, tau, the loss, penalty, refit or early
-    stopping changed, the fitted model is refitted and the history begins there.
+    starts afresh. The data must be the same. Where alpha, tau, the loss, penalty, block, refit or
+    early stopping changed, the fitted model is refitted and the history begins there.
 {class_weight}n_threads : int, optional
     Threads of the kernels. By default one for small data and in any Python thread but the main
     one (so that a pool of threads does not ask for more than there are cores), else what OpenMP

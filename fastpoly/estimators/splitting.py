@@ -44,7 +44,7 @@ def level_strata(codes: ArrayLike, share: float) -> NDArray[np.intp] | None:
 
 
 def _join(counts: NDArray[np.intp], least: int) -> NDArray[np.intp]:
-    """The stratum of each level, neighbours joined until a stratum has `least` rows."""
+    """The stratum of each level, neighbors joined until a stratum has `least` rows."""
     strata, current, filled = [], 0, 0
     for count in counts.tolist():
         strata.append(current)

@@ -274,7 +274,7 @@ cdef class Features(RowBlocks):
     cdef object _basis_grad(self, const double[:, ::1] D, const double[:, ::1] V):
         cdef int t, n_threads = self.n_threads
         if self.X is None:
-            raise ValueError("these Features were never initialised")
+            raise ValueError("these Features were never initialized")
         if not (self.n and self.k and D.shape[1]):
             return np.zeros((self.k, self.X.d))
         cdef double[:, ::1] buffers = np.empty((n_threads, self.buffer_size() + SLACK))

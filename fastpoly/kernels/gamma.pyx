@@ -89,7 +89,7 @@ cdef class Gamma:
 
     cdef int _check_made(self) except -1:
         if not self.m:
-            raise ValueError("this Gamma was never initialised")
+            raise ValueError("this Gamma was never initialized")
 
     def matvecs(self, B):
         """Gamma_c B_:c for every output.

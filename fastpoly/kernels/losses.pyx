@@ -1,6 +1,6 @@
 """The losses, each one class: from one row of outputs o (m,) and its target y to a value.
 
-They have vectorised loops of their own in ``simd/losses.c``, where their gradients are derived.
+They have vectorized loops of their own in ``simd/losses.c``, where their gradients are derived.
 To add a loss, write one class with `name`, `target` and `row`, and list it in `LOSSES`.
 """
 
@@ -348,7 +348,7 @@ def get_loss(loss):
 # --- for the tests: the accuracy of these functions does not show in the value of a loss ---
 
 def _exp_log1p(const double[::1] x not None):
-    """The vectorised exp(x), x <= 600, and log(1 + x), x >= 0; len(x) >= 1."""
+    """The vectorized exp(x), x <= 600, and log(1 + x), x >= 0; len(x) >= 1."""
     e, l = np.empty((2, x.shape[0]))
     cdef double[::1] e_view = e, l_view = l
     loops.exp(&x[0], &e_view[0], x.shape[0])

@@ -13,7 +13,7 @@ cdef class Penalty:
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil
     # ||g||_* = max {g'v : ||v|| <= 1}
     cdef double row_dual(self, const double* g, Py_ssize_t m) noexcept nogil
-    # Writes a maximiser of that to v (m,); zeros when g = 0.
+    # Writes a maximizer of that to v (m,); zeros when g = 0.
     cdef void row_polar(self, const double* g, double* v, Py_ssize_t m) noexcept nogil
     # In place v <- prox_t(v) = argmin_u 1/2 |u - v|^2 + t ||u||, t >= 0; returns ||prox_t(v)||.
     cdef double row_prox(self, double* v, double t, Py_ssize_t m) noexcept nogil

@@ -245,7 +245,7 @@ cdef class Penalty:
         return (self.row_criterion(&row[0], &w[0], row.shape[0]) if row.shape[0] else 0.0), out
 
     def polar(self, q):
-        """A maximiser of q'v over ||v|| <= 1, (m,); zeros when q = 0."""
+        """A maximizer of q'v over ||v|| <= 1, (m,); zeros when q = 0."""
         cdef const double[::1] row = as_float_array(q, "q", (None,))
         out = np.zeros(row.shape[0])
         cdef double[::1] v = out
@@ -369,7 +369,7 @@ cdef class L1(Penalty):
         return np.eye(m)[first:last]
 
     def center(self, V):
-        """Row medians u_r, which minimise ||v_r - u_r 1||, (k,)."""
+        """Row medians u_r, which minimize ||v_r - u_r 1||, (k,)."""
         V = as_float_array(V, "V", (None, None))
         return np.median(V, axis=1)
 
@@ -415,7 +415,7 @@ cdef class L1L2(Penalty):
         return 1.0, 1.0
 
     def center(self, V):
-        """Row means u_r, which minimise ||v_r - u_r 1||, (k,)."""
+        """Row means u_r, which minimize ||v_r - u_r 1||, (k,)."""
         V = as_float_array(V, "V", (None, None))
         return V.mean(axis=1)
 
@@ -479,7 +479,7 @@ cdef class L1Linf(Penalty):
         return 1.0 - 2.0 * (np.arange(first, last)[:, None] >> np.arange(m)[::-1] & 1)
 
     def center(self, V):
-        """Row midranges u_r, which minimise ||v_r - u_r 1||, (k,)."""
+        """Row midranges u_r, which minimize ||v_r - u_r 1||, (k,)."""
         V = as_float_array(V, "V", (None, None))
         return (V.max(axis=1) + V.min(axis=1)) / 2
 
@@ -559,7 +559,7 @@ def get_penalty(penalty):
         A key of `PENALTIES`, a `Penalty`, or any object with these methods of `Penalty`:
 
         - ``value(V, weights=None)``, ``dual_norm(G, weights=None)``: Omega and its dual norm,
-        - ``prox(V, t, weights=None, out=None)``: for the penalised form (alpha),
+        - ``prox(V, t, weights=None, out=None)``: for the penalized form (alpha),
         - ``project(V, tau, weights=None, metric=None, out=None)``: for the constrained form (tau),
         - ``criterion(q)``: for the selection of basis vectors,
         - ``polar(q)``: only for ``refit=None``,

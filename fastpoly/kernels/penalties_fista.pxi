@@ -60,7 +60,7 @@ def fista_update(penalty, Y, G, steps, V_old, V_new, *, thresholds=None, tau=Non
     V_new : ndarray of shape (k, m)
         Written; must not share memory with the other matrices.
     thresholds : ndarray of shape (k,), optional
-        ``steps_r * alpha * weights_r >= 0``, for the penalised form. Give this or `tau`.
+        ``steps_r * alpha * weights_r >= 0``, for the penalized form. Give this or `tau`.
     tau : float, optional
         Radius of the ball, for the constrained form.
     weights : ndarray of shape (k,), optional
@@ -99,7 +99,7 @@ def fista_update(penalty, Y, G, steps, V_old, V_new, *, thresholds=None, tau=Non
     cdef bint bad = False
     cdef FistaSums sums
     if (thresholds is None) == (tau is None):
-        raise ValueError("give either thresholds (penalised) or tau (constrained)")
+        raise ValueError("give either thresholds (penalized) or tau (constrained)")
     if tau is None and weights is not None:
         raise ValueError("weights are those of the ball: give them with tau only")
     if tau is None:

@@ -1,6 +1,6 @@
 """The inner problem of the proximal Newton method, by block coordinate descent over rows.
 
-    minimise  <G, P - P0> + 1/2 <P - P0, B (P - P0)> + sum_r t_r ||p_r||
+    minimize  <G, P - P0> + 1/2 <P - P0, B (P - P0)> + sum_r t_r ||p_r||
 
 P (k, m). It never touches the n rows of the data. B is positive semi-definite and comes in two
 forms: one k x k block an output, stored (k, k, m) so that the loop over outputs is innermost; or,

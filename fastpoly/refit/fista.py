@@ -1,6 +1,6 @@
 """Accelerated proximal gradient in a row-diagonal metric, for any problem with a few verbs.
 
-    minimise  F(P) + R(P)        F smooth, R simple (a penalty, or the indicator of a ball)
+    minimize  F(P) + R(P)        F smooth, R simple (a penalty, or the indicator of a ball)
 
 Each step is  P+ = argmin_U <G, U> + L/2 |U - Y|_M^2 + R(U)  at the extrapolated point Y, where M is
 the problem's row-diagonal metric and G the gradient of F at Y. The constant L starts from an
@@ -98,7 +98,7 @@ def first_curvature(problem: Problem, P: Floats, G: Floats) -> float:
 
 
 def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, at_least: int = 0) -> Solution:
-    """Minimise from P until the certified gap is at most tol times the objective.
+    """Minimize from P until the certified gap is at most tol times the objective.
 
     Parameters
     ----------

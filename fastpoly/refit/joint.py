@@ -23,7 +23,7 @@ from fastpoly.problem import Problem
 from fastpoly.refit.lbfgs import SHORTEST, minimize
 from fastpoly.refit.preconditioner import Preconditioner
 from fastpoly.refit.pruning import merge_parallel
-from fastpoly.refit.rounds import objective_at
+from fastpoly.refit.rounds import OutputRefit, objective_at
 from fastpoly.rows.sums import RowSums
 from fastpoly.selection import Selection
 from fastpoly.state import Model, State
@@ -52,12 +52,21 @@ class JointRefit:
         Iterations of one descent at most.
     n_components : int
         Where the run stops; the descent that gets there is the last one.
+    output : OutputRefit, optional
+        The refit of V alone, of a finished model.
     """
 
     corrective = True
 
-    def __init__(self, sums: RowSums, tol: float, max_iter: int, n_components: int) -> None:
-        self.sums, self.problem = sums, sums.problem
+    def __init__(
+        self,
+        sums: RowSums,
+        tol: float,
+        max_iter: int,
+        n_components: int,
+        output: OutputRefit | None = None,
+    ) -> None:
+        self.sums, self.problem, self.output = sums, sums.problem, output
         self.form = smooth_form(self.problem)
         self.tol, self.max_iter, self.n_components = tol, max_iter, n_components
 
@@ -89,8 +98,11 @@ class JointRefit:
         return self.tidy(model, state.objective)
 
     def polish(self, state: State) -> Model:
-        """Descend once more, until next to nothing is gained."""
-        return self.descend(state.model, self.tol**3, last=True)
+        """Descend once more, until next to nothing is gained; then fit V alone, which is convex.
+
+        With l1 a vector may then serve several outputs.
+        """
+        return self.output.polished(self.descend(state.model, self.tol**3, last=True))
 
     def enter(self, model: Model, H: Floats, Q: Floats, outputs: Floats) -> Model:
         """The model with the vectors H appended, at the best step along their polar rows.
@@ -136,7 +148,8 @@ class JointRefit:
             Whether no round will follow: then take as many iterations as it needs.
         """
         ftol = min(GAIN_SHARE * gain, LOOSEST)
-        stretches = -(-self.max_iter // STRETCH) if last else STRETCHES
+        stretches = -(-self.max_iter // STRETCH)
+        stretches = stretches if last else min(stretches, STRETCHES)
         previous = np.inf
         for _ in range(stretches):
             scaled = self.scaled(model)
@@ -173,12 +186,15 @@ class JointRefit:
             upper = np.full(len(x), np.inf)
             upper[layer] = form.bound
             bounds = -upper, upper
-        P = Preconditioner(problem, form, model, sums.curvature(model))
+        penalty = form.curvature(model.H, problem.alpha, model.H, np.ones(d)).mean(axis=1)
+        P = Preconditioner(problem, form, model, sums.curvature(model, penalty))
         memory = int(np.clip(BLOCK_DOUBLES // (2 * max(1, len(x))), STRETCH // 5, STRETCH))
-        found = minimize(
-            objective, x, P, max_iter=min(STRETCH, self.max_iter), ftol=ftol, memory=memory,
-            bounds=bounds,
-        )  # fmt: skip
+        # A trial step of a perfect fit, which has no curvature, may overflow; it is refused.
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = minimize(
+                objective, x, P, max_iter=min(STRETCH, self.max_iter), ftol=ftol, memory=memory,
+                bounds=bounds,
+            )  # fmt: skip
         return found.x, found.value, found.converged
 
     def tidy(self, model: Model, before: float) -> Model:

@@ -88,7 +88,7 @@ def refit_output(
 ) -> Refit:
     """Fit the output layer V on fixed activations: a convex problem.
 
-    minimise  sum_i w_i l(y_i, V'a_i) + alpha Omega(V)    or  s.t. Omega(V) <= tau
+    minimize  sum_i w_i l(y_i, V'a_i) + alpha Omega(V)    or  s.t. Omega(V) <= tau
 
     Parameters
     ----------

@@ -143,7 +143,7 @@ class QuadraticProblem:
         """As for any convex F: F(P) - F(U) <= <G, P - U>.
 
         The gap is the most that this can be over the ball, or over Omega(U) <= 2 Omega(P) + 1 in
-        the penalised form, and over rows without penalty as far from 0 as 1 + |P|.
+        the penalized form, and over rows without penalty as far from 0 as 1 + |P|.
         """
         problem, k = self.problem, self.problem.n_penalized
         value, G = self.value_grad(P)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastpoly.kernels.smooth_forms import SmoothForm
 from fastpoly.problem import Problem
-from fastpoly.rows.sums import Curvature
+from fastpoly.rows.sums import NO_CURVATURE, Curvature
 from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
@@ -19,9 +19,6 @@ Floats = NDArray[np.float64]
 # Share of the mean curvature (basis vectors) or of the own one (the rest) that is added everywhere:
 # directions without curvature must stay bounded. (1e-4 stalls on badly scaled columns.)
 DAMPING = 1e-6
-# Curvature below this is none: that of a perfect fit, whose loss falls without end. Data and
-# targets that `check_scale` and `Problem` let through stay far above it.
-NO_CURVATURE = 1e-250
 
 
 class Preconditioner:

@@ -86,7 +86,11 @@ class OutputRefit(PaperRefit):
         return self._refitted(model, self.tol, self.max_iter)
 
     def polish(self, state: State) -> Model:
-        return self._refitted(state.model, self.tol, self.max_iter)
+        return self.polished(state.model)
+
+    def polished(self, model: Model) -> Model:
+        """The model with V refitted as accurately as the tolerance asks for."""
+        return self._refitted(model, self.tol, self.max_iter)
 
     def advance(self, state: State, chosen: Selection) -> Model:
         zeros = np.zeros((len(chosen.H), self.problem.m))

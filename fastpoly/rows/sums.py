@@ -19,6 +19,10 @@ from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
 
+# Curvature below this is none: that of a perfect fit, whose loss falls without end. Data and
+# targets that `check_scale` and `Problem` let through stay far above it.
+NO_CURVATURE = 1e-250
+
 
 class Gradient(NamedTuple):
     """The loss at a model, its gradients (as `Model`), and what selection and certificate need."""
@@ -139,24 +143,26 @@ class RowSums:
         w = np.ones(n) if w is None else w
         return np.concatenate([activations, [w.sum()], linear.squared_column_norms(w)])
 
-    def curvature(self, model: Model) -> Curvature:
+    def curvature(self, model: Model, penalty: Floats) -> Curvature:
         """The sums of the preconditioner, in an eigenbasis where there are few features.
 
         That costs d^2 per row, and d^3. Up to about 500 features it is worth it; with 1000 a
-        diagonal is as good.
+        diagonal is as good. `penalty` (k,) is the mean curvature of the penalty in each vector,
+        which the choice of the basis takes into account.
         """
         X = self.design.matrix
         if X.sparse or 4 * X.d**2 > BLOCK_DOUBLES:
             basis, output, intercept, linear = self.objective.curvature(*self._parts(model))
             return Curvature(None, basis, output, intercept, linear)
-        return self._eigen_curvature(model)
+        return self._eigen_curvature(model, penalty)
 
-    def _eigen_curvature(self, model: Model) -> Curvature:
+    def _eigen_curvature(self, model: Model, penalty: Floats) -> Curvature:
         """As `curvature`, for dense rows.
 
         With u_ir the curvature of the loss along z_ir = h_r'x_i, vector r sees the curvature
-        B_r = X' diag(u_r) X. All share the eigenbasis T of their normalized mean, and each has its
-        own diagonal of T' B_r T. For ANOVA, z_ir^2 / 2 stands in for the kernel.
+        B_r = X' diag(u_r) X. All share the eigenbasis T of their normalized mean, penalty
+        included, in units of its diagonal: columns may differ by many orders of magnitude. Each
+        has its own diagonal of T' B_r T. For ANOVA, z_ir^2 / 2 stands in for the kernel.
         """
         k, d = len(model.H), self.design.n_features
         O = self.outputs(model)
@@ -175,11 +181,13 @@ class RowSums:
         directions, basis = np.eye(d), np.zeros((k, d))
         if k:
             totals = sum(U.sum(axis=0) for _, U in blocks())
-            shares = 1 / np.where(totals > 0, totals, 1.0)
-            mean = np.zeros((d, d))
+            shares = 1 / np.where(totals > NO_CURVATURE, totals, 1.0)
+            mean = np.diag(np.full(d, shares @ penalty))
             for X, U in blocks():
                 mean += (X * (U @ shares)[:, None]).T @ X
-            directions = np.linalg.eigh(mean)[1]
+            scale = mean.diagonal()
+            scale = 1 / np.sqrt(np.where(scale > NO_CURVATURE, scale, 1.0))
+            directions = scale[:, None] * np.linalg.eigh(mean * scale * scale[:, None])[1]
             for X, U in blocks():
                 basis += U.T @ (X @ directions) ** 2
         width = k + (1 + d if self.explicit else 0)

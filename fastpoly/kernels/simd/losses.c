@@ -47,7 +47,7 @@ FP_INLINE double sum_of_exp(const double *FP_RESTRICT o, double top, double *FP_
     return sum;
 }
 
-/* One row, vectorised over its outputs. */
+/* One row, vectorized over its outputs. */
 static double softmax_row(ptrdiff_t label, const double *o, double w, double *g, ptrdiff_t m,
                           double margin) {
     if (!(w > 0.0)) {
