@@ -117,8 +117,8 @@ def main(argv: list[str] | None = None) -> None:
             if not (where.results / f"{name}.png").exists():
                 picture = ""
             page += f"\n## {title}\n\n{words}\n\n{picture}{text}"
-        # Sections written by hand, from what ablation.py and kernels.py print.
-        for name in ("ablation", "kernels"):
+        # Sections written by hand, from what fit_profile.py, ablation.py and kernels.py print.
+        for name in ("fit_missed", "ablation", "kernels"):
             text = where.results / f"{name}.md"
             page += f"\n{text.read_text()}" if text.exists() else ""
         page += f"\nMeasured with Python {platform.python_version()} on {platform.machine()}.\n"
