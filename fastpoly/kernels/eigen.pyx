@@ -2,7 +2,7 @@
 
 For each output c, the unit vector h_c with the largest |h' Gamma_c h|, an eigenvalue at either end
 of the spectrum. Factorization machines on users x items have bipartite Gamma_c, whose eigenvalues
-come in pairs +-sigma: the power method then oscillates for ever. Two methods that do not:
+come in pairs +-sigma: the power method then never settles. Two methods that do not:
 
 lanczos     m recurrences in lockstep, with full reorthogonalization. Q_c (d, j) spans the Krylov
             space of Gamma_c; the eigenvalues of T_c = Q_c' Gamma_c Q_c at both ends are bounds from
