@@ -12,12 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.features import ACTIVATIONS, make_features
 from fastpoly.kernels.gamma import Gamma, RowGamma
 from fastpoly.kernels.matrix import Matrix, as_matrix
 from fastpoly.selection.ascent import Floats, thin
 
-SAMPLED_ROWS = 4000  # rows on which activations are compared; sampling error about 1 / sqrt(4000)
+# Rows on which activations are compared: those of 256 candidates fill one block, and the sampling
+# error is about 1 / 64.
+SAMPLED_ROWS = BLOCK_DOUBLES // 256
 PARALLEL = 0.9  # |cosine| from which on two candidates count as one
 
 
