@@ -8,21 +8,9 @@ from fastpoly.kernels.penalties import FistaStep, fista_update
 from fastpoly.problem import Problem
 from fastpoly.refit.certificate import duality_gap
 from fastpoly.refit.fista import Certificate
+from fastpoly.rows.sums import squared_norms
 
 Floats = NDArray[np.float64]
-
-
-def squared_column_norms(objective: Objective) -> Floats:
-    """sum_i w_i a_ir^2 for every row r of the parameters, where a is what it is multiplied by."""
-    w, linear, k = objective.w_array, objective.linear, objective.k
-    norms = np.zeros(objective.n_rows)
-    for S, rows in objective.features.blocks():
-        norms[:k] += np.einsum("ir,ir->r", S, S if w is None else S * w[rows, None])
-    if linear is not None:
-        w = np.ones(objective.n) if w is None else w
-        norms[k] = w.sum()
-        norms[k + 1 :] = linear.squared_column_norms(w)
-    return norms
 
 
 class OutputProblem:
@@ -56,7 +44,7 @@ class OutputProblem:
         ridge = np.zeros(objective.n_rows)
         ridge[n_penalized + 1 :] = problem.alpha_linear
         self.ridge = ridge[:, None]
-        metric = squared_column_norms(objective) + ridge
+        metric = squared_norms(objective.features, objective.linear, objective.w_array) + ridge
         # Scales may differ by many orders; only what is zero needs a stand-in.
         largest = metric.max(initial=0.0)
         self.metric = np.maximum(metric, 1e-30 * largest if largest > 0 else 1.0)

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
+from fastpoly.kernels.features import RowBlocks
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.joint import JointObjective
+from fastpoly.kernels.linear import LinearTerms
 from fastpoly.problem import Problem
 from fastpoly.rows.design import Design
 from fastpoly.state import Model
@@ -133,15 +135,7 @@ class RowSums:
 
     def squared_norms(self, H: Floats) -> Floats:
         """sum_i w_i a_i^2 for each activation, the constant and each feature, (k + 1 + d,)."""
-        w, n = self.problem.w, self.design.n_samples
-        activations = np.zeros(len(H))
-        for S, rows in self.design.features(H).blocks():
-            activations += np.einsum("ir,ir->r", S, S if w is None else S * w[rows, None])
-        linear = self.design.linear
-        if linear is None:
-            return activations
-        w = np.ones(n) if w is None else w
-        return np.concatenate([activations, [w.sum()], linear.squared_column_norms(w)])
+        return squared_norms(self.design.features(H), self.design.linear, self.problem.w)
 
     def curvature(self, model: Model, penalty: Floats) -> Curvature:
         """The sums of the preconditioner, in an eigenbasis where there are few features.
@@ -216,6 +210,17 @@ class RowSums:
 
     def _parts(self, model: Model) -> tuple[Any, ...]:
         return tuple(model) if self.explicit else (model.H, model.V)
+
+
+def squared_norms(features: RowBlocks, linear: LinearTerms | None, w: Floats | None) -> Floats:
+    """sum_i w_i a_i^2 for each activation and, with linear terms, the constant and each feature."""
+    norms = np.zeros(features.k)
+    for S, rows in features.blocks():
+        norms += np.einsum("ir,ir->r", S, S if w is None else S * w[rows, None])
+    if linear is None:
+        return norms
+    w = np.ones(features.n) if w is None else w
+    return np.concatenate([norms, [w.sum()], linear.squared_column_norms(w)])
 
 
 def _loss_curvature(problem: Problem, O: Floats) -> Floats:
