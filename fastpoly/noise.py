@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 # were chosen for the log-loss and the squared error of the tables of bench/defaults.py.
 DIVISOR = 3.0
 # alpha is not below this times the sum of the weights: a perfect fit has no noise.
-LEAST_SHARE = 1e-4
+LEAST_SHARE = 1e-5
 # Accuracy of the linear part that the errors are of.
 TOL = 1e-3
 

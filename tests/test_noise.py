@@ -72,4 +72,4 @@ def test_level_is_that_of_noise(activation):
 def test_perfect_fit_has_a_least_alpha():
     y = X @ RNG.standard_normal((6, 1))
     alpha = noise_alpha(Design(X, fit_lower="explicit"), y, loss="squared", alpha_linear=0.0)
-    assert alpha == pytest.approx(1e-4 * 120)
+    assert alpha == pytest.approx(1e-5 * 120)
