@@ -83,6 +83,13 @@ SECTIONS = {
         "is the number of parameters. To quality: seconds until the network is within one point "
         "of the SVC's validation accuracy, blank where it is not on every split.",
     ),
+    "defaults": (
+        "Default parameters",
+        "`defaults.py`: nothing tuned, on tables of scikit-learn and statsmodels, generated ones "
+        "and the paper's. Score: accuracy, or R² (of the expected level where there are levels); "
+        "loss: log-loss, or RMSE in standard deviations. `fastpoly` is the factorization machine "
+        "on one-hot tables and the polynomial network on all others.",
+    ),
     "fit": (
         "Whole fits",
         "`fit.py`: against release e9adb88 and other ways, in turns, on one thread; medians of "

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
+import defaults
 import multiclass
 import peers
 import penalties
@@ -17,7 +18,7 @@ import refit_comparison
 import report
 import subproblem
 
-EXPERIMENTS = (subproblem, multiclass, penalties, refit_comparison, recsys, peers)
+EXPERIMENTS = (subproblem, multiclass, penalties, refit_comparison, recsys, peers, defaults)
 
 
 def main() -> None:
