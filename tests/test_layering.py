@@ -16,7 +16,7 @@ LAYERS = (
     ("kernels",),
     ("problem", "state", "rows", "metrics", "interactions"),
     ("selection", "refit"),
-    ("algorithm", "path", "model", "storage", "checkpoint"),
+    ("algorithm", "path", "noise", "model", "storage", "checkpoint"),
     ("estimators", "plotting"),
     ("demo",),
 )

@@ -1,0 +1,104 @@
+"""An alpha from the data: that at which basis vectors of pure noise no longer enter.
+
+Where the row gradients have random signs, nothing is left to learn, and their violation is the
+`RowSums.noise_level`. An alpha of that size keeps noise out. The gradients are first those of the
+model without basis vectors, whose errors hold the interactions, too; then those of the model that
+this alpha gives. `bench/defaults.py` compares the rule with shares of the number of rows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from fastpoly.algorithm import conditional_gradient
+from fastpoly.kernels.blas_threads import one_blas_thread
+from fastpoly.problem import Problem
+from fastpoly.refit.joint import JointRefit
+from fastpoly.rows.design import Design
+from fastpoly.rows.sums import RowSums
+from fastpoly.state import Model, State
+
+# alpha is the noise level divided by this; for class codes, by the number of classes. Chosen on
+# twenty tables and judged on others, by bench/defaults.py.
+NOISE_DIVISOR = 3.0
+# Least alpha, as a share of the sum of the weights: a perfect fit has no noise left.
+LEAST_SHARE = 1e-4
+# A second run is worth it where alpha falls below this share of the first one.
+LOWER = 0.85
+
+
+def noise_alpha(sums: RowSums, model: Model) -> float:
+    """The alpha for the errors that a model makes.
+
+    Parameters
+    ----------
+    sums : RowSums
+    model : Model
+
+    Returns
+    -------
+    float
+    """
+    problem = sums.problem
+    total = len(problem.Y) if problem.w is None else problem.w.sum()
+    divisor = problem.m if problem.loss.target == "label" else NOISE_DIVISOR
+    return max(sums.noise_level(model) / divisor, LEAST_SHARE * float(total))
+
+
+def fit_above_noise(
+    design: Design, y: Any, *, start: State | None = None, **options: Any
+) -> Iterator[State]:
+    """Run Algorithm 1 with alphas that are chosen by the noise level.
+
+    Parameters
+    ----------
+    design : Design
+    y : array-like
+    start : State, optional
+        A state of an earlier run like this one, which goes on from there.
+    **options
+        Further arguments of `conditional_gradient`.
+
+    Yields
+    ------
+    State
+        Those of a run with the first alpha; then, where the errors of its model allow a smaller
+        one, those of a run with the second alpha, from that model. The objective never rises.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly import Design
+    >>> from fastpoly.noise import fit_above_noise
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 5))
+    >>> y = X[:, :1] * X[:, 1:2] + rng.standard_normal((200, 1))
+    >>> design = Design(X, "anova", fit_lower="explicit")
+    >>> *_, state = fit_above_noise(design, y, loss="squared", random_state=0)
+    >>> largest = np.linalg.norm(state.V, axis=1).argmax()
+    >>> np.abs(state.H[largest]).round(1).tolist()[:2]
+    [0.7, 0.7]
+    """
+    known = ("loss", "penalty", "alpha_linear", "sample_weight", "n_outputs")
+    shared = {name: options[name] for name in known if name in options}
+    problem = Problem.of(design.n_samples, y, alpha=1.0, **shared)
+    sums = RowSums(design, problem)
+    with one_blas_thread():
+        empty = JointRefit(sums, 1e-3, 1000, 1).first(sums.empty_model())
+        alpha = noise_alpha(sums, empty)
+    if start is None or start.alpha is None or start.alpha >= alpha:
+        for state in conditional_gradient(design, y, alpha=alpha, start=start, **options):
+            if not state.stop:
+                yield state
+                continue
+            with one_blas_thread():
+                lower = noise_alpha(sums, state.model)
+            if lower > LOWER * alpha:
+                yield state
+                return
+            if start is None or state.n_iter > start.n_iter or start.alpha is None:
+                yield replace(state, stop=None)  # unless it is where the run was cut off
+        start, alpha = state, lower
+    else:
+        alpha = start.alpha
+    yield from conditional_gradient(design, y, alpha=alpha, start=start, **options)
