@@ -93,7 +93,7 @@ def compare_on_digits(data: Split) -> PolynomialNetworkClassifier:
     """Test accuracy of every way, and what the model keeps."""
     n, d = data.X.shape
     logistic = LogisticRegression(max_iter=1000)
-    network = PolynomialNetworkClassifier(alpha=1.0, n_components=30, random_state=0)
+    network = PolynomialNetworkClassifier(random_state=0)
     rows: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
         ("fastpoly network", network, lambda e: f"{e.n_components_} basis vectors"),
         ("linear logistic regression", logistic, lambda e: f"{d} features"),
@@ -130,9 +130,7 @@ def compare_on_digits(data: Split) -> PolynomialNetworkClassifier:
 def compare_on_ratings(data: Split) -> FactorizationMachineOrdinalRegressor:
     """Test RMSE of every way."""
     n, d = data.X.shape
-    machine = FactorizationMachineOrdinalRegressor(
-        alpha=1.0, n_components=8, fit_lower="explicit", random_state=0
-    )
+    machine = FactorizationMachineOrdinalRegressor(random_state=0)
     products = PolynomialFeatures(2, interaction_only=True, include_bias=False)
     rows = (
         ("fastpoly ordinal machine", machine),
@@ -180,10 +178,10 @@ def draw(
     right.plot(machine.history_["n_components"], errors, marker=".")
     right.set(xlabel="number of basis vectors", ylabel="test RMSE", title="ratings")
     below.suptitle("digits: the basis vectors with the largest weights, as images")
-    largest = np.argsort(-np.linalg.norm(network.coef_, axis=1))[:10]
+    largest = np.argsort(-np.linalg.norm(network.output_weights_, axis=1))[:10]
     for axes, h in zip(below.subplots(1, 10), network.components_[largest], strict=False):
-        limit = np.abs(h[1:]).max()
-        axes.imshow(h[1:].reshape(8, 8), cmap="RdBu_r", vmin=-limit, vmax=limit)
+        limit = np.abs(h).max()
+        axes.imshow(h.reshape(8, 8), cmap="RdBu_r", vmin=-limit, vmax=limit)
         axes.set_axis_off()
     figure.savefig(picture, dpi=100)
     return f"picture: {picture}"

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 
 from fastpoly.interactions import largest_pairs
 from fastpoly.kernels.checks import as_count, as_float_array
@@ -16,6 +17,8 @@ from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.rows.design import Design
 from fastpoly.storage.npz import FORMAT_VERSION, read_arrays, write_arrays
+
+TASKS = ("regression", "classification", "multilabel", "ordinal")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,6 +43,11 @@ class PolyModel:
     feature_names : iterable of d str, or None
     output_names : iterable of m distinct str, or None
         An output can then be asked for by its name.
+    task : {"regression", "classification", "multilabel", "ordinal"}
+        What the outputs mean to `predict`: numbers; scores of classes; log odds of labels; log odds
+        that the level is at most each one but the last.
+    classes : array-like, or None
+        Classes (m,) or ordinal levels (m + 1,), as numbers or strings; positions if None.
 
     Notes
     -----
@@ -53,6 +61,8 @@ class PolyModel:
     augment          bool    scalar
     feature_names    str     (d,), only where there are names
     output_names     str     (m,), only where there are names
+    task             str     scalar
+    classes          any     (m,) or (m + 1,), only where there are classes
     ================ ======= =============================================
 
     Examples
@@ -90,10 +100,14 @@ class PolyModel:
     augment: bool = False
     feature_names: tuple[str, ...] | None = None
     output_names: tuple[str, ...] | None = None
+    task: str = "regression"
+    classes: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {ACTIVATIONS}, got {self.activation!r}")
+        if self.task not in TASKS:
+            raise ValueError(f"task must be one of {TASKS}, got {self.task!r}")
         if not isinstance(self.augment, (bool, np.bool_)):
             raise TypeError(f"augment must be True or False, got {self.augment!r}")
         H = _frozen(self.H, "H", (None, None))
@@ -114,6 +128,8 @@ class PolyModel:
             augment=bool(self.augment),
             feature_names=_names(self.feature_names, "feature_names", d),
             output_names=_names(self.output_names, "output_names", m),
+            task=str(self.task),
+            classes=_classes(self.classes, self.task, m),
         )
         if self.output_names and len(set(self.output_names)) < m:
             raise ValueError(f"output_names must be distinct, got {self.output_names}")
@@ -227,6 +243,40 @@ class PolyModel:
         if not np.isfinite(outputs).all():
             raise ValueError("the outputs overflow: X is too large for this model; scale it down")
         return outputs
+
+    def predict(self, X: Any, n_threads: int | None = None) -> NDArray[Any]:
+        """What the outputs say of the target: a number, a class, labels, or the expected level.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or scipy sparse matrix or array, (n, d)
+        n_threads : int or None
+
+        Returns
+        -------
+        ndarray
+            "regression": the outputs, (n, m), or (n,) where m = 1. "classification": the class
+            with the largest output, (n,). "multilabel": 0 or 1, (n, m). "ordinal": the expected
+            level, (n,); of levels that are not numbers the expected rank, from 1.
+
+        Examples
+        --------
+        >>> from fastpoly import PolyModel
+        >>> model = PolyModel(
+        ...     [[1.0]], [[1.0, -1.0]], [0.0, 2.0], task="classification", classes=["far", "near"]
+        ... )
+        >>> model.predict([[0.5], [2.0]])
+        array(['near', 'far'], dtype='<U4')
+        """
+        O = self.decision(X, n_threads)
+        if self.task == "classification":
+            positions = O.argmax(axis=1)
+            return positions if self.classes is None else self.classes[positions]
+        if self.task == "multilabel":
+            return (O > 0).astype(int)
+        if self.task == "ordinal":
+            return level_probabilities(O) @ level_values(self.classes, O.shape[1] + 1)
+        return O[:, 0] if O.shape[1] == 1 else O
 
     def interaction_matrix(self, c: int | str) -> NDArray[np.float64]:
         """The quadratic part of output c as a symmetric matrix C: it equals x'Cx.
@@ -371,7 +421,8 @@ class PolyModel:
 
 # Kind of dtype of each array in a file; the constructor checks the shapes.
 _REQUIRED = {"H": "f", "V": "f", "intercept": "f", "activation": "U", "augment": "b"}
-_KINDS = _REQUIRED | {"linear": "f", "feature_names": "U", "output_names": "U"}
+_KINDS = _REQUIRED | {"linear": "f", "feature_names": "U", "output_names": "U", "task": "U"}
+_KINDS["classes"] = "Uifub"
 
 
 def _arguments(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
@@ -385,9 +436,45 @@ def _arguments(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     if missing or unknown:
         raise ValueError(f"missing arrays: {sorted(missing)}; unknown: {sorted(unknown)}")
     for name, array in arrays.items():
-        if array.dtype.kind != _KINDS[name]:
+        if array.dtype.kind not in _KINDS[name]:
             raise ValueError(f"{name} must not have dtype {array.dtype}")
-    return {name: a if a.dtype.kind == "f" else a.tolist() for name, a in arrays.items()}
+    return {
+        name: a if a.dtype.kind == "f" or name == "classes" else a.tolist()
+        for name, a in arrays.items()
+    }
+
+
+def level_probabilities(O: NDArray[np.float64]) -> NDArray[np.float64]:
+    """p(y = level), (n, m + 1), from the m outputs whose sigmoids are p(y <= level).
+
+    Where these cross they are sorted, which brings them nearer to any monotone ones; so the
+    differences are not negative, and they add up to 1.
+    """
+    cumulative = np.sort(expit(O), axis=1)
+    ends = np.zeros((len(O), 1)), np.ones((len(O), 1))
+    return np.diff(np.hstack([ends[0], cumulative, ends[1]]), axis=1)
+
+
+def level_values(levels: NDArray[Any] | None, count: int) -> NDArray[np.float64]:
+    """The levels as numbers: themselves, or their ranks 1 .. count where they are not numbers."""
+    if levels is not None and levels.dtype.kind in "iuf":
+        return levels.astype(np.float64)
+    return np.arange(1.0, count + 1)
+
+
+def _classes(classes: ArrayLike | None, task: str, m: int) -> NDArray[Any] | None:
+    if classes is None:
+        return None
+    if task not in ("classification", "ordinal"):
+        raise ValueError(f"classes must be None for task={task!r}")
+    count = m + (task == "ordinal")
+    classes = np.array(classes)
+    if classes.dtype.kind not in _KINDS["classes"]:
+        raise TypeError(f"classes must be numbers or strings, got dtype {classes.dtype}")
+    if classes.shape != (count,) or len(np.unique(classes)) < count:
+        raise ValueError(f"classes must be {count} distinct ones, got shape {classes.shape}")
+    classes.setflags(write=False)
+    return classes
 
 
 def _frozen(a: ArrayLike, name: str, shape: tuple[int | None, ...]) -> NDArray[np.float64]:

@@ -95,7 +95,7 @@ class PathDisplay:
         -------
         PathDisplay
         """
-        from fastpoly.estimators.fitted import fitted_search
+        from fastpoly.estimators.search import fitted_search
 
         search = fitted_search(search)
         table = search.cv_results_
@@ -193,7 +193,7 @@ class ConvergenceDisplay:
         -------
         ConvergenceDisplay
         """
-        from fastpoly.estimators.fitted import fitted_estimator
+        from fastpoly.estimators.search import fitted_estimator
 
         estimator = fitted_estimator(estimator)
         alpha = estimator.alpha if estimator.tau is None else None
@@ -293,7 +293,7 @@ class InteractionDisplay:
         max_features = as_count(max_features, "max_features")
         model = estimator
         if not isinstance(model, PolyModel):
-            from fastpoly.estimators.fitted import fitted_estimator
+            from fastpoly.estimators.search import fitted_estimator
 
             model = fitted_estimator(estimator).model_
         F, v, _ = model._factors(output)

@@ -20,7 +20,7 @@ def fitted(i):
     X = sp.csr_array(np.where(np.abs(X) > 1, X, 0)) if i % 2 else X
     model = cls(n_threads=1 + i % 3, fit_lower="explicit" if i % 4 else "augment", **OPTIONS)
     model.fit(X, y)
-    return model.components_.tobytes(), model.coef_.tobytes(), model.predict(X).tobytes()
+    return model.components_.tobytes(), model.output_weights_.tobytes(), model.predict(X).tobytes()
 
 
 def answer(queue, i):

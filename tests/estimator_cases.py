@@ -15,6 +15,9 @@ ORDINAL = (
 
 ALL = CLASSIFIERS + REGRESSORS + ORDINAL
 
+# The units and the tolerance of the functional core.
+CORE = {"standardize": False, "tol": 1e-3}
+
 # The algorithm of the paper; the joint descent with as many rounds as that has.
 PAPER = {"block": 1, "refit": "output"}
 JOINT = {"block": 1, "refit": "full"}

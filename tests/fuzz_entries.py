@@ -79,7 +79,7 @@ def fit(draw):
         assert not hasattr(model, "model_")
         raise
     assert same()
-    assert_finite(H=model.components_, V=model.coef_, F=model.objective_)
+    assert_finite(H=model.components_, V=model.output_weights_, F=model.objective_)
     assert model.n_components_ <= model.n_components
     assert model.n_features_in_ == d
     assert np.asarray(model.predict(X)).shape[0] == n

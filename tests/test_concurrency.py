@@ -155,7 +155,7 @@ while interrupts < 15:
         interrupts += 1
     # Either the old model or the new one, but of one piece.
     P = model.predict_proba(X)
-    assert len(model.classes_) == P.shape[1] == model.coef_.shape[1]
+    assert len(model.classes_) == P.shape[1] == model.output_weights_.shape[1]
     assert np.array_equal(P, whole[P.shape[1]])
     *_, last = model.staged_predict_proba(X)
     assert np.array_equal(P, last)

@@ -7,14 +7,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from estimator_cases import ALL, CLASSIFIERS, ORDINAL, PAPER, REGRESSORS, targets
+from estimator_cases import ALL, CLASSIFIERS, CORE, ORDINAL, PAPER, REGRESSORS, targets
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import StandardScaler
 
-from fastpoly.estimators.ordinal import level_probabilities
 from fastpoly.kernels.losses import get_loss
+from fastpoly.model import level_probabilities
 
 
 @pytest.mark.parametrize("fit_lower", ["explicit", "augment"])
@@ -46,7 +46,16 @@ def test_label_types(cls, data, names):
     if len(names) == 2:
         np.testing.assert_array_equal(model.decision_function(X) > 0, model.predict(X))
     name = str(names[1])
-    np.testing.assert_array_equal(model.interaction_matrix(name), model.interaction_matrix(1))
+    expected = model.model_.interaction_matrix(1)
+    np.testing.assert_array_equal(model.interaction_matrix(name), expected)
+    np.testing.assert_array_equal(model.interaction_matrix(names[1]), expected)
+    with pytest.raises(ValueError, match=r"no class 17; the classes are|no output 17"):
+        model.top_interactions(17)
+    if len(names) == 2:
+        np.testing.assert_array_equal(model.interaction_matrix(), expected)
+    else:
+        with pytest.raises(ValueError, match="say for which class"):
+            model.top_interactions()
 
 
 @pytest.mark.parametrize("cls", CLASSIFIERS)
@@ -75,10 +84,12 @@ def test_ordinal_levels(cls, data):
     np.testing.assert_allclose(model.predict(X), proba @ stars)
     assert model.decision_function(X).shape == (len(X), 3)
     # The same problem with names: ranks take the place of the numbers.
-    words = cls(n_components=4, random_state=0).fit(X, np.array(["a", "b", "c", "d"])[codes])
+    names = ["d", "a", "c", "b"]
+    words = cls(n_components=4, levels=names, random_state=0).fit(X, np.array(names)[codes])
+    assert list(words.classes_) == names
     np.testing.assert_array_equal(words.predict_proba(X), proba)
     np.testing.assert_allclose(words.predict(X), proba @ [1, 2, 3, 4])
-    assert words.score(X, np.array(["a", "b", "c", "d"])[codes]) > 0.5
+    assert words.score(X, np.array(names)[codes]) > 0.5
     with pytest.raises(ValueError, match="did not see"):
         words.score(X[:2], ["a", "z"])
 
@@ -102,7 +113,21 @@ def test_declared_order_of_levels(cls, data):
         np.testing.assert_array_equal(model.predict(X), numbers.predict(X))
         assert model.score(X, words) == numbers.score(X, codes + 1)
     unordered = pandas.Series(pandas.Categorical(words, categories=order))
-    assert list(cls(n_components=1).fit(X, unordered).classes_) == ["high", "low", "medium"]
+    for y in (unordered, words, words.astype(object)):
+        with pytest.raises(ValueError, match=r"order of the levels .* give levels=\[lowest"):
+            cls().fit(X, y)
+    model = cls(n_components=3, levels=["none", *order], random_state=0).fit(X, words)
+    assert list(model.classes_) == order  # those that occur
+    np.testing.assert_array_equal(model.predict(X), numbers.predict(X))
+    for levels, error, message in (
+        (["low", "high"], ValueError, "'medium', which is not one of levels"),
+        (["low", "low", "high"], ValueError, "distinct"),
+        ("low", TypeError, "lowest level first"),
+    ):
+        with pytest.raises(error, match=message):
+            cls(levels=levels).fit(X, words)
+    with pytest.raises(ValueError, match="must rise"):
+        cls(levels=[2, 1, 3]).fit(X, codes + 1)
 
 
 @pytest.mark.parametrize("cls", ORDINAL)
@@ -139,7 +164,7 @@ def test_outputs_are_named_by_the_columns_of_y(cls, data, library):
     Y = np.column_stack([X[:, 2] * X[:, 3], score])
     if cls in CLASSIFIERS:
         Y = (Y > 0).astype(int)
-    model = cls(n_components=6, alpha=0.5, random_state=0)
+    model = cls(n_components=6, alpha=0.5, fit_lower="augment", random_state=0, **CORE)
     model.fit(X, frames.DataFrame({"q": Y[:, 0], "p": Y[:, 1]}))
     assert model.top_interactions("q", k=1)[0][:2] == (2, 3)
     assert model.top_interactions("p", k=1)[0][:2] == (0, 1)
@@ -161,7 +186,8 @@ def test_loss_objects_of_the_other_form(cls, data):
     for name, y in (("multiclass_logistic", labels[:, 0]), ("binary_logistic", labels)):
         model = cls(loss=get_loss(name), n_components=2, random_state=0).fit(X, y)
         np.testing.assert_array_equal(
-            model.coef_, clone(model).set_params(loss="logistic").fit(X, y).coef_
+            model.output_weights_,
+            clone(model).set_params(loss="logistic").fit(X, y).output_weights_,
         )
 
 
@@ -210,9 +236,10 @@ def test_frames_and_names(cls, data, library):
     if not hasattr(StandardScaler().fit(frame), "feature_names_in_"):
         pytest.skip(f"this scikit-learn is older than this {library} and sees no names")
     y = targets(cls, score)
-    model = cls(n_components=3, random_state=0).fit(frame, frames.Series(y))
+    model = cls(n_components=3, alpha=1.0, random_state=0).fit(frame, frames.Series(y))
     assert list(model.feature_names_in_) == names
-    assert set(model.top_interactions(k=1)[0][:2]) == {"age", "income"}
+    output = None if cls in REGRESSORS else 0
+    assert set(model.top_interactions(output, k=1)[0][:2]) == {"age", "income"}
     np.testing.assert_array_equal(model.predict(frame), model.predict(frame))
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(frame[names[::-1]])
@@ -234,13 +261,13 @@ def test_kinds_of_X(cls, data):
     long = sp.csr_array(X)
     long.indices, long.indptr = long.indices.astype(np.int64), long.indptr.astype(np.int64)
     dense, sparse = (X, X.tolist()), (sp.csr_matrix(X), sp.csc_array(X), sp.coo_array(X), long)
-    model = cls(n_components=3, random_state=0, **PAPER)
+    model = cls(alpha=1.0, n_components=3, random_state=0, **CORE, **PAPER)
     expected = clone(model).fit(X.astype(float), y).predict(X)
     for kind in (*dense, *sparse):
         got = clone(model).fit(kind, y).predict(kind)
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
     # The joint descent has another preconditioner for sparse rows, and ends within the tolerance.
-    model = cls(n_components=3, random_state=0)
+    model = cls(alpha=1.0, n_components=3, random_state=0, **CORE)
     objective = clone(model).fit(X.astype(float), y).objective_
     for kinds in ((X.astype(float), *dense), sparse):
         expected = clone(model).fit(kinds[0], y).predict(X)
@@ -273,7 +300,8 @@ def test_kinds_of_X(cls, data):
         ({"n_iter_no_change": 0}, "n_iter_no_change"),
         ({"verbose": -1}, "verbose"),
         ({"verbose": 0.5}, "verbose"),
-        ({"alpha": None}, "alpha must be a number"),
+        ({"standardize": 1}, "standardize"),
+        ({"standardize": None}, "standardize"),
         ({"n_threads": 0}, "n_threads"),
         ({"alpha_linear": -1.0, "fit_lower": "explicit"}, "alpha_linear"),
     ],

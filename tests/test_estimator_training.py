@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from estimator_cases import ALL, CLASSIFIERS, JOINT, PAPER, REGRESSORS, targets
+from estimator_cases import ALL, CLASSIFIERS, CORE, JOINT, PAPER, REGRESSORS, targets
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -14,13 +14,13 @@ def test_warm_start_equals_a_straight_fit(cls, data):
     """With a vector a round, the run is the same whatever n_components will be."""
     X, score = data
     y = targets(cls, score)
-    options = {"alpha": 0.05, "random_state": 0, **PAPER}
+    options = {"alpha": 0.05, "random_state": 0, "tol": 1e-3, **PAPER}
     straight = cls(n_components=5, **options).fit(X, y)
     model = cls(n_components=2, warm_start=True, **options).fit(X, y)
     first = model.components_
     model.set_params(n_components=5).fit(X, y)
     np.testing.assert_array_equal(model.components_, straight.components_)
-    np.testing.assert_array_equal(model.coef_, straight.coef_)
+    np.testing.assert_array_equal(model.output_weights_, straight.output_weights_)
     assert model.n_components_ > len(first)
     np.testing.assert_array_equal(model.history_["objective"], straight.history_["objective"])
     staged = zip(model.staged_predict(X), straight.staged_predict(X), strict=True)
@@ -37,7 +37,7 @@ def test_warm_start_in_blocks_reaches_the_optimum_of_a_straight_fit(cls, data):
     """Blocks depend on n_components: another run than a straight fit, to the same optimum."""
     X, score = data
     y = targets(cls, score)
-    options = {"alpha": 1.0, "random_state": 0}
+    options = {"alpha": 0.5, "random_state": 0, "tol": 1e-3}
     straight = cls(n_components=30, **options).fit(X, y)
     model = cls(n_components=2, warm_start=True, **options).fit(X, y)
     first, history = model.objective_, model.history_["objective"]
@@ -65,7 +65,7 @@ def test_warm_start_tells_of_another_kind_of_y(data):
     # Another kind with the same classes_, 0 and 1.
     model = CLASSIFIERS[0](n_components=1, warm_start=True).fit(X, score > 0)
     model.classes_ = np.arange(2)
-    with pytest.raises(ValueError, match="y was 1-D, a class a row, now a 2-D label indicator"):
+    with pytest.raises(ValueError, match="y was 1-D, a class per row, now a 2-D label indicator"):
         model.fit(X, np.column_stack([score > 0, X[:, 0] > 0]).astype(int))
 
 
@@ -115,7 +115,9 @@ def test_early_stopping_needs_rows_that_can_be_scored(data):
 def test_stages(cls, data, refit):
     X, score = data
     y = targets(cls, score)
-    model = cls(n_components=4, block=1, refit=refit, alpha=0.1, random_state=0).fit(X, y)
+    model = cls(
+        n_components=4, block=1, refit=refit, alpha=0.1, fit_lower="augment", random_state=0, **CORE
+    ).fit(X, y)
     predictions = list(model.staged_predict(X))
     outputs = list(model.staged_decision_function(X))
     assert len(predictions) == len(outputs) == len(model.history_["objective"])
@@ -142,7 +144,8 @@ def test_stages(cls, data, refit):
 def test_stages_of_blocks(cls, data):
     """A stage per round, with the sizes that the history tells."""
     X, score = data
-    model = cls(n_components=40, alpha=0.1, random_state=0).fit(X, targets(cls, score))
+    options = {"alpha": 0.02, "tol": 1e-3, "n_components": 40}
+    model = cls(random_state=0, **options).fit(X, targets(cls, score))
     sizes = model.history_["n_components"]
     assert len(sizes) > 2
     assert sizes[1] > 2  # a block
@@ -186,7 +189,7 @@ def test_warm_start_holds_out_the_same_rows(cls, data):
 @pytest.mark.parametrize("cls", ALL)
 def test_integer_weights_equal_repeated_rows_on_large_data(cls, monkeypatch, data):
     """Also where rows are not merged first: within the tolerance of the solver."""
-    monkeypatch.setattr("fastpoly.estimators.rows.SMALL", 0)
+    monkeypatch.setattr("fastpoly.estimators.data.SMALL_DATA_ENTRIES", 0)
     X, score = data
     y, w = targets(cls, score), np.arange(len(X)) % 3
     options = {"alpha": 2.0, "n_components": 3, "random_state": 0, "tol": 1e-8}
@@ -242,8 +245,9 @@ def test_progress(data, capsys, caplog):
 @pytest.mark.parametrize("options", [{**PAPER, "solver": "fista"}, {}], ids=["paper", "joint"])
 def test_convergence_warning_names_a_cure(data, options):
     X, score = data
-    model = CLASSIFIERS[0](alpha=1e-6, max_iter=1, random_state=0, n_components=5, **options)
-    cures = "scale the features .* raise n_components, which is 5, or raise max_iter, which is 1$"
+    options = {"alpha": 1e-6, "max_iter": 1, "n_components": 5, **CORE, **options}
+    model = CLASSIFIERS[0](random_state=0, **options)
+    cures = "set standardize=True, raise alpha, raise n_components, .* raise max_iter, which is 1$"
     with pytest.warns(ConvergenceWarning, match=cures):
         model.fit(X * [1, 10, 100, 1, 1], score > 0)
 
@@ -265,8 +269,9 @@ def test_no_convergence_warning_without_need(cls, data, alpha):
 def test_convergence_warning_of_no_progress(data):
     """Single steps crawl long before the optimum; the second fit ends near it."""
     X, score = data
-    model = REGRESSORS[0](alpha=0.01, n_components=300, refit=None, tol=0.6, random_state=0)
-    with pytest.warns(ConvergenceWarning, match="gained nothing.* scale the features.*output"):
+    options = {"alpha": 0.01, "n_components": 300, "fit_lower": "augment", "standardize": False}
+    model = REGRESSORS[0](refit=None, tol=0.6, random_state=0, **options)
+    with pytest.warns(ConvergenceWarning, match="gained nothing.* set standardize=True.*output"):
         model.fit(X, score)
     assert model.violation_ > 2 * model.alpha
     with warnings.catch_warnings():

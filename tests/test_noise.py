@@ -1,75 +1,98 @@
-"""The alpha from the errors of a model, against sums over rows and against noise itself."""
+"""The alpha of the noise level, against its definition and against random signs."""
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from estimator_cases import ALL, targets
+from scipy.special import softmax
+from sklearn.base import clone
 
 from fastpoly import Design, alpha_max, conditional_gradient
-from fastpoly.noise import noise_alpha
-
-RNG = np.random.default_rng(0)
-X = RNG.standard_normal((120, 6)) * (RNG.random((120, 6)) < 0.5)
-
-
-@pytest.mark.parametrize("lower", [None, "augment"])
-@pytest.mark.parametrize("activation", ["squared", "anova"])
-@pytest.mark.parametrize("store", [np.asarray, sp.csr_array])
-def test_brute_force(store, activation, lower):
-    """Without linear terms the empty model says 0, so the gradients are -y."""
-    y = RNG.standard_normal((120, 3))
-    w = RNG.random(120)
-    rows = np.hstack([np.ones((120, 1)), X]) if lower else X
-    M = sum(
-        w_i * (y_i @ y_i) * (x @ x) * np.outer(x, x) for w_i, y_i, x in zip(w, y, rows, strict=True)
-    )
-    expected = np.sqrt(np.linalg.eigvalsh(M)[-1]) / 3 / (2 if activation == "anova" else 1)
-    design = Design(store(X), activation, fit_lower=lower)
-    found = noise_alpha(design, y, loss="squared", sample_weight=w)
-    assert found == pytest.approx(expected, rel=1e-3)
-
-
-def test_classes_share_the_noise():
-    y = RNG.integers(4, size=120)
-    design = Design(X, fit_lower="augment")
-    G = 0.25 - np.eye(4)[y]  # of a model that says 0
-    rows = np.hstack([np.ones((120, 1)), X])
-    weights = (G**2).sum(axis=1) * (rows**2).sum(axis=1)
-    expected = np.sqrt(np.linalg.eigvalsh((rows.T * weights) @ rows)[-1]) / 4
-    assert noise_alpha(design, y) == pytest.approx(expected, rel=1e-3)
-
-
-def test_a_weight_is_a_number_of_rows():
-    y, w = RNG.integers(3, size=120), RNG.integers(1, 4, size=120)
-    weighted = noise_alpha(Design(X, fit_lower="explicit"), y, sample_weight=w.astype(float))
-    again = Design(np.repeat(X, w, axis=0), fit_lower="explicit")
-    assert noise_alpha(again, np.repeat(y, w)) == pytest.approx(weighted, rel=1e-2)
-
-
-def test_errors_of_a_given_model():
-    """A model that explains y leaves little noise; the sizes follow y."""
-    Z = RNG.standard_normal((300, 6))
-    y = (Z[:, 0] * Z[:, 1])[:, None]
-    design = Design(Z, fit_lower="explicit")
-    first = noise_alpha(design, y, loss="squared")
-    *_, state = conditional_gradient(design, y, loss="squared", alpha=0.1 * first, random_state=0)
-    assert noise_alpha(design, y, state.model, loss="squared") < 0.2 * first
-    assert noise_alpha(design, 10 * y, loss="squared") == pytest.approx(10 * first, rel=1e-2)
+from fastpoly.noise import LOWER, fit_above_noise
+from fastpoly.problem import Problem
+from fastpoly.rows.sums import RowSums
 
 
 @pytest.mark.parametrize("activation", ["squared", "anova"])
-def test_level_is_that_of_noise(activation):
-    """The violation of a y that is noise is near the level, which is 3 alpha."""
-    Z = RNG.standard_normal((400, 10))
-    design = Design(Z, activation, fit_lower="explicit")
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_noise_level_by_its_definition(activation, kind, weighted):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 6)) * (rng.uniform(size=(40, 6)) < 0.7)
+    y = rng.integers(0, 3, 40)
+    w = rng.integers(0, 3, 40).astype(float) if weighted else None
+    problem = Problem.of(40, y, loss="logistic", alpha=1.0, sample_weight=w)
+    sums = RowSums(Design(kind(X), activation, fit_lower="explicit"), problem)
+    model = sums.empty_model()
+    model = model._replace(intercept=rng.standard_normal(3), linear=rng.standard_normal((6, 3)))
+    P = softmax(model.intercept + X @ model.linear, axis=1)
+    errors = ((P - np.eye(3)[y]) ** 2).sum(axis=1)
+    weights = (np.ones(40) if w is None else w) * errors * (X**2).sum(axis=1)
+    largest = np.linalg.eigvalsh(X.T @ (weights[:, None] * X))[-1]
+    expected = np.sqrt(largest) * (1 if activation == "squared" else 0.5)
+    assert sums.noise_level(model) == pytest.approx(expected, rel=5e-3)
+
+
+@pytest.mark.parametrize("m", [1, 4])
+def test_noise_level_is_the_violation_of_random_signs(m):
+    """Within a factor: that is all the inequality promises."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((500, 10))
     ratios = []
-    for seed in range(5):
-        y = np.random.default_rng(seed).standard_normal((400, 1))
-        level = 3 * noise_alpha(design, y, loss="squared")
-        ratios.append(alpha_max(design, y, loss="squared") / level)
-    assert 0.5 < np.mean(ratios) < 2
+    for _ in range(5):
+        Y = rng.standard_normal((500, m))
+        design = Design(X)
+        sums = RowSums(design, Problem.of(500, Y, loss="squared", alpha=1.0))
+        violation = alpha_max(design, Y, loss="squared")
+        ratios.append(violation / sums.noise_level(sums.empty_model()))
+    assert 0.3 < np.mean(ratios) < 2
 
 
-def test_perfect_fit_has_a_least_alpha():
-    y = X @ RNG.standard_normal((6, 1))
-    alpha = noise_alpha(Design(X, fit_lower="explicit"), y, loss="squared", alpha_linear=0.0)
-    assert alpha == pytest.approx(1e-5 * 120)
+def test_alpha_falls_as_the_model_learns():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 6))
+    y = 5 * X[:, :1] * X[:, 1:2] + rng.standard_normal((300, 1))
+    design = Design(X, "anova", fit_lower="explicit")
+    options = {"loss": "squared", "n_components": 8, "random_state": 0}
+    states = list(fit_above_noise(design, y, **options))
+    alphas = [state.alpha for state in states]
+    assert len(set(alphas)) == 2
+    assert alphas[-1] < LOWER * alphas[0]
+    assert all(a >= b for a, b in pairwise(alphas))
+    objectives = [state.objective for state in states]
+    assert all(a >= b for a, b in pairwise(objectives))
+    assert [state.stop is None for state in states] == [True] * (len(states) - 1) + [False]
+    # The last state is the optimum of its alpha, however it was found.
+    *_, straight = conditional_gradient(design, y, alpha=alphas[-1], **options)
+    assert states[-1].objective == pytest.approx(straight.objective, rel=1e-3)
+    # Cut off anywhere, the run goes on to the same end.
+    for i, state in enumerate(states[:-1]):
+        rest = list(fit_above_noise(design, y, start=state, **options))
+        assert len(rest) == len(states) - i - 1
+        for a, b in zip(rest, states[i + 1 :], strict=True):
+            np.testing.assert_array_equal(a.H, b.H)
+            np.testing.assert_array_equal(a.V, b.V)
+            assert (a.objective, a.alpha, a.stop) == (b.objective, b.alpha, b.stop)
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_noise_alone_gives_no_interactions(cls, data):
+    """Few vectors, if any, where the targets are drawn by lot."""
+    X, _ = data
+    rng = np.random.default_rng(1)
+    sizes = []
+    for _ in range(3):
+        y = targets(cls, rng.standard_normal(len(X)))
+        model = cls(random_state=0)
+        sizes.append(clone(model).fit(X, y).n_components_)
+    assert np.mean(sizes) <= 8
+
+
+def test_a_perfect_fit_has_an_alpha():
+    X = np.random.default_rng(0).standard_normal((50, 3))
+    y = X @ np.array([[1.0], [2.0], [3.0]])
+    design = Design(X, fit_lower="explicit")
+    *_, state = fit_above_noise(design, y, loss="squared", alpha_linear=0.0)
+    assert state.alpha == pytest.approx(1e-4 * 50)

@@ -9,21 +9,22 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ShuffleSplit
-from sklearn.preprocessing import scale
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler, scale
 
-import fastpoly.estimators.base
 from fastpoly import (
+    FactorizationMachineClassifier,
     FactorizationMachineOrdinalRegressor,
     PathSearchCV,
     PolynomialNetworkClassifier,
     PolynomialNetworkRegressor,
     alpha_max,
+    conditional_gradient,
 )
-from fastpoly.estimators.splitting import level_strata
+from fastpoly.estimators.data import level_strata
 from fastpoly.rows.design import Design
 
 ALPHAS = [20.0, 2.0, 0.2]
-SIZES = 4
 
 
 @pytest.fixture(scope="module")
@@ -32,80 +33,153 @@ def iris():
     return scale(X), y
 
 
-@pytest.fixture
-def count_fits(monkeypatch):
-    """Runs of Algorithm 1."""
-    counts = []
-    original = fastpoly.estimators.base.conditional_gradient
-
-    def counted(*args, **options):
-        counts.append(options["alpha"])
-        return original(*args, **options)
-
-    monkeypatch.setattr(fastpoly.estimators.base, "conditional_gradient", counted)
-    return counts
-
-
-@pytest.mark.parametrize("scoring", [None, "neg_log_loss"])
-def test_same_table_and_winner_as_naive_search(iris, count_fits, scoring):
-    X, y = iris
-    model = PolynomialNetworkClassifier(n_components=SIZES, **PAPER, random_state=0)
-    cv = KFold(2, shuffle=True, random_state=0)
-    search = PathSearchCV(model, alphas=ALPHAS, cv=cv, scoring=scoring).fit(X, y)
-    assert len(count_fits) == len(ALPHAS) * 2 + 1
-    count_fits.clear()
-    grid = {"alpha": ALPHAS, "n_components": list(range(1, SIZES + 1))}
-    naive = GridSearchCV(model, grid, cv=cv, scoring=scoring).fit(X, y)
-    assert len(count_fits) == len(ALPHAS) * SIZES * 2 + 1
-
-    assert search.cv_results_["params"] == naive.cv_results_["params"]
-    for name in (
-        "split0_test_score",
-        "split1_test_score",
-        "mean_test_score",
-        "std_test_score",
-        "rank_test_score",
-    ):
-        np.testing.assert_allclose(search.cv_results_[name], naive.cv_results_[name], rtol=1e-12)
-    assert search.best_params_ == naive.best_params_
-    assert search.best_score_ == pytest.approx(naive.best_score_, rel=1e-12)
-    np.testing.assert_array_equal(search.predict(X), naive.predict(X))
-    np.testing.assert_allclose(search.predict_proba(X), naive.predict_proba(X))
-    np.testing.assert_allclose(search.decision_function(X), naive.decision_function(X))
-    assert search.score(X, y) == naive.score(X, y)
+def warm_path(X, y, test, n_components, **options):
+    """The path by the functional core, each alpha from the state of the one before."""
+    scaler = StandardScaler().fit(X)
+    design = Design(scaler.transform(X), fit_lower="explicit", n_threads=1)
+    test, state = scaler.transform(test), None
+    for alpha in ALPHAS:
+        run = conditional_gradient(
+            design, y, alpha=alpha, n_components=n_components, start=state, random_state=0,
+            **options,
+        )  # fmt: skip
+        for state in run:
+            O = Design(test).outputs(state.H, state.V) + state.intercept + test @ state.linear
+            yield alpha, state.n_components, softmax(O, axis=1)
 
 
-@pytest.mark.parametrize("block", ["auto", 1, 2])
-def test_rows_have_the_score_of_the_last_model_of_that_size(iris, block, count_fits):
-    """A run in blocks has models of few sizes, and the best pair names one of them."""
+@pytest.mark.parametrize("options", [{}, PAPER, {"block": 2}], ids=["joint", "paper", "block"])
+def test_rows_have_the_score_of_the_last_model_of_that_size(iris, options):
+    """The table against the path by hand, scored by scikit-learn."""
     X, y = iris
     rows, test = np.arange(0, 150, 2), np.arange(1, 150, 2)
-    model = PolynomialNetworkClassifier(n_components=12, block=block, random_state=0)
-    search = PathSearchCV(
-        model, alphas=ALPHAS, cv=[(rows, test)], scoring="neg_log_loss", refit=False
-    ).fit(X, y)
-    assert len(count_fits) == len(ALPHAS)
+    model = PolynomialNetworkClassifier(n_components=12, n_threads=1, random_state=0, **options)
+    search = PathSearchCV(model, alphas=ALPHAS, cv=[(rows, test)]).fit(X, y)
     table = search.cv_results_["mean_test_score"].reshape(len(ALPHAS), 12)
+    visited = list(warm_path(X[rows], y[rows], X[test], 12, tol=0.1, **options))
+    assert len({size for _, size, _ in visited}) > 2
     for alpha, scores in zip(ALPHAS, table, strict=True):
-        run = clone(model).set_params(alpha=alpha).fit(X[rows], y[rows])
-        sizes = run.history_["n_components"]
-        assert max(sizes) > 2
         for k, score in enumerate(scores, 1):
-            if block == 1 and k in sizes:
-                stage = list(sizes).index(k)
-            else:
-                stage = np.flatnonzero(sizes <= k)[-1]
-            proba = softmax(list(run.staged_decision_function(X[test]))[stage], axis=1)
-            assert score == pytest.approx(-log_loss(y[test], proba), rel=1e-9)
-        if alpha == search.best_params_["alpha"]:
-            assert search.best_params_["n_components"] in sizes
+            P = [P for a, size, P in visited if a >= alpha and size <= k][-1]
+            assert score == pytest.approx(-log_loss(y[test], P), rel=1e-6)
+    best = search.best_params_
+    assert (best["alpha"], best["n_components"]) in {(a, max(k, 1)) for a, k, _ in visited}
+    assert search.best_score_ == table.max()
+
+
+def test_same_winner_as_naive_search(iris):
+    """Near enough to a fit of every pair from nothing, by `GridSearchCV`."""
+    X, y = iris
+    model = PolynomialNetworkClassifier(n_components=4, tol=1e-4, random_state=0)
+    cv = KFold(3, shuffle=True, random_state=0)
+    search = PathSearchCV(model, alphas=ALPHAS, cv=cv).fit(X, y)
+    grid = {"alpha": ALPHAS, "n_components": [1, 2, 3, 4]}
+    naive = GridSearchCV(model, grid, cv=cv, scoring="neg_log_loss").fit(X, y)
+    assert search.cv_results_["params"] == naive.cv_results_["params"]
+    last = slice(3, None, 4)  # the largest size, where both have come to their optimum
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_score"][last], naive.cv_results_["mean_test_score"][last],
+        rtol=0.02,
+    )  # fmt: skip
+    assert search.best_params_["alpha"] == naive.best_params_["alpha"]
+    assert search.best_score_ == pytest.approx(naive.best_score_, rel=0.1)
+
+
+def test_the_final_fit_starts_from_a_fold_and_ends_at_the_optimum(iris):
+    X, y = iris
+    model = PolynomialNetworkClassifier(n_components=10, tol=1e-4, random_state=0)
+    search = PathSearchCV(model, alphas=[20.0, 2.0], cv=3).fit(X, y)
+    best = search.best_estimator_
+    fresh = clone(model).set_params(alpha=best.alpha).fit(X, y)
+    assert best.objective_ == pytest.approx(fresh.objective_, rel=1e-4)
+    assert best.history_["n_components"][0] > 0
+    assert best.history_["objective"][0] < fresh.history_["objective"][0]
+
+
+def test_a_path_ends_where_smaller_alphas_do_not_help():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 5)), rng.integers(0, 2, 60)  # nothing to learn
+    alphas = np.geomspace(10, 1e-3, 9)
+    model = PolynomialNetworkClassifier(n_components=20, random_state=0)
+    with pytest.warns(UserWarning, match="the largest of the grid"):
+        search = PathSearchCV(model, alphas=alphas, cv=0.5).fit(X, y)
+    table = search.cv_results_
+    runs = (table["mean_fit_time"].reshape(9, 20)[:, 0] > 0).sum()
+    assert 4 <= runs < 9
+    scores = table["mean_test_score"].reshape(9, 20)
+    assert (scores[runs:] == scores[runs - 1]).all()
+    assert search.best_params_["alpha"] >= alphas[runs - 4]
+
+
+def test_one_standard_error(iris):
+    X, y = iris
+    model = PolynomialNetworkClassifier(n_components=6, random_state=0)
+    best = PathSearchCV(model, n_alphas=6, cv=5).fit(X, y)
+    simple = PathSearchCV(model, n_alphas=6, cv=5, one_standard_error=True).fit(X, y)
+    i, table = best.best_index_, best.cv_results_
+    error = np.std([table[f"split{f}_test_score"][i] for f in range(5)], ddof=1) / np.sqrt(5)
+    within = table["mean_test_score"] >= table["mean_test_score"][i] - error
+    assert simple.best_index_ == np.flatnonzero(within)[0] < i
+    assert simple.best_params_["alpha"] >= best.best_params_["alpha"]
+
+
+def test_warnings_at_the_borders(iris):
+    X, y = iris
+    model = PolynomialNetworkClassifier(n_components=1, random_state=0)
+    with pytest.warns(UserWarning, match="smallest of the grid: add smaller .* n_components=1"):
+        PathSearchCV(model, alphas=[20.0, 10.0], cv=3).fit(X, y)
+    with pytest.warns(UserWarning, match="smallest of the grid: lower alpha_min_ratio"):
+        PathSearchCV(model, n_alphas=2, alpha_min_ratio=0.5, cv=3).fit(X, y)
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_pipelines_are_fitted_in_every_fold(iris, n_jobs):
+    X, y = iris
+    X = X * [1, 100, 1e-3, 5] + 7
+    options = {"alphas": ALPHAS, "cv": KFold(3, shuffle=True, random_state=0), "n_jobs": n_jobs}
+    model = PolynomialNetworkClassifier(
+        n_components=4, standardize=False, n_threads=1, random_state=0
+    )
+    pipeline = make_pipeline(StandardScaler(), model)
+    search = PathSearchCV(pipeline, **options).fit(X, y)
+    plain = PathSearchCV(clone(model).set_params(standardize=True), **options).fit(X, y)
+    name = "polynomialnetworkclassifier__"
+    assert search.best_params_ == {name + k: v for k, v in plain.best_params_.items()}
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_score"], plain.cv_results_["mean_test_score"], rtol=1e-3
+    )
+    np.testing.assert_allclose(search.predict_proba(X), plain.predict_proba(X), atol=1e-3)
+    assert search.best_estimator_[0].n_features_in_ == 4
+    assert set(search.classes_) == {0, 1, 2}
+    assert isinstance(search.best_estimator_, Pipeline)
+
+
+def test_progress_bar(iris, capsys):
+    model = PolynomialNetworkClassifier(n_components=2, random_state=0)
+    PathSearchCV(model, alphas=[10.0, 1.0], cv=3, verbose=1).fit(*iris)
+    shown = capsys.readouterr().err
+    assert "6/6" in shown
+    assert "best score=-0." in shown
+
+
+@pytest.mark.parametrize("cls", [PolynomialNetworkClassifier, FactorizationMachineClassifier])
+def test_log_loss_of_labels(cls):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 4))
+    Y = (np.column_stack([X[:, 0] * X[:, 1], X[:, 2]]) + rng.standard_normal((120, 2)) > 0) * 1
+    model = cls(n_components=3, random_state=0)
+    search = PathSearchCV(model, alphas=[3.0], cv=[(np.arange(80), np.arange(80, 120))]).fit(X, Y)
+    fitted = clone(model).set_params(alpha=3.0).fit(X[:80], Y[:80])
+    P = fitted.predict_proba(X[80:])
+    expected = np.mean([log_loss(Y[80:, c], P[:, c]) for c in range(2)])
+    assert search.cv_results_["mean_test_score"][-1] == pytest.approx(-expected, rel=1e-6)
 
 
 def test_default_grid_starts_at_alpha_max(iris):
     X, y = iris
     model = PolynomialNetworkClassifier(n_components=2, random_state=0)
     search = PathSearchCV(model, n_alphas=3, alpha_min_ratio=1e-2, cv=0.25).fit(X, y)
-    largest = alpha_max(Design(X, fit_lower="augment"), y)
+    largest = alpha_max(Design(StandardScaler().fit_transform(X), fit_lower="explicit"), y)
     np.testing.assert_allclose(search.alphas_, largest * np.array([1, 0.1, 0.01]), rtol=1e-5)
     assert search.n_splits_ == 1
     assert search.best_params_.keys() == {"alpha", "n_components"}
@@ -129,9 +203,9 @@ def test_hold_out_share_has_levels_in_both_parts(names):
     X, y = rng.standard_normal((60, 2)), np.array(names)[codes]
     for seed in range(10):
         model = FactorizationMachineOrdinalRegressor(
-            n_components=1, early_stopping=True, random_state=seed
+            n_components=1, early_stopping=True, levels=names, random_state=seed
         )
-        _, labels, *_ = model._prepare(X, y, None)
+        labels = model._prepare(X, y, None).y
         ((train, test),) = PathSearchCV(model, cv=0.25)._splits(model, labels, X, y, None)
         assert set(y[train]) == set(names)
         assert len(test) == 15
@@ -172,6 +246,8 @@ def test_labels_unseen_in_training_cost_a_split_not_the_search(cls):
     cv += [(np.arange(40), np.arange(40, 60)), (np.arange(30), np.arange(40, 60))]
     scoring = None if cls is FactorizationMachineOrdinalRegressor else _strict_accuracy
     model = cls(n_components=2, random_state=0)
+    if cls is FactorizationMachineOrdinalRegressor:
+        model.set_params(levels=["a", "b", "c", "z"])
     search = PathSearchCV(model, alphas=[1.0], cv=cv, scoring=scoring)
     with pytest.warns(UserWarning, match="2 of 4 splits cannot be scored"):
         search.fit(X, y)
@@ -197,8 +273,8 @@ def _broken(estimator, X, y):
 
 
 @pytest.mark.parametrize("fit_lower", ["augment", "explicit"])
-def test_scorers_see_the_model_of_the_stage(iris, fit_lower):
-    """Each view is what a fit with so many basis vectors gives, attribute by attribute."""
+def test_scorers_see_the_model_of_the_round(iris, fit_lower):
+    """What they see is what a fit with so many basis vectors gives, attribute by attribute."""
     seen = []
 
     def scorer(estimator, X, y):
@@ -206,21 +282,20 @@ def test_scorers_see_the_model_of_the_stage(iris, fit_lower):
         return -estimator.n_components_
 
     model = PolynomialNetworkClassifier(
-        n_components=3, fit_lower=fit_lower, alpha=0.2, random_state=0, **PAPER
+        n_components=3, fit_lower=fit_lower, alpha=0.2, tol=1e-3, random_state=0, **PAPER
     )
     rows = np.arange(len(iris[1]))
     search = PathSearchCV(model, alphas=[0.2], cv=[(rows, rows)], scoring=scorer).fit(*iris)
     assert search.best_params_["n_components"] == 1
-    assert sorted(view.n_components_ for view in seen) == [1, 2, 3]
-    for view in seen:
+    assert [view.n_components_ for view in seen] == [0, 1, 2, 3]
+    for view in seen[1:]:
         fitted = clone(model).set_params(n_components=view.n_components_).fit(*iris)
         for name in (
-            "components_", "coef_", "intercept_", "linear_coef_", "n_iter_", "objective_",
-            "violation_",
+            "components_", "output_weights_", "intercept_", "linear_coef_", "n_iter_", "objective_",
+            "violation_", "alpha_",
         ):  # fmt: skip
             assert hasattr(view, name) == hasattr(fitted, name)
             np.testing.assert_array_equal(getattr(view, name, 0), getattr(fitted, name, 0))
-        assert len(view.history_["loss"]) == len(list(view.staged_predict(iris[0])))
 
 
 def test_times_of_the_runs(iris):

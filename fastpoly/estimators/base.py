@@ -1,9 +1,12 @@
-"""What the six estimators share: parameters, the training loop, stages, interactions."""
+"""What the six estimators share: parameters and the training loop."""
 
 import copy
 import numbers
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,25 +17,31 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from fastpoly.algorithm import conditional_gradient
-from fastpoly.estimators.prediction import Predictor
-from fastpoly.estimators.progress import Progress
-from fastpoly.estimators.rows import (
-    column_names,
-    forget_unseen,
-    merge_rows,
-    safe_rows,
-    unseen_features,
+from fastpoly.estimators.callbacks import Checkpoint, EarlyStopping, History, Progress, SlowFit
+from fastpoly.estimators.continuation import (
+    check_same_kind,
+    fit_fingerprint,
+    problem_key,
+    rows_fingerprint,
 )
-from fastpoly.estimators.stages import Stages
-from fastpoly.estimators.training import Checkpoint, NoCheckpoint, Training, problem_of
-from fastpoly.estimators.warm import check_same_kind, warm_problem
+from fastpoly.estimators.data import TrainingData, checked_csr, column_names
+from fastpoly.estimators.prediction import Predictor
 from fastpoly.kernels.checks import as_count, as_positive, as_weights
+from fastpoly.model import PolyModel
+from fastpoly.noise import fit_above_noise
 from fastpoly.path import alpha_max
 from fastpoly.refit.rounds import LOOSEST_REFIT_TOL
-from fastpoly.rows.design import Design
-from fastpoly.state import State
+from fastpoly.rows.design import Design, check_entries
+from fastpoly.rows.scaling import Scaling
+from fastpoly.state import Model, State
+from fastpoly.storage.stages import Stages
 
 Floats = NDArray[np.float64]
+
+# A fit is far from its optimum where the violation is above this times alpha.
+FAR_FROM_OPTIMUM = 2.0
+# Below this share of alpha_max, or with scales of columns this far apart, a fit takes long.
+TINY_ALPHA_SHARE, UNEQUAL_SCALES = 1e-4, 100.0
 
 
 class PolyEstimator(Predictor):
@@ -45,18 +54,19 @@ class PolyEstimator(Predictor):
     def __init__(
         self,
         *,
-        alpha: float = 1.0,
+        alpha: float | None = None,
         tau: float | None = None,
         penalty: Any = "l1/l2",
         loss: Any = "logistic",
         n_components: int = 50,
         block: int | str = "auto",
         refit: str | None = "auto",
-        fit_lower: str | None = "augment",
+        fit_lower: str | None = "explicit",
         alpha_linear: float = 1.0,
+        standardize: bool = True,
         solver: str = "auto",
         max_iter: int = 1000,
-        tol: float = 1e-3,
+        tol: float = 0.1,
         selection: str = "refine",
         early_stopping: bool = False,
         validation_fraction: float = 0.25,
@@ -77,6 +87,7 @@ class PolyEstimator(Predictor):
         self.refit = refit
         self.fit_lower = fit_lower
         self.alpha_linear = alpha_linear
+        self.standardize = standardize
         self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
@@ -115,28 +126,94 @@ class PolyEstimator(Predictor):
         fitted = copy.copy(self)
         fitted._fit(X, y, sample_weight)
         self.__dict__ = fitted.__dict__  # in one step, for other threads and for Ctrl-C
-        self._warn_unless_converged()
+        self._warn_of_a_poor_fit()
         return self
 
-    def _fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> None:
+    def _fit(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, start: PolyModel | None = None
+    ) -> None:
+        """The fit; `start` is a model to begin with."""
         self._check_parameters()
-        start = self._start()
-        X, y, targets, m, w = self._prepare(X, y, sample_weight, reset=start is None)
-        file = self._checkpoint(X, targets, w)
-        saved = file.load(self.n_components)
-        held = None
-        if self.early_stopping:
-            if saved is not None:
-                self._split_seed = file.split_seed
-            elif start is None or not hasattr(self, "_split_seed"):
-                self._split_seed = self._seed()  # a warm start must hold out the same rows
-            file.split_seed = self._split_seed
-            train, test = self._hold_out(y)
-            held = X[test], y[test], None if w is None else w[test]
-            X, targets, w = X[train], targets[train], None if w is None else w[train]
-        X, targets, w = merge_rows(X, targets, w)
-        training = saved or self._training(start, held, X.shape[1])
-        self._train(X, targets, m, w, held, training, start, file)
+        earlier = self._earlier_fit()
+        data = self._prepare(X, y, sample_weight, reset=earlier is None)
+        if earlier is not None and rows_fingerprint(data) != earlier._fitted_rows:
+            warnings.warn(
+                "warm_start=True sees other rows than the earlier fit: its model is the start of "
+                "a new one, fitted to these rows alone; set warm_start=False to start afresh",
+                stacklevel=3,
+            )
+            self._fitted_problem = None
+        self._fitted_rows = rows_fingerprint(data) if self.warm_start else None
+        history, early = self._callbacks(earlier)
+        callbacks = [history] if early is None else [history, early]
+        with ExitStack() as stack:
+            if self.checkpoint is not None:
+                checkpoint = Checkpoint(
+                    self.checkpoint, self.checkpoint_every, fit_fingerprint(self, data), callbacks
+                )
+                checkpoint.load()
+            held = None
+            if early is not None:
+                self._split_seed = early.split_seed
+                train, test = self._hold_out(data.y)
+                held, data = data.take(test), data.take(train)
+            data = data.merged()
+            self._scaling = scaling = self._units(data)
+            history.fold = lambda model: scaling.fold(model, self._activation)
+            if early is not None:
+                early.score = lambda model: self._score_of(model, held)
+            if self.checkpoint is not None:
+                callbacks = [*callbacks, stack.enter_context(checkpoint)]
+            progress = stack.enter_context(Progress(self.verbose, self.n_components, early))
+            slow = SlowFit(lambda state: self._why_slow(data.X, state, history))
+            callbacks = [*callbacks, progress, slow]
+            begin = history.state or self._start(earlier, start, data.m)
+            states = self._states(data, self._design(data), self.alpha, begin)
+            done = history.ended() or (early is not None and early.ended())
+            while not done:
+                state = next(states)
+                done = any([callback.after(state) for callback in callbacks])
+        self._finish(history, early)
+
+    def _callbacks(self, earlier: Self | None) -> tuple[History, EarlyStopping | None]:
+        """History and early stopping, which go on from an earlier fit of the same problem."""
+        goes_on = earlier is not None and self._fitted_problem == problem_key(self)
+        d = self.n_features_in_ + (self.fit_lower == "augment")
+        stages = earlier._stages.up_to(len(earlier._stages)) if goes_on else Stages(d)
+        history = History(stages, self.n_components)
+        if not self.early_stopping:
+            return history, None
+        # A warm start must hold out the same rows.
+        seed = self._seed() if earlier is None else getattr(earlier, "_split_seed", self._seed())
+        early = EarlyStopping(history, self.n_iter_no_change, seed)
+        if goes_on:
+            early.scores, early.best = list(earlier._validation_scores), earlier._state
+        return history, early
+
+    def _finish(self, history: History, early: EarlyStopping | None) -> None:
+        """Keep the last model, or that of the best validation score."""
+        kept, last = history.state, len(history.stages) - 1
+        self.history_ = history.stages.history()
+        if early is not None:
+            kept, last = early.best, early.best_stage
+            self.history_["validation_score"] = np.array(early.scores)
+            self._validation_scores = early.scores[: last + 1]
+        self._state, self._stages = kept, history.stages.up_to(last)
+        self._fitted_lower, self._fitted_problem = self.fit_lower, problem_key(self)
+        self._set_fit(kept, self._stages[last])
+
+    def _set_fit(self, state: State, model: Model) -> None:
+        """Set the attributes that tell of a state, whose model is, as users see it, `model`."""
+        self._set_model(model)
+        self.n_iter_ = max(1, state.n_iter)
+        self.objective_ = state.objective
+        self.violation_ = state.violation
+        for name in ("alpha_", "dual_gap_"):  # of an earlier fit with other parameters
+            vars(self).pop(name, None)
+        if self.tau is None:
+            self.alpha_ = state.alpha
+        else:
+            self.dual_gap_ = state.gap
 
     def _check_parameters(self) -> None:
         """Parameters that the functional core does not check."""
@@ -146,21 +223,23 @@ class PolyEstimator(Predictor):
             raise ValueError(
                 f"validation_fraction must be between 0 and 1, got {self.validation_fraction}"
             )
-        for name in ("early_stopping", "warm_start"):
+        for name in ("early_stopping", "warm_start", "standardize"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
-        if self.checkpoint is not None and self.warm_start:
-            raise ValueError(
-                "checkpoint and warm_start=True exclude each other: a fit goes on from one of them"
-            )
+        if self.checkpoint is not None:
+            if not isinstance(self.checkpoint, (str, os.PathLike)):
+                raise TypeError(f"checkpoint must be the path of a file, got {self.checkpoint!r}")
+            if self.warm_start:
+                raise ValueError(
+                    "checkpoint and warm_start=True exclude each other: a fit goes on from one of "
+                    "them"
+                )
         as_positive(self.checkpoint_every, "checkpoint_every", or_zero=True)
-        if self.alpha is None and self.tau is None:
-            raise ValueError("alpha must be a number >= 0 unless tau is given, got None for both")
         if not isinstance(self.verbose, numbers.Integral) or self.verbose < 0:
             raise ValueError(f"verbose must be an int >= 0, got {self.verbose!r}")
 
-    def _start(self) -> State | None:
-        """Where a warm start begins, if this is one."""
+    def _earlier_fit(self) -> Self | None:
+        """This estimator as it was fitted before, if this is a warm start."""
         if not self.warm_start or not hasattr(self, "_state"):
             return None
         if self.n_components < self._state.n_components:
@@ -173,22 +252,39 @@ class PolyEstimator(Predictor):
                 f"fit_lower was {self._fitted_lower!r} in the earlier fit and cannot change with "
                 "warm_start=True"
             )
-        return self._state
+        return copy.copy(self)
+
+    def _start(self, earlier: Self | None, poly: PolyModel | None, m: int) -> State | None:
+        """The state to begin with, in the units of this fit."""
+        if earlier is not None:
+            state, units = earlier._state, earlier._scaling
+            if all(map(np.array_equal, units, self._scaling)):
+                return state
+            model = units.fold(state.model, self._activation)
+        elif poly is None or (poly.n_features, poly.n_outputs) != (self.n_features_in_, m):
+            return None  # a fold may lack a class, or a transformer give other features
+        else:
+            linear = None if poly.linear is None else poly.linear.T
+            model = Model(poly.H, poly.V, poly.intercept, linear)
+            state = State(*model, objective=0.0, loss=0.0, penalty=0.0, seed=self._seed())
+        model = self._scaling.unfold(model, self._activation)
+        return replace(state, **model._asdict(), alpha=None, tau=None, vectors=None)
 
     def _prepare(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = True
-    ) -> tuple[Any, Any, NDArray, int, Floats | None]:
-        """Checked X and y, the targets of the loss, the number of outputs, weights."""
+    ) -> TrainingData:
+        """Checked rows, with targets as the loss takes them."""
         names = column_names(y)  # before y becomes an array
         X, y = validate_data(
-            self, safe_rows(X), safe_rows(y), accept_sparse="csr", dtype=[np.float64, np.float32],
-            multi_output=True, y_numeric=self._numeric_targets(), reset=reset,
+            self, checked_csr(X), checked_csr(y), accept_sparse="csr",
+            dtype=[np.float64, np.float32], multi_output=True,
+            y_numeric=self._numeric_targets(), reset=reset,
         )  # fmt: skip
         y, targets, m, decoding = self._encode_targets(y)
         if not reset:
             check_same_kind(self, decoding)
         vars(self).update(decoding, _target_names=names)
-        return X, y, targets, m, self._weights(X, y, sample_weight)
+        return TrainingData(X, y, targets, m, self._weights(X, y, sample_weight))
 
     def _numeric_targets(self) -> bool:
         return False
@@ -197,7 +293,7 @@ class PolyEstimator(Predictor):
         if sample_weight is None:
             return None
         w = _check_sample_weight(sample_weight, X, dtype=np.float64)
-        return as_weights(w, "sample_weight", len(w))
+        return as_weights(w, "sample_weight", len(w), some=True)
 
     def _hold_out(self, y: Any) -> list[NDArray[np.intp]]:
         """Rows to train on and rows to validate with, by class where there are classes."""
@@ -215,113 +311,138 @@ class PolyEstimator(Predictor):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _design(self, X: Any) -> Design:
+    def _units(self, data: TrainingData) -> Scaling:
+        """The units in which the model is trained."""
+        X, explicit = data.X, self.fit_lower == "explicit"
+        check_entries(X.data if hasattr(X, "indptr") else X)
+        if not self.standardize:
+            return Scaling.none(X)
+        scaling = Scaling.standard(X, data.w, centered=explicit)
+        columns = scaling.mostly_mean()
+        if len(columns):
+            warnings.warn(
+                f"the mean of column {columns[0]} of X is more than 1e5 times its deviation, "
+                "which costs digits in predictions; subtract a constant from it",
+                stacklevel=4,
+            )
+        return self._target_units(scaling, data)
+
+    def _target_units(self, scaling: Scaling, data: TrainingData) -> Scaling:
+        return scaling
+
+    def _design(self, data: TrainingData) -> Design:
+        X = self._scaling.features(data.X)
         n_threads = self._threads(X)
         return Design(X, self._activation, fit_lower=self.fit_lower, n_threads=n_threads)
 
-    def _alpha_max(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> float:
-        """The smallest alpha for which the model without basis vectors is optimal."""
-        X, _, targets, m, w = self._prepare(X, y, sample_weight)
-        return alpha_max(
-            self._design(X), targets, loss=self._model_loss(), penalty=self.penalty,
-            alpha_linear=self.alpha_linear, sample_weight=w, n_outputs=m,
-        )  # fmt: skip
-
-    def _checkpoint(self, X: Any, targets: NDArray, w: Floats | None) -> Checkpoint | NoCheckpoint:
-        if self.checkpoint is None:
-            return NoCheckpoint()
-        if not isinstance(self.checkpoint, (str, os.PathLike)):
-            raise TypeError(f"checkpoint must be the path of a file, got {self.checkpoint!r}")
-        return Checkpoint(self.checkpoint, self.checkpoint_every, problem_of(self, X, targets, w))
-
-    def _training(self, start: State | None, held: Any, d: int) -> Training:
-        """The run before its first step."""
-        goes_on = start is not None and warm_problem(self) == self._fitted_problem
-        stages = (
-            self._stages.up_to(len(self._stages))
-            if goes_on
-            else Stages(d + (self.fit_lower == "augment"))
-        )
-        # A model of another problem is no candidate: it is where the run begins, refitted.
-        best, n, score = start if goes_on else None, len(stages), -np.inf
-        if best is not None and held is not None:
-            score = self._score_of(best, held)
-        return Training(None, stages, n, best, score, n - 1)
-
-    def _train(
-        self, X: Any, targets: NDArray, m: int, w: Floats | None, held: Any, training: Training,
-        start: State | None, file: Checkpoint | NoCheckpoint,
-    ) -> None:  # fmt: skip
-        states = conditional_gradient(
-            self._design(X), targets,
-            loss=self._model_loss(), penalty=self.penalty,
-            alpha=self.alpha if self.tau is None else None, tau=self.tau,
+    def _states(
+        self, data: TrainingData, design: Design, alpha: float | None, start: State | None
+    ) -> Iterator[State]:
+        """Algorithm 1 on these rows."""
+        run, strength = fit_above_noise, {}
+        if self.tau is not None:
+            run, strength = conditional_gradient, {"tau": self.tau}
+        elif alpha is not None:
+            run, strength = conditional_gradient, {"alpha": alpha}
+        return run(
+            design, self._scaling.targets(data.targets),
+            loss=self._model_loss(), penalty=self.penalty, **strength,
             n_components=self.n_components, block=self.block, refit=self.refit,
             alpha_linear=self.alpha_linear,
             solver=self.solver, max_iter=self.max_iter, tol=self.tol, selection=self.selection,
-            sample_weight=w, n_outputs=m, start=training.state or start,
-            random_state=self._seed(),
+            sample_weight=data.w, n_outputs=data.m, start=start, random_state=self._seed(),
         )  # fmt: skip
-        unseen = unseen_features(X)
-        with Progress(self.verbose, self.n_components) as progress, file:
-            while not training.ended(self.n_components, self.n_iter_no_change):
-                state = next(states)
-                shown = forget_unseen(state, unseen)
-                score = None if held is None else self._score_of(shown, held)
-                training = training.step(state, shown, score)
-                file.save(training)
-                progress.show(shown, score)
-        self.history_ = training.stages.history(with_scores=held is not None)
-        self._stages = training.stages.up_to(training.last)
-        self._fitted_lower, self._fitted_problem = self.fit_lower, warm_problem(self)
-        self._remember(training.best)
 
-    def _score_of(self, state: State, held: tuple[Any, Any, Floats | None]) -> float:
+    def _path(
+        self, X: Any, y: Any, sample_weight: Any, alphas: Floats
+    ) -> Iterator[tuple[int, State, Self]]:
+        """States for decreasing alphas, each run from the model of the one before.
+
+        Yields the position of the alpha, a state, and the estimator as it is fitted there.
+        """
+        data = self._prepare(X, y, sample_weight).merged()
+        self._scaling = self._units(data)
+        design, state = self._design(data), None
+        for i, alpha in enumerate(alphas):
+            run = self._states(data, design, float(alpha), state)
+            for state in run:
+                here = copy.copy(self)
+                here._set_fit(state, self._scaling.fold(state.model, self._activation))
+                yield i, state, here
+
+    def _alpha_max(self, X: Any, y: Any, sample_weight: Any) -> float:
+        """The smallest alpha for which the model without basis vectors is optimal."""
+        data = self._prepare(X, y, sample_weight).merged()
+        self._scaling = self._units(data)
+        return alpha_max(
+            self._design(data), self._scaling.targets(data.targets), loss=self._model_loss(),
+            penalty=self.penalty, alpha_linear=self.alpha_linear, sample_weight=data.w,
+            n_outputs=data.m,
+        )  # fmt: skip
+
+    def _score_of(self, model: Model, held: TrainingData) -> float:
         """What `score` will say of a model that is still being trained."""
-        view = self._view(self._as_model(state.H, state.V, state.intercept, state.linear))
+        view = self._with_model(model)
         vars(view).pop("feature_names_in_", None)  # the rows held out are a plain array
-        score = view.score(*held)
+        score = view.score(held.X, held.y, held.w)
         if np.isnan(score):
             raise ValueError(
-                f"early_stopping cannot score the {len(held[1])} rows held out; enlarge "
+                f"early_stopping cannot score the {len(held.y)} rows held out; enlarge "
                 f"validation_fraction, which is {self.validation_fraction}"
             )
         return score
 
-    def _remember(self, best: State) -> None:
-        self._state = best
-        self._show(self._as_model(best.H, best.V, best.intercept, best.linear))
-        self.n_iter_ = max(1, best.n_iter)
-        self.objective_ = best.objective
-        self.violation_ = best.violation
-        vars(self).pop("dual_gap_", None)  # of an earlier fit with other parameters
-        if self.tau is not None:
-            self.dual_gap_ = best.gap
+    def _why_slow(self, X: Any, state: State, history: History) -> str | None:
+        """What makes a fit slow, and what to do about it."""
+        if not self.standardize:
+            largest = Scaling.standard(X, None, centered=False).factor
+            if largest is not None and largest.max() > UNEQUAL_SCALES * largest.min():
+                return (
+                    f"the columns of X differ in size by a factor of "
+                    f"{largest.max() / largest.min():.0f}; set standardize=True"
+                )
+        start = history.stages.history()["violation"][0]
+        if state.alpha is not None and state.alpha < TINY_ALPHA_SHARE * start:
+            return (
+                f"alpha={state.alpha:.2g} is tiny, {state.alpha / start:.1g} of the alpha at which "
+                "the first basis vector enters; raise alpha"
+            )
+        return None
 
-    def _warn_unless_converged(self) -> None:
+    def _warn_of_a_poor_fit(self) -> None:
         """Tell of a model that is worse than its parameters promise, and of what to change."""
-        state, objective = self._state, abs(self.objective_)
+        state, objective, alpha = self._state, abs(self.objective_), self._state.alpha
         if self.early_stopping and state.stop is None:
             return  # a model on the way, chosen for its score
-        gap, alpha = state.refit_gap, state.alpha
+        gap = state.refit_gap
         if state.n_components and alpha is not None and self.refit in ("auto", "full"):
             # The descent ends by what it gains. For a small alpha the gap is far above its error,
             # as if Omega of the best model could be objective / alpha; let it be that of this one.
             gap = min(gap, (state.rows_dual_norm - alpha) * state.penalty)
-        cure = "scale the features (StandardScaler, MaxAbsScaler), raise alpha, "
+        cure = "" if self.standardize else "set standardize=True, "
+        cure += "raise alpha, "
         if state.stop == "n_components":
             cure += f"raise n_components, which is {self.n_components}, "
         cure += "or "
         cure += f"raise max_iter, which is {self.max_iter}" if self.refit else 'use refit="output"'
+        far = alpha is not None and self.violation_ > FAR_FROM_OPTIMUM * alpha
+        kind: type[Warning] = ConvergenceWarning
         # A converged refit is at least that good.
         if gap > max(self.tol, LOOSEST_REFIT_TOL) * objective:
             trouble = f"a gap of {gap:.2g} for an objective of {objective:.2g}"
             message = f"the output layer is inaccurate: {trouble}; {cure}"
-        elif state.stop == "no progress" and self.violation_ > 2 * (alpha or np.inf):
+        elif state.stop == "no progress" and far:
             message = (
                 "training stopped because new basis vectors gained nothing, far from the optimum: "
                 f"the violation is {self.violation_:.2g}, alpha {alpha:.2g}; {cure}"
             )
+        elif not state.n_components and alpha:
+            lower = "the model is linear" if self.fit_lower == "explicit" else "it is constant"
+            message = (
+                f"the model has no basis vectors, {lower}: alpha={alpha:.3g} is above the "
+                f"alpha_max of these data, {self.violation_:.3g}; lower alpha to fit interactions"
+            )
+            kind = UserWarning
         else:
             return
-        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        warnings.warn(message, kind, stacklevel=3)

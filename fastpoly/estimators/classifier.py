@@ -26,6 +26,12 @@ loss : {"logistic", "smoothed_hinge", "squared_hinge"} or loss object, default="
     The multi-class form where y is 1-D; the binary form, a label at a time, where it is a label
     indicator."""
 
+CLASS_WEIGHT = """\
+class_weight : dict, list of dict, "balanced" or None, default=None
+    Weights of the classes, multiplied with sample_weight; a list has one dict per label, whose
+    weights are multiplied too.
+"""
+
 CLASSES = """
 classes_ : ndarray, (m,)
     The classes, in the order of the outputs; 0 .. m-1 where y is a label indicator.
@@ -45,18 +51,19 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
     def __init__(
         self,
         *,
-        alpha: float = 1.0,
+        alpha: float | None = None,
         tau: float | None = None,
         penalty: Any = "l1/l2",
         loss: Any = "logistic",
         n_components: int = 50,
         block: int | str = "auto",
         refit: str | None = "auto",
-        fit_lower: str | None = "augment",
+        fit_lower: str | None = "explicit",
         alpha_linear: float = 1.0,
+        standardize: bool = True,
         solver: str = "auto",
         max_iter: int = 1000,
-        tol: float = 1e-3,
+        tol: float = 0.1,
         selection: str = "refine",
         early_stopping: bool = False,
         validation_fraction: float = 0.25,
@@ -71,8 +78,9 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
     ) -> None:
         super().__init__(
             alpha=alpha, tau=tau, penalty=penalty, loss=loss, n_components=n_components,
-            block=block, refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear, solver=solver,
-            max_iter=max_iter, tol=tol, selection=selection, early_stopping=early_stopping,
+            block=block, refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear,
+            standardize=standardize, solver=solver, max_iter=max_iter, tol=tol,
+            selection=selection, early_stopping=early_stopping,
             validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change,
             warm_start=warm_start, n_threads=n_threads, checkpoint=checkpoint,
             checkpoint_every=checkpoint_every, verbose=verbose, random_state=random_state,
@@ -143,13 +151,36 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
                 "loss; a name such as loss='logistic' stands for the form that suits y"
             )
 
+    @property
+    def _task(self) -> str:
+        return "multilabel" if self._multilabel else "classification"
+
+    def _output_position(self, output: Any) -> Any:
+        if self._multilabel:
+            return super()._output_position(output)
+        if output is None:
+            if len(self.classes_) == 2:
+                return 1
+            raise ValueError(f"say for which class: one of {self.classes_.tolist()}")
+        found = [i for i, each in enumerate(self.classes_.tolist()) if each == output]
+        if found:
+            return found[0]
+        if isinstance(output, str) or self.classes_.dtype.kind in "iufb":
+            # Never a position: class 1 may be the first of 1, 2, 3.
+            names = self.model_.output_names or ()
+            if output not in names:
+                raise ValueError(
+                    f"there is no class {output!r}; the classes are {self.classes_.tolist()}"
+                )
+        return output
+
     def _output_names(self) -> list[str] | None:
         if self._multilabel and self._target_names:
             return self._target_names
         names = list(map(str, self.classes_))
         return None if any("\0" in name for name in names) else names
 
-    def _decide(self, O: Floats) -> Floats:
+    def _decision(self, O: Floats) -> Floats:
         if not self._multilabel and len(self.classes_) == 2:
             return O[:, 1] - O[:, 0]
         return O
@@ -172,8 +203,8 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
             One column a class or label, (n, m); for two classes the output of the second minus
             that of the first, (n,).
         """
-        whole = self._whole()
-        return whole._decide(whole._outputs(X))
+        now = self._snapshot()
+        return now._decision(now._outputs(X))
 
     def _probabilities(self, O: Floats) -> Floats:
         return expit(O) if self._multilabel else softmax(O, axis=1)
@@ -191,8 +222,8 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         ndarray, (n, m)
             Rows sum to 1; for multi-label y they do not, each entry is the probability of a label.
         """
-        whole = self._whole()
-        return whole._probabilities(whole._outputs(X))
+        now = self._snapshot()
+        return now._probabilities(now._outputs(X))
 
     @available_if(_has_probabilities)
     def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
@@ -206,11 +237,11 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         ------
         ndarray, (n, m)
         """
-        whole = self._whole()
-        return map(whole._probabilities, whole._staged_outputs(X))
+        now = self._snapshot()
+        return map(now._probabilities, now._staged_outputs(X))
 
 
-@documented(LOSS, CLASSES, class_weight=True)
+@documented(LOSS, CLASSES, CLASS_WEIGHT)
 class PolynomialNetworkClassifier(PolyClassifier):
     """Classification with a polynomial network: squares and products of features.
 
@@ -248,7 +279,7 @@ class PolynomialNetworkClassifier(PolyClassifier):
     _activation = "squared"
 
 
-@documented(LOSS, CLASSES, class_weight=True)
+@documented(LOSS, CLASSES, CLASS_WEIGHT)
 class FactorizationMachineClassifier(PolyClassifier):
     """Classification with a factorization machine: products of different features.
 

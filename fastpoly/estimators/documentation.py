@@ -6,9 +6,11 @@ from typing import TypeVar
 Class = TypeVar("Class", bound=type)
 
 PARAMETERS = """\
-alpha : float, default=1.0
+alpha : float, optional
     Strength of the penalty: loss + alpha Omega(V). The loss is a sum over the rows, not a mean,
-    so the alpha that suits the data grows with their number. Not used where tau is given.
+    so the alpha that suits the data grows with their number. By default it is chosen such that
+    basis vectors of pure noise do not enter, see `fastpoly.noise`; `alpha_` tells it. It is in
+    terms of standardized features. Not used where tau is given.
 tau : float, optional
     Constrained form: Omega(V) <= tau in place of the penalty.
 penalty : {"l1/l2", "l1", "l1/linf"} or penalty object, default="l1/l2"
@@ -25,19 +27,26 @@ refit : {"auto", "full", "output", None}, default="auto"
     with alpha and "output" with tau, and for "l1" with fewer than 2 m components, because there a
     vector of the joint descent serves one output. ``block=1, refit="output"`` is the algorithm of
     the paper.
-fit_lower : {"augment", "explicit", None}, default="augment"
-    Where linear terms come from: a constant feature in front of every row; an intercept and
-    linear weights of their own; or nowhere. In a factorization machine the constant feature gives
-    linear terms but no intercept: take "explicit" unless the features are one-hot.
+fit_lower : {"explicit", "augment", None}, default="explicit"
+    Where linear terms come from: an intercept and linear weights of their own; a constant feature
+    in front of every row (as in the paper; in a factorization machine that gives linear terms but
+    no intercept); or nowhere.
 alpha_linear : float, default=1.0
     Ridge penalty of the linear weights, with fit_lower="explicit".
+standardize : bool, default=True
+    Whether to train in standard units, so that the scale of the features does not matter: dense X
+    is centered and scaled to unit variance; sparse X, and any X where fit_lower is not "explicit",
+    is divided by the largest |x| of each column. Targets of the squared loss have unit variance.
+    The fitted model is one of the features and targets as they were given; `objective_`,
+    `violation_`, alpha and tau are in standard units.
 solver : {"auto", "fista", "newton"}, default="auto"
     Solver of the output refit; refit="full" has its own.
 max_iter : int, default=1000
     Iterations of one refit at most.
-tol : float, default=1e-3
-    Relative tolerance of the refits, and of the optimality at which training stops before
-    n_components.
+tol : float, default=0.1
+    Relative tolerance of the optimality at which training stops before n_components: no basis
+    vector has a violation above (1 + tol) alpha. Below 0.1 the objective falls by less than 0.3 %
+    in most cases and predictions do not improve; take 1e-3 where a certificate is wanted.
 selection : {"refine", "random+refine", "l1", "random", "best_data", "exact"}, default="refine"
     How the next basis vectors are found; see `fastpoly.select_basis`.
 early_stopping : bool, default=False
@@ -50,9 +59,9 @@ n_iter_no_change : int, default=10
     With early_stopping, rounds without a better score after which training stops.
 warm_start : bool, default=False
     Whether `fit` goes on from the fitted model, adding basis vectors up to n_components, or
-    starts afresh. The data must be the same. Where alpha, tau, the loss, penalty, block, refit or
+    starts afresh. Other rows give a warning. Where alpha, tau, the loss, penalty, block, refit or
     early stopping changed, the fitted model is refitted and the history begins there.
-{class_weight}n_threads : int, optional
+{more}n_threads : int, optional
     Threads of the kernels. By default one for small data and in any Python thread but the main
     one (so that a pool of threads does not ask for more than there are cores), else what OpenMP
     says, which joblib sets in the processes that it starts.
@@ -71,26 +80,24 @@ verbose : int, default=0
 random_state : int, RandomState instance or None, default=None
     Seed of the selection and of the split of early_stopping."""
 
-CLASS_WEIGHT = """\
-class_weight : dict, list of dict, "balanced" or None, default=None
-    Weights of the classes, multiplied with sample_weight; a list has one dict a label, whose
-    weights are multiplied too.
-"""
-
 ATTRIBUTES = """\
 components_ : ndarray, (k, d), or (k, d + 1) with fit_lower="augment"
     Basis vectors; the weight of the constant feature comes first.
-coef_ : ndarray, (k, m)
+output_weights_ : ndarray, (k, m)
     Output layer.
 intercept_ : ndarray, (m,)
 linear_coef_ : ndarray, (m, d)
     Linear weights, only with fit_lower="explicit".
+feature_importances_ : ndarray, (d,)
+    How much each feature matters, for `sklearn.feature_selection.SelectFromModel`.
 model_ : PolyModel
     The fitted model: save it, load it without scikit-learn.
 {classes}n_components_ : int
     k, the number of basis vectors.
 n_iter_ : int
     Rounds of training.
+alpha_ : float
+    The alpha of the fit, without tau.
 objective_ : float
     Loss plus penalty.
 violation_ : float
@@ -106,8 +113,11 @@ feature_names_in_ : ndarray of str
     Only where X had column names that are all strings."""
 
 
-def documented(loss: str, classes: str = "", class_weight: bool = False):
-    """A class decorator that writes the shared text into {parameters} and {attributes}."""
+def documented(loss: str, classes: str = "", more: str = ""):
+    """A class decorator that writes the shared text into {parameters} and {attributes}.
+
+    `more` describes the parameters that the class has beyond the shared ones.
+    """
 
     def write(cls: Class) -> Class:
         if cls.__doc__:  # there is none under python -OO
@@ -116,7 +126,7 @@ def documented(loss: str, classes: str = "", class_weight: bool = False):
                 "{attributes}": ATTRIBUTES,
                 "{loss}": loss.strip(),
                 "{classes}": classes.lstrip(),
-                "{class_weight}": CLASS_WEIGHT if class_weight else "",
+                "{more}": more,
             }
             text = inspect.cleandoc(cls.__doc__)
             for place, words in texts.items():

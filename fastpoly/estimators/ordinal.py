@@ -1,12 +1,12 @@
 """Ordinal regression by reduction to binary outputs: is the level at most c, for every c?"""
 
 import numbers
+import os
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import ClassifierTags, Tags
@@ -15,8 +15,9 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from fastpoly.estimators.base import PolyEstimator
+from fastpoly.estimators.data import TrainingData, level_strata
 from fastpoly.estimators.documentation import documented
-from fastpoly.estimators.splitting import level_strata
+from fastpoly.model import level_probabilities, level_values
 
 Floats = NDArray[np.float64]
 
@@ -25,24 +26,16 @@ loss : {"logistic"} or loss object, default="logistic"
     Binary logistic loss of the m - 1 questions whether y is at most a level. The outputs of a loss
     object, whose target must be "sign", are taken as log odds too."""
 
-CLASSES = """
-classes_ : ndarray, (m,)
-    The levels, sorted; those of an ordered categorical (pandas) or an Enum (polars) in its order.
+LEVELS = """\
+levels : array-like, optional
+    The levels, the lowest first. Needed where they are not numbers, unless y is an ordered
+    categorical (pandas) or an Enum (polars), whose order is taken.
 """
 
-
-def level_probabilities(O: Floats) -> Floats:
-    """p(y = level) from the m - 1 outputs whose sigmoids are p(y <= level).
-
-    Where these cross they are made monotone, half from below and half from above, so that the
-    differences are not negative; they add up to 1.
-    """
-    cumulative = expit(O)
-    rising = np.maximum.accumulate(cumulative, axis=1)
-    falling = np.minimum.accumulate(cumulative[:, ::-1], axis=1)[:, ::-1]
-    cumulative = (rising + falling) / 2
-    ends = np.zeros((len(O), 1)), np.ones((len(O), 1))
-    return np.diff(np.hstack([ends[0], cumulative, ends[1]]), axis=1)
+CLASSES = """
+classes_ : ndarray, (m,)
+    The levels that occur, the lowest first.
+"""
 
 
 def declared_order(y: Any) -> list[Any] | None:
@@ -51,6 +44,18 @@ def declared_order(y: Any) -> list[Any] | None:
     if getattr(dtype, "ordered", False) or type(dtype).__name__ == "Enum":
         return list(dtype.categories)
     return None
+
+
+def as_levels(levels: ArrayLike) -> list[Any]:
+    """The parameter `levels` as a list: distinct, and rising where they are numbers."""
+    if isinstance(levels, (str, bytes)) or not np.iterable(levels):
+        raise TypeError(f"levels must be a list, the lowest level first, got {levels!r}")
+    order = np.asarray(levels).tolist() if hasattr(levels, "dtype") else list(levels)
+    if len(set(order)) < len(order) or len(order) < 2:
+        raise ValueError(f"levels must be two or more distinct ones, got {order}")
+    if all(isinstance(each, numbers.Real) for each in order) and order != sorted(order):
+        raise ValueError(f"levels that are numbers must rise, got {order}; sort them")
+    return order
 
 
 def as_numbers(y: NDArray) -> NDArray:
@@ -75,12 +80,53 @@ def _has_levels(estimator: "PolyOrdinalRegressor") -> bool:
 class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
     """Base of the two ordinal regressors: outputs are the log odds of y <= level."""
 
+    _task = "ordinal"
     _declared: list[Any] | None = None
+
+    def __init__(
+        self,
+        *,
+        alpha: float | None = None,
+        tau: float | None = None,
+        penalty: Any = "l1/l2",
+        loss: Any = "logistic",
+        n_components: int = 50,
+        block: int | str = "auto",
+        refit: str | None = "auto",
+        fit_lower: str | None = "explicit",
+        alpha_linear: float = 1.0,
+        standardize: bool = True,
+        solver: str = "auto",
+        max_iter: int = 1000,
+        tol: float = 0.1,
+        selection: str = "refine",
+        early_stopping: bool = False,
+        validation_fraction: float = 0.25,
+        n_iter_no_change: int = 10,
+        warm_start: bool = False,
+        levels: ArrayLike | None = None,
+        n_threads: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            alpha=alpha, tau=tau, penalty=penalty, loss=loss, n_components=n_components,
+            block=block, refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear,
+            standardize=standardize, solver=solver, max_iter=max_iter, tol=tol,
+            selection=selection, early_stopping=early_stopping,
+            validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change,
+            warm_start=warm_start, n_threads=n_threads, checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every, verbose=verbose, random_state=random_state,
+        )  # fmt: skip
+        self.levels = levels
 
     def _prepare(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = True
-    ) -> tuple[Any, Any, NDArray, int, Floats | None]:
-        self._declared = declared_order(y)  # before y becomes an array
+    ) -> TrainingData:
+        # Before y becomes an array.
+        self._declared = declared_order(y) if self.levels is None else as_levels(self.levels)
         return super()._prepare(X, y, sample_weight, reset)
 
     def __sklearn_tags__(self) -> Tags:
@@ -92,14 +138,27 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         y = column_or_1d(y, warn=True)
         levels, codes = np.unique(y, return_inverse=True)
         if self._declared is not None:
-            order = np.argsort([self._declared.index(level) for level in levels])
+            order = np.argsort(self._positions(levels))
             levels, codes = levels[order], np.argsort(order)[codes]
         y, levels = as_numbers(y), as_numbers(levels)
+        if self._declared is None and levels.dtype.kind not in "iufb":
+            raise ValueError(
+                f"the order of the levels {levels[:5].tolist()} is not known: give "
+                "levels=[lowest, ..., highest], or an ordered pandas Categorical as y"
+            )
         if len(levels) < 2:
             raise ValueError(f"y must have at least 2 levels, not one class only: {levels[0]!r}")
         signs = np.where(codes[:, None] <= np.arange(len(levels) - 1), 1.0, -1.0)
         graded = len(levels) < len(y) or type_of_target(y) != "continuous"
         return y, signs, len(levels) - 1, {"classes_": levels, "_graded": graded}
+
+    def _positions(self, levels: NDArray) -> list[int]:
+        """The positions of levels in the declared order."""
+        known = {level: i for i, level in enumerate(self._declared)}
+        missing = [level for level in levels.tolist() if level not in known]
+        if missing:
+            raise ValueError(f"y holds {missing[0]!r}, which is not one of levels={self._declared}")
+        return [known[level] for level in levels.tolist()]
 
     def _strata(self, y: Any, share: float) -> Any:
         order = np.argsort(self.classes_)  # a declared order may differ from that of np.unique
@@ -117,20 +176,25 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
             )
         return self.loss
 
+    def _output_position(self, output: Any) -> Any:
+        found = [i for i, each in enumerate(self.classes_.tolist()[:-1]) if each == output]
+        if found or output is None:
+            return found[0] if found else super()._output_position(None)
+        if output not in (self.model_.output_names or ()):
+            raise ValueError(
+                f"there is no output for {output!r}; say which level y is to be at most: one of "
+                f"{self.classes_.tolist()[:-1]}"
+            )
+        return output
+
     def _output_names(self) -> list[str] | None:
         names = [f"<= {level}" for level in self.classes_[:-1]]
         return None if any("\0" in name for name in names) else names
 
-    def _values(self) -> Floats:
-        """The levels as numbers: themselves, or their ranks 1..m where they are not numbers."""
-        if self.classes_.dtype.kind in "iuf":
-            return self.classes_.astype(np.float64)
-        return np.arange(1.0, len(self.classes_) + 1)
-
     def _predict(self, O: Floats) -> Floats:
-        return level_probabilities(O) @ self._values()
+        return level_probabilities(O) @ level_values(self.classes_, len(self.classes_))
 
-    def _decide(self, O: Floats) -> Floats:
+    def _decision(self, O: Floats) -> Floats:
         return O
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
@@ -186,12 +250,13 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         return self._outputs(X)
 
 
-@documented(LOSS, CLASSES)
+@documented(LOSS, CLASSES, LEVELS)
 class PolynomialNetworkOrdinalRegressor(PolyOrdinalRegressor):
     """Regression on ordered levels with a polynomial network: squares and products of features.
 
     For m levels there are m - 1 outputs V's(Hx), s_r = (h_r'x)^2: the log odds that y is at most
-    the level. Any labels that can be sorted are levels; numbers need not be equally spaced.
+    the level. Numbers are levels in their order and need not be equally spaced; give `levels` for
+    labels that are not numbers.
 
     Parameters
     ----------
@@ -230,13 +295,13 @@ class PolynomialNetworkOrdinalRegressor(PolyOrdinalRegressor):
     _activation = "squared"
 
 
-@documented(LOSS, CLASSES)
+@documented(LOSS, CLASSES, LEVELS)
 class FactorizationMachineOrdinalRegressor(PolyOrdinalRegressor):
     """Regression on ordered levels with a factorization machine: ratings of items by users.
 
     For m levels there are m - 1 outputs V's(Hx), s_r = sum over i < j of h_ri x_i h_rj x_j: the
-    log odds that y is at most the level. Any labels that can be sorted are levels; numbers need
-    not be equally spaced.
+    log odds that y is at most the level. Numbers are levels in their order and need not be equally
+    spaced; give `levels` for labels that are not numbers.
 
     Parameters
     ----------

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterator
-from threading import current_thread, main_thread
 from typing import Any, Self
 
 import numpy as np
@@ -10,9 +9,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fastpoly.estimators.rows import SMALL, safe_rows
-from fastpoly.estimators.stages import Stages
+from fastpoly.estimators.data import checked_csr, default_threads
 from fastpoly.model import PolyModel
+from fastpoly.rows.scaling import Scaling
+from fastpoly.state import Model
+from fastpoly.storage.stages import Stages
 
 Floats = NDArray[np.float64]
 
@@ -20,31 +21,28 @@ Floats = NDArray[np.float64]
 class Predictor(BaseEstimator):
     """What a fitted estimator can do with its `model_` and its `_stages`.
 
-    Subclasses give `_predict` and `_decide`: from outputs (n, m) to predictions, and to the
-    decision function.
+    Subclasses give `_predict` and `_decision`: from outputs (n, m) to predictions, and to the
+    decision function; and `_task`, the kind of targets for `PolyModel.predict`.
     """
 
     _activation: str
+    _task: str
+    _scaling: Scaling
     _stages: Stages
     model_: PolyModel
 
-    def _whole(self) -> Self:
+    def _snapshot(self) -> Self:
         """This estimator as it is now, whatever a `fit` in another thread makes of it."""
         return copy.copy(self)
 
     def _validated(self, X: Any) -> Any:
         check_is_fitted(self, "model_")
         return validate_data(
-            self, safe_rows(X), accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
+            self, checked_csr(X), accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
         )
 
     def _threads(self, X: Any) -> int | None:
-        """One by default for small data, where waking threads costs more than they save, and in
-        a thread that someone else started: they share the cores already."""
-        if self.n_threads is not None:
-            return self.n_threads
-        small = X.shape[0] * X.shape[1] <= SMALL
-        return 1 if small or current_thread() is not main_thread() else None
+        return default_threads(X) if self.n_threads is None else self.n_threads
 
     def _outputs(self, X: Any) -> Floats:
         X = self._validated(X)
@@ -53,7 +51,7 @@ class Predictor(BaseEstimator):
     def _staged_outputs(self, X: Any) -> Iterator[Floats]:
         X = self._validated(X)
         for stage in self._stages:
-            yield self._as_model(*stage).decision(X, n_threads=self._threads(X))
+            yield self._poly_model(stage).decision(X, n_threads=self._threads(X))
 
     def predict(self, X: Any) -> NDArray:
         """Predictions, in the form of the y of `fit`; of ordinal levels the expected level.
@@ -66,8 +64,8 @@ class Predictor(BaseEstimator):
         -------
         ndarray, (n,) or (n, m)
         """
-        whole = self._whole()
-        return whole._predict(whole._outputs(X))
+        now = self._snapshot()
+        return now._predict(now._outputs(X))
 
     def staged_predict(self, X: Any) -> Iterator[NDArray]:
         """Yield the predictions after each step of training, the empty model first.
@@ -81,8 +79,8 @@ class Predictor(BaseEstimator):
         ndarray
             As `predict` returns them; the last one is what it returns.
         """
-        whole = self._whole()
-        return map(whole._predict, whole._staged_outputs(X))
+        now = self._snapshot()
+        return map(now._predict, now._staged_outputs(X))
 
     def staged_decision_function(self, X: Any) -> Iterator[Floats]:
         """Yield the outputs after each step of training, the empty model first.
@@ -95,77 +93,117 @@ class Predictor(BaseEstimator):
         ------
         ndarray, (n,) or (n, m)
         """
-        whole = self._whole()
-        return map(whole._decide, whole._staged_outputs(X))
+        now = self._snapshot()
+        return map(now._decision, now._staged_outputs(X))
 
-    def interaction_matrix(self, output: int | str = 0) -> Floats:
+    def interaction_matrix(self, output: Any = None) -> Floats:
         """The quadratic part of an output as a symmetric matrix C: it equals x'Cx.
 
         Parameters
         ----------
-        output : int or str
-            Its position, or its name: the class as a string, the column of a frame of targets,
-            "<= level" of ordinal levels.
+        output : class, level, name or position
+            For a classifier a class of `classes_`; for ordinal levels the level (the output is
+            whether y is at most that) or "<= level"; a column name of y; else a position. It may
+            be left out where there is one output, and for two classes, where it is the second.
 
         Returns
         -------
         ndarray, (d, d)
         """
         check_is_fitted(self, "model_")
-        return self.model_.interaction_matrix(output)
+        return self.model_.interaction_matrix(self._output_position(output))
 
-    def top_interactions(self, output: int | str = 0, k: int = 10) -> list[tuple]:
+    def top_interactions(self, output: Any = None, k: int = 10) -> list[tuple]:
         """The k pairs of features with the largest |coefficient of x_i x_j| in an output.
 
         Parameters
         ----------
-        output : int or str
-            Its position, or its name, as in `interaction_matrix`.
+        output : class, level, name or position
+            As in `interaction_matrix`.
         k : int
 
         Returns
         -------
         list of tuples (i, j, coefficient)
-            i and j are feature names where `fit` saw them, else positions.
+            i and j are feature names where `fit` saw them, else positions. Coefficients are of
+            the features as they were given.
         """
         check_is_fitted(self, "model_")
-        return self.model_.top_interactions(output, k)
+        return self.model_.top_interactions(self._output_position(output), k)
 
-    def _view(self, model: PolyModel) -> Self:
+    @property
+    def feature_importances_(self) -> Floats:
+        """How much each feature matters, (d,), adding up to 1.
+
+        The root of the sum of squares, over outputs, of the coefficients of all terms with the
+        feature, in units of the features' deviation (their largest |x| where they are not
+        centered; as they are with standardize=False).
+        """
+        check_is_fitted(self, "model_")
+        scaling = self._scaling
+        unit = np.ones(len(scaling.seen)) if scaling.factor is None else 1 / scaling.factor
+        model, total = self.model_, np.zeros(len(unit))
+        F = model.H[:, model.augment :] * unit
+        pair = 1 if self._activation == "anova" else 2
+        for c in range(model.n_outputs):
+            # C = F' diag(v) F has the rows |C_j|^2 = f_j' diag(v) F F' diag(v) f_j, and x_i x_j the
+            # coefficient pair * C_ij.
+            v = model.V[:, c, None]
+            squares = np.einsum("rj,rj->j", F, (v * (F @ F.T) * v.T) @ F)
+            own = (v[:, 0] @ F**2) ** 2
+            products = pair**2 * np.maximum(squares - own, 0)
+            total += products + (own if self._activation == "squared" else 0)
+            total += (model.linear_terms(c) * unit) ** 2
+        importances = np.sqrt(total)
+        largest = importances.sum()
+        return importances / largest if largest else importances
+
+    def _output_position(self, output: Any) -> Any:
+        """What `PolyModel` calls an output: its position or its name."""
+        if output is not None:
+            return output
+        if self.model_.n_outputs > 1:
+            raise ValueError(
+                f"there are {self.model_.n_outputs} outputs; say which one, by its position"
+                + (f" or its name: {self.model_.output_names}" if self.model_.output_names else "")
+            )
+        return 0
+
+    def _with_model(self, model: Model) -> Self:
         """This estimator with another model, to predict with."""
-        view = copy.copy(self)
-        view._show(model)
-        return view
+        other = copy.copy(self)
+        other._set_model(model)
+        return other
 
-    def _show(self, model: PolyModel) -> None:
+    def _set_model(self, model: Model) -> None:
         """Set the model and the attributes that are its parts."""
-        self.model_ = model
-        self.components_, self.coef_, self.intercept_ = model.H, model.V, model.intercept
-        self.n_components_ = model.n_components
+        self.model_ = poly = self._poly_model(model)
+        self.components_, self.output_weights_, self.intercept_ = poly.H, poly.V, poly.intercept
+        self.n_components_ = poly.n_components
         vars(self).pop("linear_coef_", None)
-        if model.linear is not None:
-            self.linear_coef_ = model.linear
+        if poly.linear is not None:
+            self.linear_coef_ = poly.linear
 
-    def _stage_view(self, i: int) -> Self:
-        """The estimator as a fit that stops at stage i would have left it."""
-        view = self._view(self._as_model(*self._stages[i]))
-        view._stages = self._stages.up_to(i)
-        view.history_ = {name: values[: i + 1] for name, values in self.history_.items()}
-        view.objective_ = float(view.history_["objective"][-1])
-        view.violation_ = float(view.history_["violation"][-1])
-        view.n_iter_ = max(1, min(i, self.n_iter_))
-        return view
-
-    def _as_model(
-        self, H: Floats, V: Floats, intercept: Floats, linear: Floats | None
-    ) -> PolyModel:
+    def _poly_model(self, model: Model) -> PolyModel:
         names = getattr(self, "feature_names_in_", None)
         return PolyModel(
-            H, V, intercept, None if linear is None else linear.T,
-            activation=self._activation, augment=H.shape[1] > self.n_features_in_,
+            model.H, model.V, model.intercept, None if model.linear is None else model.linear.T,
+            activation=self._activation, augment=model.H.shape[1] > self.n_features_in_,
             feature_names=None if names is None else map(str, names),
-            output_names=self._output_names(),
+            output_names=self._output_names(), task=self._task, classes=self._plain_classes(),
         )  # fmt: skip
 
     def _output_names(self) -> list[str] | None:
         return None
+
+    def _plain_classes(self) -> NDArray | None:
+        """The classes or levels as an array that a file can hold, if there are any."""
+        classes = getattr(self, "classes_", None)
+        if classes is None or self._task == "multilabel":
+            return None
+        if classes.dtype.kind == "O" and all(isinstance(each, str) for each in classes):
+            classes = classes.astype(str)
+        plain = classes.dtype.kind in "Uifbu" and not (
+            classes.dtype.kind == "U" and any("\0" in each for each in classes)
+        )
+        return classes if plain else None

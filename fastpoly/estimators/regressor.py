@@ -10,7 +10,10 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 
 from fastpoly.estimators.base import PolyEstimator
+from fastpoly.estimators.data import TrainingData
 from fastpoly.estimators.documentation import documented
+from fastpoly.kernels.losses import Squared, get_loss
+from fastpoly.rows.scaling import Scaling
 
 Floats = NDArray[np.float64]
 
@@ -29,21 +32,24 @@ def _has_columns(estimator: "PolyRegressor") -> bool:
 class PolyRegressor(RegressorMixin, PolyEstimator):
     """Base of the two regressors: y (n,) or (n, m), squared loss."""
 
+    _task = "regression"
+
     def __init__(
         self,
         *,
-        alpha: float = 1.0,
+        alpha: float | None = None,
         tau: float | None = None,
         penalty: Any = "l1/l2",
         loss: Any = "squared",
         n_components: int = 50,
         block: int | str = "auto",
         refit: str | None = "auto",
-        fit_lower: str | None = "augment",
+        fit_lower: str | None = "explicit",
         alpha_linear: float = 1.0,
+        standardize: bool = True,
         solver: str = "auto",
         max_iter: int = 1000,
-        tol: float = 1e-3,
+        tol: float = 0.1,
         selection: str = "refine",
         early_stopping: bool = False,
         validation_fraction: float = 0.25,
@@ -57,8 +63,9 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
     ) -> None:
         super().__init__(
             alpha=alpha, tau=tau, penalty=penalty, loss=loss, n_components=n_components,
-            block=block, refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear, solver=solver,
-            max_iter=max_iter, tol=tol, selection=selection, early_stopping=early_stopping,
+            block=block, refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear,
+            standardize=standardize, solver=solver, max_iter=max_iter, tol=tol,
+            selection=selection, early_stopping=early_stopping,
             validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change,
             warm_start=warm_start, n_threads=n_threads, checkpoint=checkpoint,
             checkpoint_every=checkpoint_every, verbose=verbose, random_state=random_state,
@@ -75,6 +82,12 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
     def _encode_targets(self, y: NDArray) -> tuple[NDArray, Floats, int, dict[str, Any]]:
         Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
         return y, Y, Y.shape[1], {"_one_dimensional": y.ndim == 1}
+
+    def _target_units(self, scaling: Scaling, data: TrainingData) -> Scaling:
+        # A loss object may have a scale of its own; the squared loss has none.
+        if get_loss(self._model_loss()).__class__ is not Squared:
+            return scaling
+        return scaling.with_targets(data.targets, data.w, self.fit_lower == "explicit")
 
     def _model_loss(self) -> Any:
         if isinstance(self.loss, str) and self.loss != "squared":
@@ -96,12 +109,12 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         -------
         ndarray, (n, m)
         """
-        return self._decide(self._outputs(X))
+        return self._decision(self._outputs(X))
 
-    def _decide(self, O: Floats) -> Floats:
+    def _decision(self, O: Floats) -> Floats:
         return O[:, 0] if self._one_dimensional else O
 
-    _predict = _decide
+    _predict = _decision
 
 
 @documented(LOSS)
@@ -172,7 +185,7 @@ class FactorizationMachineRegressor(PolyRegressor):
     >>> Y = np.column_stack([X[:, 0] * X[:, 1], X[:, 2] - X[:, 0] * X[:, 1]])
     >>> model = FactorizationMachineRegressor(alpha=0.1, n_components=8, random_state=0)
     >>> model = model.fit(X, Y)
-    >>> model.predict(X).shape, model.coef_.shape[1]
+    >>> model.predict(X).shape, model.output_weights_.shape[1]
     ((200, 2), 2)
     >>> model.score(X, Y) > 0.98
     True

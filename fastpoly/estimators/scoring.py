@@ -1,41 +1,143 @@
-"""One run of a search: train once, score the models of all sizes."""
+"""One fold of a search: train along the path of alphas, score the model of every round."""
 
+from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.metrics import check_scoring
 from sklearn.utils import _safe_indexing
 
 from fastpoly.estimators.base import PolyEstimator
+from fastpoly.model import PolyModel
 
 Floats = NDArray[np.float64]
 
+# A path ends when that many alphas in a row, a factor of ten on the default grid, bring no better
+# score: there the model overfits, and the runs take longest.
+ALPHAS_NO_CHANGE = 3
+
+
+class FoldResult(NamedTuple):
+    """What one fold tells.
+
+    Attributes
+    ----------
+    scores : ndarray, (a, K)
+        Of the last model with at most 1 .. K basis vectors on the path down to each alpha. The
+        path ends where smaller alphas no longer help, see ALPHAS_NO_CHANGE.
+    fit_seconds, score_seconds : ndarray, (a,)
+        For each alpha.
+    models : dict
+        For each position of an alpha the models (K,) of those scores, where the caller asked for
+        models.
+    """
+
+    scores: Floats
+    fit_seconds: Floats
+    score_seconds: Floats
+    models: dict[int, list[PolyModel]]
+
+    def model(self, i: int, k: int) -> PolyModel | None:
+        """The model of scores[i, k - 1]."""
+        visited = [j for j in self.models if j <= i]
+        return self.models[max(visited)][k - 1] if visited else None
+
+
+def default_scorer(model: PolyEstimator) -> Callable[..., float]:
+    """The negative log-loss for classifiers that have probabilities, else their `score`.
+
+    Accuracy of few rows is a step function of the model; the log-loss tells good from better.
+    """
+    if is_classifier(model) and hasattr(model, "predict_proba"):
+        return negative_log_loss
+    return check_scoring(model, None)
+
+
+def negative_log_loss(model: PolyEstimator, X: Any, y: Any) -> float:
+    """Mean log-probability of the true classes; of labels, the mean over labels, too."""
+    P = np.clip(model.predict_proba(X), np.finfo(np.float64).tiny, 1.0)
+    y = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
+    if model._multilabel:
+        return float(np.mean(np.where(y == 1, np.log(P), np.log1p(-np.minimum(P, 1 - 1e-16)))))
+    codes = np.searchsorted(model.classes_, y).clip(max=len(model.classes_) - 1)
+    if not (model.classes_[codes] == y).all():
+        raise ValueError("y has classes that `fit` did not see")
+    return float(np.mean(np.log(P[np.arange(len(y)), codes])))
+
 
 def path_scores(
-    estimator: PolyEstimator, X: Any, y: Any, w: Any, train: Any, test: Any, scorer: Any
-) -> tuple[Floats, float, float]:
-    """Scores on the test rows of the models with 1 .. n_components basis vectors, from one run;
-    and the seconds that training and scoring took."""
+    model: PolyEstimator, transformers: BaseEstimator | None, X: Any, y: Any, w: Any,
+    split: tuple[NDArray, NDArray], alphas: Floats, scorer: Callable[..., float],
+    keep_models: bool, report: Callable[[Floats], None] | None = None,
+) -> FoldResult:  # fmt: skip
+    """Walk down the path of alphas on the training rows, and score every model on the test rows.
+
+    Parameters
+    ----------
+    model : PolyEstimator
+        Unfitted; its n_components is K.
+    transformers : estimator or None
+        Unfitted; fitted on the training rows.
+    X, y, w
+        All rows; w may be None.
+    split : tuple
+        Training and test rows.
+    alphas : ndarray, (a,)
+        Decreasing. Each run starts from the model of the alpha before.
+    scorer : callable
+    keep_models : bool
+    report : callable, optional
+        Gets the scores (K,) after each alpha.
+    """
+    train, test = split
+    K, shape = model.n_components, (len(alphas), model.n_components)
     y_train, y_test = _safe_indexing(y, train), _safe_indexing(y, test)
-    if len(_labels(estimator, y_train)) == 1:
-        return np.full(estimator.n_components, np.nan), 0.0, 0.0
-    weights = {} if w is None else {"sample_weight": _safe_indexing(w, train)}
+    scores, seconds, models = np.full(shape, np.nan), np.zeros((2, len(alphas))), {}
+    if len(_labels(model, y_train)) == 1:
+        return FoldResult(scores, *seconds, models)
+    X_train, X_test = _safe_indexing(X, train), _safe_indexing(X, test)
+    if transformers is not None:
+        X_train = transformers.fit_transform(X_train, y_train)
+        X_test = transformers.transform(X_test)
     begun = perf_counter()
-    estimator.fit(_safe_indexing(X, train), y_train, **weights)
-    fitted, X_test = perf_counter(), _safe_indexing(X, test)
-    stages = [estimator._stages.of_size(k + 1) for k in range(estimator.n_components)]
+    row, kept, best, best_alpha = np.full(K, np.nan), [None] * K, -np.inf, 0
+    for i, state, here in model._path(X_train, y_train, _taken(w, train), alphas):
+        scored = perf_counter()
+        seconds[0, i] += scored - begun
+        first = max(state.n_components, 1) - 1
+        row[first:] = score = _score(scorer, here, X_test, y_test, y_train)
+        kept[first:] = [here.model_] * (K - first)
+        if score > best:
+            best, best_alpha = score, i
+        scores[i:] = row
+        if keep_models:
+            models[i] = list(kept)
+        begun = perf_counter()
+        seconds[1, i] += begun - scored
+        if state.stop and report is not None:
+            report(row)
+        if state.stop and i - best_alpha >= ALPHAS_NO_CHANGE:
+            break
+    return FoldResult(scores, *seconds, models)
+
+
+def _score(scorer: Callable[..., float], view: Any, X: Any, y: Any, y_train: Any) -> float:
     try:
-        scores = {i: scorer(estimator._stage_view(i), X_test, y_test) for i in set(stages)}
+        return scorer(view, X, y)
     except ValueError:
-        if _labels(estimator, y_test) <= _labels(estimator, y_train):
+        if _labels(view, y) <= _labels(view, y_train):
             raise
-        scores = dict.fromkeys(stages, np.nan)  # of a label without a model
-    table = np.array([scores[i] for i in stages], dtype=np.float64)
-    return table, fitted - begun, perf_counter() - fitted
+        return np.nan  # a class or level without a model
 
 
-def _labels(estimator: PolyEstimator, y: Any) -> set[Any]:
+def _taken(w: Any, rows: NDArray) -> Any:
+    return None if w is None else _safe_indexing(w, rows)
+
+
+def _labels(model: PolyEstimator, y: Any) -> set[Any]:
     """The distinct classes or levels of a 1-D y; nothing for other targets."""
     y = np.asarray(y)
-    return set() if estimator._numeric_targets() or y.ndim != 1 else set(y.tolist())
+    return set() if model._numeric_targets() or y.ndim != 1 else set(y.tolist())

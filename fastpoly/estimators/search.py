@@ -1,23 +1,27 @@
-"""Choosing alpha and the number of basis vectors, with one run per alpha and fold."""
+"""Choosing alpha and the number of basis vectors: one path of alphas per fold."""
 
 import numbers
 import warnings
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
+from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit, check_cv
+from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, get_tags, indexable
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
+from tqdm.auto import tqdm
 
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.rows import safe_rows
-from fastpoly.estimators.scoring import path_scores
+from fastpoly.estimators.data import checked_csr
+from fastpoly.estimators.scoring import FoldResult, default_scorer, path_scores
 from fastpoly.kernels.checks import as_float_array
 from fastpoly.path import alpha_grid
 
@@ -37,20 +41,20 @@ def _delegated(name: str):
 class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
     """Cross-validated choice of alpha and of the number of basis vectors.
 
-    One run with n_components=K passes through models of several sizes. This search scores them
-    all: a grid of A alphas and K sizes takes A runs a fold, where `GridSearchCV` needs A K fits.
-
-    Training adds a block of basis vectors per round, so a run has models of a few sizes only; the
-    row (alpha, n_components) of the table has the score of the last one with at most that many
-    vectors. With ``block=1`` in the estimator there is a model of every size, at a higher cost;
-    and with ``block=1, refit="output"`` the table is that of `GridSearchCV`.
+    Each fold walks down a path of alphas, the largest first, and starts every run from the model
+    of the alpha before. A run adds basis vectors round by round, and the model of every round is
+    scored: a grid of A alphas and K sizes takes one path per fold, where `GridSearchCV` needs
+    A K fits. The row (alpha, n_components) of the table has the score of the last model with at
+    most that many vectors on the path down to that alpha. A path ends early when three alphas in
+    a row bring no better score on the test rows of the fold.
 
     Parameters
     ----------
     estimator : estimator
-        One of the six estimators of fastpoly. Its n_components is the largest number of basis
-        vectors that is tried; its alpha is not used. Give it an int random_state if the search
-        shall be reproducible.
+        One of the six estimators of fastpoly, or a Pipeline whose last step is one; its
+        transformers are fitted in every fold. The n_components of the estimator is the largest
+        number of basis vectors that is tried; its alpha is not used. Give it an int random_state
+        if the search shall be reproducible.
     alphas : array-like, optional
         Positive and decreasing. By default a geometric grid from the alpha of the data at which
         the first basis vector enters.
@@ -63,25 +67,30 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         (0 < cv < 1, stratified by class, and by ordinal level where it occurs often enough), or
         any splitter of scikit-learn.
     scoring : str or callable, optional
-        A scorer of scikit-learn; by default the `score` of the estimator.
+        A scorer of scikit-learn. By default the log-loss for classifiers with probabilities (of
+        multi-label y the mean over the labels), and `score` for other estimators.
+    one_standard_error : bool, default=False
+        Choose the largest alpha, and then the fewest basis vectors, whose mean score is within a
+        standard error of the best one.
     refit : bool, default=True
-        Whether to fit the best pair on all data afterwards, for `predict` and the like.
+        Whether to fit the best pair on all data afterwards, for `predict` and the like. That fit
+        starts from the model of the first fold.
     n_jobs : int, optional
-        Runs at a time, through joblib.
+        Folds at a time, through joblib, with one thread each.
     verbose : int, default=0
-        Verbosity of joblib.
+        1 and more show a progress bar over folds and alphas, with the best score so far.
 
     Attributes
     ----------
     cv_results_ : dict
-        A row a pair: "params", "param_alpha", "param_n_components", "split<i>_test_score",
+        A row per pair: "params", "param_alpha", "param_n_components", "split<i>_test_score",
         "mean_test_score", "std_test_score", "rank_test_score"; and "mean_fit_time",
-        "std_fit_time", "mean_score_time", "std_score_time", the seconds of a whole run, which is
-        shared by all sizes of its alpha.
+        "std_fit_time", "mean_score_time", "std_score_time", the seconds of the runs for an alpha,
+        which all sizes share. The names of parameters have the prefix of the last step of a
+        Pipeline.
     alphas_ : ndarray
     best_index_ : int
-        The row of the best pair; of equal ones the larger alpha, then the fewer basis vectors,
-        so that its n_components is the size of a model that was scored.
+        The row of the best pair; of equal ones the larger alpha, then the fewer basis vectors.
     best_params_ : dict
         "alpha" and "n_components".
     best_score_ : float
@@ -114,19 +123,32 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
     >>> search = PathSearchCV(model, n_alphas=4, cv=0.25).fit(X, y)
     >>> sorted(search.best_params_), search.best_score_ > 0.95
     (['alpha', 'n_components'], True)
-    >>> len(search.cv_results_["params"])  # 4 alphas, 5 sizes, from 4 runs
+    >>> len(search.cv_results_["params"])  # 4 alphas, 5 sizes, from one path
     20
     """
 
+    cv_results_: dict[str, Any]
+    alphas_: Floats
+    best_index_: int
+    best_params_: dict[str, Any]
+    best_score_: float
+    best_estimator_: PolyEstimator | Pipeline
+    scorer_: Callable[..., float]
+    n_splits_: int
+    classes_: NDArray
+    n_features_in_: int
+    feature_names_in_: NDArray
+
     def __init__(
         self,
-        estimator: PolyEstimator,
+        estimator: PolyEstimator | Pipeline,
         *,
         alphas: ArrayLike | None = None,
         n_alphas: int = 10,
         alpha_min_ratio: float = 1e-3,
         cv: Any = None,
         scoring: Any = None,
+        one_standard_error: bool = False,
         refit: bool = True,
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -137,6 +159,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.alpha_min_ratio = alpha_min_ratio
         self.cv = cv
         self.scoring = scoring
+        self.one_standard_error = one_standard_error
         self.refit = refit
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -168,54 +191,94 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         self
         """
         self._check_parameters()
-        model = clone(self.estimator).set_params(alpha=1.0)  # a stand-in: its alpha is not used
+        X, y, sample_weight, groups = indexable(checked_csr(X), y, sample_weight, groups)
+        head, model, self._prefix = _parts(self.estimator)
+        model = clone(model).set_params(alpha=None)  # its alpha is not used
         model._check_parameters()
-        X, y, sample_weight, groups = indexable(safe_rows(X), y, sample_weight, groups)
+        whole = X if head is None else clone(head).fit_transform(X, y)
         prepared = clone(model)
-        _, labels, *_ = prepared._prepare(X, y, sample_weight)  # raises what a fit would
-        self.scorer_ = check_scoring(model, self.scoring)
-        self.alphas_ = self._grid(clone(model), X, y, sample_weight)
+        labels = prepared._prepare(whole, y, sample_weight).y  # raises what a fit would
+        self.scorer_ = (
+            default_scorer(model) if self.scoring is None else check_scoring(model, self.scoring)
+        )
+        self.alphas_ = self._grid(clone(model), whole, y, sample_weight)
         splits = self._splits(prepared, labels, X, y, groups)
-        runs = [(alpha, split) for alpha in self.alphas_ for split in splits]
-        results = Parallel(n_jobs=self.n_jobs, verbose=self.verbose)(
-            delayed(path_scores)(
-                clone(model).set_params(alpha=float(alpha)), X, y, sample_weight, *split,
-                self.scorer_,
-            )
-            for alpha, split in runs
-        )  # fmt: skip
         self.n_splits_ = len(splits)
-        shape = len(self.alphas_), self.n_splits_, model.n_components
-        scores, *times = zip(*results, strict=True)
-        self._tabulate(np.reshape(scores, shape).transpose(0, 2, 1), *times)
+        folds = self._run(head, model, X, y, sample_weight, splits)
+        self._tabulate(folds, model.n_components)
+        self._warn_at_borders(model.n_components)
         if self.refit:
-            self.best_estimator_ = clone(model).set_params(**self.best_params_)
-            weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-            self.best_estimator_.fit(X, y, **weights)
-            for name in ("classes_", "feature_names_in_", "n_features_in_"):
-                if hasattr(self.best_estimator_, name):
-                    setattr(self, name, getattr(self.best_estimator_, name))
+            self._refit(folds[0], X, y, sample_weight)
         return self
 
+    def _run(
+        self, head: Pipeline | None, model: PolyEstimator, X: Any, y: Any, w: Any, splits: list
+    ) -> list[FoldResult]:
+        """A path per fold, with a progress bar where one is wanted."""
+        n_jobs = effective_n_jobs(self.n_jobs)
+        if n_jobs > 1 and model.n_threads is None:
+            model = clone(model).set_params(n_threads=1)
+        with tqdm(
+            total=len(splits) * len(self.alphas_), unit="alpha", disable=not self.verbose
+        ) as bar:
+            best = -np.inf
+
+            def report(scores: Floats, steps: int = 1) -> None:
+                nonlocal best
+                best = np.nanmax([best, *np.ravel(scores)])
+                bar.set_postfix({"best score": f"{best:.4f}"}, refresh=False)
+                bar.update(steps)
+
+            def job(i: int) -> tuple[Any, ...]:
+                transformers = None if head is None else clone(head)
+                return clone(model), transformers, X, y, w, splits[i], self.alphas_, self.scorer_
+
+            if n_jobs == 1:
+                return [path_scores(*job(i), i == 0, report) for i in range(len(splits))]
+            results: list[FoldResult] = []
+            parallel = Parallel(n_jobs=self.n_jobs, return_as="generator")
+            runs = (delayed(path_scores)(*job(i), i == 0) for i in range(len(splits)))
+            for result in parallel(runs):
+                report(result.scores, len(self.alphas_))
+                results.append(result)
+            return results
+
+    def _refit(self, fold: FoldResult, X: Any, y: Any, sample_weight: Any) -> None:
+        """Fit the best pair on all rows, from the model of a fold."""
+        best = clone(self.estimator).set_params(**self.best_params_)
+        head, model, _ = _parts(best)
+        if head is not None:
+            X = head.fit_transform(X, y)
+            best.steps[:-1] = head.steps
+        i = int(self.best_index_) // (len(self.cv_results_["params"]) // len(self.alphas_))
+        model._fit(X, y, sample_weight, fold.model(i, model.n_components))
+        model._warn_of_a_poor_fit()
+        self.best_estimator_ = best
+        for name in ("classes_", "feature_names_in_", "n_features_in_"):
+            if hasattr(best, name):
+                setattr(self, name, getattr(best, name))
+
     def _check_parameters(self) -> None:
-        if not isinstance(self.estimator, PolyEstimator):
+        _, model, _ = _parts(self.estimator)
+        if not isinstance(model, PolyEstimator):
             raise TypeError(
-                f"estimator must be one of fastpoly's estimators, got {self.estimator!r}; put a "
-                "PathSearchCV into a Pipeline, not a Pipeline into it"
+                "estimator must be one of fastpoly's estimators, or a Pipeline whose last step is "
+                f"one, got {self.estimator!r}"
             )
-        if self.estimator.tau is not None:
+        if model.tau is not None:
             raise ValueError("the search goes over alpha: set tau=None in the estimator")
-        if self.estimator.checkpoint is not None:
+        if model.checkpoint is not None:
             raise ValueError("the runs of a search cannot share a file: set checkpoint=None")
-        if self.estimator.early_stopping:
+        if model.early_stopping:
             raise ValueError(
                 "the search chooses the number of basis vectors: set early_stopping=False in the "
                 "estimator"
             )
         if not (self.scoring is None or isinstance(self.scoring, str) or callable(self.scoring)):
             raise TypeError(f"scoring must be one scorer, its name or None, got {self.scoring!r}")
-        if not isinstance(self.refit, (bool, np.bool_)):
-            raise TypeError(f"refit must be True or False, got {self.refit!r}")
+        for name in ("refit", "one_standard_error"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
 
     def _grid(self, model: PolyEstimator, X: Any, y: Any, sample_weight: Any) -> Floats:
         if self.alphas is None:
@@ -243,12 +306,12 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
             return list(split.split(X, strata))
         return list(check_cv(self.cv, y, classifier=is_classifier(model)).split(X, y, groups))
 
-    def _tabulate(self, scores: Floats, fit_times: ArrayLike, score_times: ArrayLike) -> None:
-        """cv_results_ and the best pair from scores (alphas, sizes, splits) and times of runs."""
-        n_alphas, n_sizes, n_splits = scores.shape
+    def _tabulate(self, folds: list[FoldResult], n_sizes: int) -> None:
+        """cv_results_ and the best pair."""
+        n_alphas, n_splits = len(self.alphas_), len(folds)
         alphas = np.repeat(self.alphas_, n_sizes)
         sizes = np.tile(np.arange(1, n_sizes + 1), n_alphas)
-        scores = scores.reshape(-1, n_splits)
+        scores = np.column_stack([fold.scores.ravel() for fold in folds])
         counts = ~np.isnan(scores).all(axis=0)
         if not counts.any():
             raise ValueError(
@@ -261,29 +324,51 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
                 "of the means: classes or levels are missing in training, or rows to test with",
                 stacklevel=3,
             )
-        mean = scores[:, counts].mean(axis=1)
+        mean, std = scores[:, counts].mean(axis=1), scores[:, counts].std(axis=1)
         times = {}
-        for name, values in (("fit_time", fit_times), ("score_time", score_times)):
-            runs = np.reshape(values, (n_alphas, n_splits))
-            times[f"mean_{name}"] = runs.mean(axis=1).repeat(n_sizes)
-            times[f"std_{name}"] = runs.std(axis=1).repeat(n_sizes)
-        rank = rankdata(-np.where(np.isnan(mean), -np.inf, mean), method="min").astype(np.int32)
+        for name in ("fit_seconds", "score_seconds"):
+            runs, column = np.array([getattr(fold, name) for fold in folds]), name[:-7] + "time"
+            times[f"mean_{column}"] = runs.mean(axis=0).repeat(n_sizes)
+            times[f"std_{column}"] = runs.std(axis=0).repeat(n_sizes)
+        ranked = np.where(np.isnan(mean), -np.inf, mean)
+        rank = rankdata(-ranked, method="min").astype(np.int32)
+        names = self._prefix + "alpha", self._prefix + "n_components"
         self.cv_results_ = {
             **times,
-            "param_alpha": np.ma.MaskedArray(alphas, mask=False),
-            "param_n_components": np.ma.MaskedArray(sizes, mask=False),
+            f"param_{names[0]}": np.ma.MaskedArray(alphas, mask=False),
+            f"param_{names[1]}": np.ma.MaskedArray(sizes, mask=False),
             "params": [
-                {"alpha": float(a), "n_components": int(k)}
-                for a, k in zip(alphas, sizes, strict=True)
+                {names[0]: float(a), names[1]: int(k)} for a, k in zip(alphas, sizes, strict=True)
             ],
             **{f"split{i}_test_score": scores[:, i].copy() for i in range(n_splits)},
             "mean_test_score": mean,
-            "std_test_score": scores[:, counts].std(axis=1),
+            "std_test_score": std,
             "rank_test_score": rank,
         }
-        self.best_index_ = int(rank.argmin())
-        self.best_params_ = self.cv_results_["params"][self.best_index_]
-        self.best_score_ = float(mean[self.best_index_])
+        best = int(rank.argmin())
+        if self.one_standard_error:
+            error = std[best] / np.sqrt(max(counts.sum() - 1, 1))
+            best = int(np.argmax(ranked >= mean[best] - error))
+        self.best_index_ = best
+        self.best_params_ = self.cv_results_["params"][best]
+        self.best_score_ = float(mean[best])
+
+    def _warn_at_borders(self, n_sizes: int) -> None:
+        """Tell where a larger grid may hold a better pair."""
+        alpha, size = self.best_params_.values()
+        cures = []
+        if alpha == self.alphas_[-1] and len(self.alphas_) > 1:
+            cure = "lower alpha_min_ratio" if self.alphas is None else "add smaller alphas"
+            cures.append(f"the best alpha, {alpha:.3g}, is the smallest of the grid: {cure}")
+        if alpha == self.alphas_[0] and len(self.alphas_) > 1:
+            what = (
+                "the best model has no interactions" if self.alphas is None else "add larger ones"
+            )
+            cures.append(f"the best alpha, {alpha:.3g}, is the largest of the grid: {what}")
+        if size == n_sizes:
+            cures.append(f"the best size is n_components={n_sizes}: raise n_components")
+        if cures:
+            warnings.warn("; ".join(cures), stacklevel=3)
 
     def _best(self) -> PolyEstimator:
         if not self.refit:
@@ -309,3 +394,40 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         """Score of the best estimator, by `scoring`."""
         best = self._best()
         return self.scorer_(best, X, y)
+
+
+def _parts(estimator: Any) -> tuple[Pipeline | None, Any, str]:
+    """The transformers of a Pipeline, its last step, and the prefix of that step's parameters."""
+    if not isinstance(estimator, Pipeline):
+        return None, estimator, ""
+    name, model = estimator.steps[-1]
+    head = estimator[:-1] if len(estimator.steps) > 1 else None
+    return head, model, f"{name}__"
+
+
+def fitted_estimator(estimator: Any) -> PolyEstimator:
+    """The fitted estimator inside a search or a Pipeline; raises NotFittedError before `fit`."""
+    if hasattr(estimator, "estimator"):
+        check_is_fitted(estimator, "cv_results_")
+        if not hasattr(estimator, "best_estimator_"):
+            raise ValueError("the search has refit=False and no best_estimator_ to show")
+        estimator = estimator.best_estimator_
+    _, model, _ = _parts(estimator)
+    if isinstance(model, PathSearchCV):
+        return fitted_estimator(model)
+    if not isinstance(model, PolyEstimator):
+        raise TypeError(
+            "one of fastpoly's estimators, a search or a Pipeline that ends with one is needed, "
+            f"got {type(estimator).__name__}"
+        )
+    check_is_fitted(model, "model_")
+    return model
+
+
+def fitted_search(search: Any) -> PathSearchCV:
+    """The search, taken out of a Pipeline; raises NotFittedError before `fit`."""
+    _, search, _ = _parts(search)
+    if not isinstance(search, PathSearchCV):
+        raise TypeError(f"a PathSearchCV is needed, got {type(search).__name__}")
+    check_is_fitted(search, "cv_results_")
+    return search

@@ -93,6 +93,15 @@ class Design:
         """The linear terms beside the network, where fit_lower is "explicit"."""
         return LinearTerms(self.matrix) if self.fit_lower == "explicit" else None
 
+    def row_squares(self) -> NDArray[np.float64]:
+        """|x_i|^2 of all rows, (n,), without the constant feature."""
+        M = self.matrix
+        if not M.sparse:
+            return np.einsum("ij,ij->i", M.array, M.array, dtype=np.float64)
+        data, _, indptr = M.arrays
+        sums = np.concatenate([[0.0], np.cumsum(data.astype(np.float64) ** 2)])
+        return np.diff(sums[indptr])
+
     def features(self, H: ArrayLike) -> Features:
         """The activations on H as an object that is evaluated a block of rows at a time."""
         return make_features(self.matrix, H, self.activation, self.n_threads)
@@ -125,7 +134,11 @@ class Design:
 def check_scale(design: Design) -> None:
     """Raise where X is too large or too small to be fitted, whose fourth powers are summed."""
     X = design.matrix
-    values = X.arrays[0] if X.sparse else X.array
+    check_entries(X.arrays[0] if X.sparse else X.array)
+
+
+def check_entries(values: NDArray) -> None:
+    """Raise where the largest entry of X is out of the range that can be fitted."""
     largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
     if largest and not SMALLEST <= largest <= LARGEST:
         raise ValueError(

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
+from fastpoly.kernels.eigen import dominant_eigenvectors
+from fastpoly.kernels.explicit import make_gamma
 from fastpoly.kernels.features import RowBlocks
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.joint import JointObjective
@@ -132,6 +134,26 @@ class RowSums:
         w = np.ones(len(added)) if problem.w is None else problem.w
         squares = float(w @ np.einsum("ic,ic->i", added, added))
         return at, squares * (bound if np.isfinite(bound) else 1.0)
+
+    def noise_level(self, model: Model) -> float:
+        """The violation that the row gradients of a model would have if their signs were random.
+
+        With d_i the gradient of the loss of row i in its outputs, sum_i e_i |d_i| x_i x_i' for
+        random signs e has a spectral norm of about the root of the largest eigenvalue of
+
+            sum_i w_i |d_i|^2 |x_i|^2 x_i x_i'
+
+        (the matrix Khintchine inequality, without its logarithm); half of that for "anova".
+        """
+        problem, matrix = self.problem, self.design.matrix
+        _, D = problem.loss.value_grad(problem.Y, self.outputs(model), problem.w)
+        squares = np.einsum("ic,ic->i", D, D)
+        if problem.w is not None:  # D holds the weights, and their squares would be
+            squares = np.divide(squares, problem.w, out=np.zeros_like(squares), where=problem.w > 0)
+        squares *= self.design.row_squares()
+        gamma = make_gamma(matrix, squares[:, None], "squared", self.design.n_threads)
+        largest = np.abs(dominant_eigenvectors(gamma, random_state=0).values).max()
+        return float(np.sqrt(largest)) * (1.0 if self.design.activation == "squared" else 0.5)
 
     def squared_norms(self, H: Floats) -> Floats:
         """sum_i w_i a_i^2 for each activation, the constant and each feature, (k + 1 + d,)."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.state import State
+from fastpoly.state import Model, State
 from fastpoly.storage.state_file import array
 
 Floats = NDArray[np.float64]
@@ -40,31 +40,29 @@ class Stages:
         self.stages: list[Stage] = []
         self.numbers: list[tuple[float, ...]] = []
 
-    def append(self, state: State, score: float | None = None) -> None:
-        """Add the model of a state, and its validation score if there is one."""
+    def append(self, state: State, model: Model) -> None:
+        """Add the model of a state, in the units that users see, and the state's numbers."""
         # Kept rows are found among those of the stage before, in one sweep; what is not found
         # is new.
         known = iter(self.stages[-1].rows if self.stages else ())
         rows = []
-        for h in state.H:
+        for h in model.H:
             row = next((r for r in known if np.array_equal(self.pool[r], h)), None)
             if row is None:
                 row = len(self.pool)
                 self.pool.append(h.copy())
             rows.append(row)
         indices = np.array(rows, dtype=np.intp)
-        self.stages.append(Stage(indices, state.V, state.intercept, state.linear))
-        seconds = sum(state.timings.values())
+        stage = Stage(indices, model.V, model.intercept, model.linear)
         recorded = [getattr(state, name) for name in RECORDED]
-        self.numbers.append((*recorded, seconds, np.nan if score is None else score))
+        self.numbers.append((*recorded, sum(state.timings.values())))
+        self.stages.append(stage)
 
-    def history(self, with_scores: bool) -> dict[str, NDArray]:
-        """What was recorded of the stages: one array a name, one entry a stage."""
-        names = (*RECORDED, "seconds", "validation_score")
+    def history(self) -> dict[str, NDArray]:
+        """What was recorded of the stages: one array per name, one entry per stage."""
+        names = (*RECORDED, "seconds")
         columns = dict(zip(names, map(np.array, zip(*self.numbers, strict=True)), strict=True))
         columns["n_components"] = columns["n_components"].astype(np.int64)
-        if not with_scores:
-            del columns["validation_score"]
         return columns
 
     def up_to(self, last: int) -> "Stages":
@@ -80,17 +78,6 @@ class Stages:
         """Number of basis vectors of every stage."""
         return [len(stage.V) for stage in self.stages]
 
-    def of_size(self, k: int) -> int:
-        """The stage that stands for n_components=k.
-
-        Where no round added more than one vector, it is the one with which a run of that
-        n_components ends: the first of k vectors. Else the last one with at most k.
-        """
-        sizes = self.sizes()
-        if k in sizes and max(np.diff(sizes), default=0) <= 1:
-            return sizes.index(k)
-        return self.last_within(k)
-
     def last_within(self, k: int) -> int:
         """The last stage with at most k basis vectors."""
         return max(i for i, size in enumerate(self.sizes()) if size <= k)
@@ -98,15 +85,15 @@ class Stages:
     def __len__(self) -> int:
         return len(self.stages)
 
-    def __getitem__(self, i: int) -> tuple[Floats, Floats, Floats, Floats | None]:
-        """H, V, intercept and linear weights of stage i."""
+    def __getitem__(self, i: int) -> Model:
+        """The model of stage i."""
         rows, V, intercept, linear = self.stages[i]
         H = np.empty((len(rows), self.n_features))
         for r, row in enumerate(rows):
             H[r] = self.pool[row]
-        return H, V, intercept, linear
+        return Model(H, V, intercept, linear)
 
-    def __iter__(self) -> Iterator[tuple[Floats, Floats, Floats, Floats | None]]:
+    def __iter__(self) -> Iterator[Model]:
         return (self[i] for i in range(len(self)))
 
 
@@ -138,7 +125,7 @@ def take_stages(arrays: dict[str, NDArray], d: int, m: int, with_linear: bool) -
     V = array(arrays, "stages.V", "f", (total, m))
     intercept = array(arrays, "stages.intercept", "f", (n, m))
     linear = array(arrays, "stages.linear", "f", (n, d, m)) if with_linear else [None] * n
-    numbers = array(arrays, "stages.numbers", "f", (n, len(RECORDED) + 2), any_number=True)
+    numbers = array(arrays, "stages.numbers", "f", (n, len(RECORDED) + 1), any_number=True)
     if total and not 0 <= rows.min() <= rows.max() < len(pool):
         raise ValueError("its stages have basis vectors that are not there")
     stages.pool, stages.numbers = list(pool), [tuple(row) for row in numbers.tolist()]

@@ -1,0 +1,286 @@
+"""What watches a fit: each callback sees every state, and any of them can end the run.
+
+`after(state)` takes note of a state and says whether to stop. Callbacks whose memory a resumed
+run needs also have `progress()`, a snapshot that costs nothing; `arrays(progress)`, what a file
+keeps of it; and `restore(arrays)`, which takes it out of a file again.
+"""
+
+import logging
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from fastpoly.state import Model, State
+from fastpoly.storage.stages import Stages, stage_arrays, take_stages
+from fastpoly.storage.state_file import (
+    array,
+    nothing_left,
+    read_checkpoint,
+    refusing,
+    scalar,
+    state_arrays,
+    take_state,
+    write_checkpoint,
+)
+
+logger = logging.getLogger("fastpoly")
+
+Arrays = dict[str, NDArray[Any]]
+
+SLOW_SECONDS = 5.0  # after which a fit tells why it takes long, if there is a reason to tell
+
+
+class HistoryProgress(NamedTuple):
+    n_stages: int
+    state: State
+
+
+class History:
+    """The models so far, as users see them, and the last state, from which a run goes on.
+
+    Parameters
+    ----------
+    stages : Stages
+        Of an earlier fit that goes on, or empty.
+    n_components : int
+        A run that stopped for want of room goes on where there is more.
+
+    Attributes
+    ----------
+    fold : callable
+        From the model of a state to that of the features and targets as they were given; known
+        when the training rows are.
+    """
+
+    fold: Callable[[Model], Model]
+
+    def __init__(self, stages: Stages, n_components: int) -> None:
+        self.stages, self.n_components = stages, n_components
+        self.state: State | None = None
+
+    def after(self, state: State) -> bool:
+        self.stages.append(state, self.fold(state.model))
+        self.state = state
+        return self.ended()
+
+    def ended(self) -> bool:
+        """Whether the run has come to its end."""
+        if self.state is None or self.state.stop is None:
+            return False
+        return self.state.stop != "n_components" or self.state.n_components >= self.n_components
+
+    def progress(self) -> HistoryProgress:
+        return HistoryProgress(len(self.stages), self.state)
+
+    def arrays(self, progress: HistoryProgress) -> Arrays:
+        stages = self.stages.up_to(progress.n_stages - 1)
+        return {**state_arrays(progress.state), **stage_arrays(stages)}
+
+    def restore(self, arrays: Arrays) -> None:
+        state = take_state(arrays)
+        d, m = state.H.shape[1], state.V.shape[1]
+        self.stages = take_stages(arrays, d, m, with_linear=state.linear is not None)
+        if state.n_components > self.n_components:
+            raise ValueError(
+                f"it has {state.n_components} basis vectors, and n_components="
+                f"{self.n_components} is less; it can only grow"
+            )
+        self.state = state
+
+
+class EarlyStoppingProgress(NamedTuple):
+    n_scores: int
+    best: State
+
+
+class EarlyStopping:
+    """Scores every stage with the rows held out, and ends the run when scores no longer rise.
+
+    Parameters
+    ----------
+    history : History
+        Which sees every state first.
+    patience : int
+        Rounds without a better score after which the run ends.
+    split_seed : int
+        Which rows are held out.
+
+    Attributes
+    ----------
+    score : callable
+        The score of a model as users see it; known when the rows held out are.
+    """
+
+    score: Callable[[Model], float]
+
+    def __init__(self, history: History, patience: int, split_seed: int) -> None:
+        self.history, self.patience, self.split_seed = history, patience, split_seed
+        self.scores: list[float] = []
+        self.best: State | None = None
+
+    def after(self, state: State) -> bool:
+        score = self.score(self.history.stages[len(self.history.stages) - 1])
+        better = not self.scores or score > max(self.scores)
+        self.scores, self.best = [*self.scores, score], state if better else self.best
+        return self.ended()
+
+    @property
+    def best_stage(self) -> int:
+        """The first stage with the best score."""
+        return int(np.argmax(self.scores))
+
+    def ended(self) -> bool:
+        """Whether enough rounds have passed without a better score."""
+        return bool(self.scores) and len(self.scores) - 1 - self.best_stage >= self.patience
+
+    def progress(self) -> EarlyStoppingProgress:
+        return EarlyStoppingProgress(len(self.scores), self.best)
+
+    def arrays(self, progress: EarlyStoppingProgress) -> Arrays:
+        return {
+            "validation_scores": np.array(self.scores[: progress.n_scores], dtype=np.float64),
+            "split_seed": np.array(str(self.split_seed)),
+            **state_arrays(progress.best, "best."),
+        }
+
+    def restore(self, arrays: Arrays) -> None:
+        state, n = self.history.state, len(self.history.stages)
+        best = take_state(arrays, "best.")
+        if (best.H.shape[1], best.V.shape[1]) != (state.H.shape[1], state.V.shape[1]) or (
+            (best.linear is None) != (state.linear is None)
+        ):
+            raise ValueError("its models differ in shape")
+        self.best = best
+        self.scores = array(arrays, "validation_scores", "f", (n,)).tolist()
+        seed = scalar(arrays, "split_seed", "U")
+        if not (seed.isascii() and seed.isdigit() and len(seed) < 20):
+            raise ValueError(f"its split_seed is {seed[:20]!r}")
+        self.split_seed = int(seed)
+
+
+class Checkpoint:
+    """A file that the run is saved to at intervals, when it ends, and when it is cut off.
+
+    Parameters
+    ----------
+    path : str or path-like
+    every : float
+        Seconds between writes; 0 for every round.
+    problem : str
+        Fingerprint of data and parameters.
+    callbacks : list
+        Those whose memory the file keeps; all of them see a state before this one does.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], every: float, problem: str, callbacks: list[Any]
+    ) -> None:
+        self.path, self.every, self.problem, self.callbacks = Path(path), every, problem, callbacks
+        self.progress: list[Any] = []
+        self.written = monotonic()
+        if not self.path.parent.is_dir() or self.path.is_dir():
+            raise ValueError(f"checkpoint must be a file in an existing folder, got {path}")
+
+    def load(self) -> bool:
+        """Restore the callbacks from the file, if there is one; it must be of this problem."""
+        try:
+            arrays = read_checkpoint(self.path, self.problem)
+        except FileNotFoundError:
+            return False
+        with refusing(self.path):
+            for callback in self.callbacks:
+                callback.restore(arrays)
+            nothing_left(arrays)
+        return True
+
+    def after(self, state: State) -> bool:
+        # One assignment: a Ctrl-C leaves all of a round, or nothing of it.
+        self.progress = [callback.progress() for callback in self.callbacks]
+        if monotonic() - self.written >= self.every:
+            self._write()
+        return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.progress:
+            self._write()
+
+    def _write(self) -> None:
+        arrays: Arrays = {}
+        for callback, progress in zip(self.callbacks, self.progress, strict=True):
+            arrays |= callback.arrays(progress)
+        write_checkpoint(self.path, self.problem, arrays)
+        self.progress, self.written = [], monotonic()
+
+
+class Progress:
+    """verbose=0: nothing; 1: a tqdm bar; 2 or more: one line per round through `logging`.
+
+    Parameters
+    ----------
+    verbose : int
+    n_components : int
+    early : EarlyStopping or None
+        Whose scores are shown.
+    """
+
+    def __init__(self, verbose: int, n_components: int, early: EarlyStopping | None) -> None:
+        self.verbose, self.early = int(verbose), early
+        self.bar = tqdm(total=n_components, unit="basis") if self.verbose == 1 else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def after(self, state: State) -> bool:
+        if self.verbose == 0:
+            return False
+        numbers = {"objective": f"{state.objective:.5g}", "violation": f"{state.violation:.3g}"}
+        if self.early is not None:
+            numbers["validation"] = f"{self.early.scores[-1]:.4f}"
+        if self.bar is not None:
+            self.bar.set_postfix(numbers, refresh=False)
+            self.bar.update(state.n_components - self.bar.n)
+            return False
+        shown = ", ".join(f"{name} {value}" for name, value in numbers.items())
+        logger.info("round %d: %d basis vectors, %s", state.n_iter, state.n_components, shown)
+        if state.stop:
+            logger.info("stopped: %s", state.stop)
+        return False
+
+
+class SlowFit:
+    """Warns once, while the fit goes on, that it is slow, where there is a reason to name.
+
+    Parameters
+    ----------
+    reason : callable
+        From a state to the reason with its cure, or None.
+    """
+
+    def __init__(self, reason: Callable[[State], str | None]) -> None:
+        self.reason, self.begun, self.told = reason, monotonic(), False
+
+    def after(self, state: State) -> bool:
+        if self.told or state.stop or monotonic() - self.begun < SLOW_SECONDS:
+            return False
+        self.told = True
+        reason = self.reason(state)
+        if reason:
+            warnings.warn(
+                f"the fit has taken more than {SLOW_SECONDS:g} seconds and goes on: {reason}",
+                stacklevel=5,
+            )
+        return False

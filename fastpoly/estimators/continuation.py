@@ -1,0 +1,60 @@
+"""What lets a fit go on from an earlier one: a warm start, or a checkpoint."""
+
+import re
+from typing import Any
+
+import numpy as np
+
+from fastpoly.estimators.data import TrainingData
+from fastpoly.storage.state_file import fingerprint
+
+# Parameters of the problem that is solved, beside alpha and tau.
+PROBLEM = ("loss", "penalty", "block", "refit", "alpha_linear", "class_weight")
+
+# Parameters that do not change the model, and the one that a checkpoint may see grow.
+NOT_IN_FINGERPRINT = {"checkpoint", "checkpoint_every", "n_components", "n_threads", "verbose"}
+
+# How to describe y in an error where the attribute is False, and where it is True.
+KINDS = {
+    "_one_dimensional": ("2-D", "1-D"),
+    "_multilabel": ("1-D, a class per row", "a 2-D label indicator"),
+    "_graded": ("continuous", "of levels"),
+}
+
+
+def problem_key(estimator: Any) -> dict[str, Any]:
+    """What must be the same for a warm start to continue the history."""
+    strength = {"alpha": estimator.alpha} if estimator.tau is None else {"tau": estimator.tau}
+    held = {"held_out": estimator.early_stopping and estimator.validation_fraction}
+    return strength | held | {name: getattr(estimator, name, None) for name in PROBLEM}
+
+
+def fit_fingerprint(estimator: Any, data: TrainingData) -> str:
+    """A digest of the data and of the parameters that matter."""
+    values = estimator.get_params(deep=False)
+    values = {k: v for k, v in values.items() if k not in NOT_IN_FINGERPRINT}
+    # Objects without a text of their own show their address, which differs from run to run.
+    texts = [re.sub(r" at 0x[0-9a-fA-F]+", "", f"{k}={v!r}") for k, v in sorted(values.items())]
+    classes = getattr(estimator, "classes_", None)
+    name = type(estimator).__name__
+    return fingerprint(name, *texts, classes, data.targets, data.w, data.X)
+
+
+def rows_fingerprint(data: TrainingData) -> str:
+    """A digest of the data alone."""
+    return fingerprint(data.targets, data.w, data.X)
+
+
+def check_same_kind(estimator: Any, decoding: dict[str, Any]) -> None:
+    """Raise unless predictions are decoded as in the earlier fit of the estimator."""
+    for name, now in decoding.items():
+        before = getattr(estimator, name)
+        if np.array_equal(now, before):
+            continue
+        what = name
+        if name in KINDS:
+            what, before, now = "y", KINDS[name][before], KINDS[name][now]
+        raise ValueError(
+            f"warm_start=True needs the same kind of y as the earlier fit: {what} was {before}, "
+            f"now {now}; set warm_start=False to start afresh"
+        )

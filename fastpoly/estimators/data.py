@@ -1,0 +1,150 @@
+"""Training rows as the core takes them: checked, merged, split, with a number of threads."""
+
+import math
+from threading import current_thread, main_thread
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
+
+from fastpoly.kernels.checks import BLOCK_DOUBLES
+from fastpoly.kernels.matrix import as_csr
+
+Floats = NDArray[np.float64]
+
+SMALL_DATA_ENTRIES = BLOCK_DOUBLES // 8  # of X, 1 MB: copies cost nothing, threads gain nothing
+
+
+class TrainingData(NamedTuple):
+    """Checked rows.
+
+    Attributes
+    ----------
+    X : ndarray or CSR, (n, d)
+    y : ndarray
+        As it was given, checked.
+    targets : ndarray, (n,) or (n, m)
+        As the loss takes them.
+    m : int
+        Number of outputs.
+    w : ndarray, (n,), or None
+        Weights.
+    """
+
+    X: Any
+    y: Any
+    targets: NDArray
+    m: int
+    w: Floats | None
+
+    def take(self, rows: NDArray[np.intp]) -> Self:
+        """Some of the rows."""
+        w = None if self.w is None else self.w[rows]
+        return self._replace(X=self.X[rows], y=self.y[rows], targets=self.targets[rows], w=w)
+
+    def merged(self) -> Self:
+        """Equal rows merged into weights; see `merge_rows`. y is no longer of these rows."""
+        X, targets, w = merge_rows(self.X, self.targets, self.w)
+        return self._replace(X=X, y=None, targets=targets, w=w)
+
+
+def checked_csr(X: Any) -> Any:
+    """X or y as it is; where sparse, in CSR form, checked before anyone follows its indices."""
+    return as_csr(X) if issparse(X) else X
+
+
+def default_threads(X: Any) -> int | None:
+    """One for small data, where waking threads costs more than they save, and in a thread that
+    someone else started: they share the cores already. None, what OpenMP says, otherwise."""
+    small = X.shape[0] * X.shape[1] <= SMALL_DATA_ENTRIES
+    return 1 if small or current_thread() is not main_thread() else None
+
+
+def merge_rows(X: Any, targets: NDArray, w: Floats | None) -> tuple[Any, NDArray, Floats | None]:
+    """Merge equal rows, drop those of weight 0, and sort what is left.
+
+    A weight of 2 and a row that occurs twice are the same loss, but sums in another order differ
+    by rounding, and Algorithm 1 amplifies that: near the optimum many basis vectors are almost
+    equally good. In this form both are the same numbers, so both give the same model to the bit.
+    Only for small data, where the copy costs nothing; and only if some weights differ or some
+    rows are equal, otherwise everything is returned as it is.
+
+    Parameters
+    ----------
+    X : ndarray or CSR, (n, d)
+    targets : ndarray, (n,) or (n, m)
+    w : ndarray, (n,), or None
+
+    Returns
+    -------
+    X, targets, w
+    """
+    n, d = X.shape
+    if not 1 < n * d <= SMALL_DATA_ENTRIES or (w is not None and not (w > 0).any()):
+        return X, targets, w
+    dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+    keys = np.column_stack([dense, targets]).astype(np.float64) + 0.0  # no negative zeros
+    _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    if len(first) == n and (w is None or (w == w[0]).all()):
+        return X, targets, w
+    totals = np.bincount(group.ravel(), weights=w, minlength=len(first)).astype(np.float64)
+    kept = totals > 0
+    first, totals = first[kept], totals[kept]
+    return X[first], targets[first], None if (totals == 1).all() else totals
+
+
+def column_names(y: Any) -> list[str] | None:
+    """The columns of a frame of targets, where they can name outputs: distinct strings."""
+    names = list(getattr(y, "columns", ()))
+    usable = all(isinstance(name, str) and "\0" not in name for name in names)
+    return names if names and usable and len(set(names)) == len(names) else None
+
+
+def level_strata(codes: ArrayLike, share: float) -> NDArray[np.intp] | None:
+    """Strata of ordinal levels: each level by itself where it occurs often enough.
+
+    A stratum needs two rows, one for each part, and there can be no more strata than the smaller
+    part has rows. Levels that are too rare join the next ones.
+
+    Parameters
+    ----------
+    codes : array-like of int, (n,)
+        Levels 0 .. m-1, each of which occurs.
+    share : float
+        Share of the rows to hold out.
+
+    Returns
+    -------
+    ndarray of int, (n,), or None
+        None if the smaller part is empty.
+
+    Examples
+    --------
+    >>> from fastpoly.estimators.data import level_strata
+    >>> level_strata([0, 0, 0, 1, 2, 2, 3], 0.5)  # 1 joins 2; 3 is the last, and joins them
+    array([0, 0, 0, 1, 1, 1, 1])
+    """
+    codes = np.asarray(codes)
+    n = len(codes)
+    held = math.ceil(share * n)
+    smaller = min(held, n - held)
+    if smaller < 1:
+        return None
+    counts = np.bincount(codes)
+    strata = _join(counts, 2)
+    if strata[-1] >= smaller:
+        strata = _join(counts, math.ceil(n / smaller))
+    return strata[codes]
+
+
+def _join(counts: NDArray[np.intp], least: int) -> NDArray[np.intp]:
+    """The stratum of each level, neighbors joined until a stratum has `least` rows."""
+    strata, current, filled = [], 0, 0
+    for count in counts.tolist():
+        strata.append(current)
+        filled += count
+        if filled >= least:
+            current, filled = current + 1, 0
+    joined = np.array(strata)
+    return np.minimum(joined, max(current - 1, 0))  # what is left over joins the last stratum

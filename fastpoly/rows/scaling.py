@@ -1,0 +1,191 @@
+"""Training in standard units: features and targets are scaled, and the model is folded back.
+
+With x' = f (x - c) and y' = (y - b) / u, a model of x' and y' is a model of x and y:
+
+    h'x'  = (f h)'x - (f h)'c         (h'x')^2 is a quadratic in x, and so is the ANOVA kernel
+    o(x)  = b + u o'(x')
+
+Squares and products keep their basis vectors, f h; what centering adds is linear in x and goes to
+the linear weights and the intercept. Without those, features are scaled but not centered.
+"""
+
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastpoly.state import Model
+
+Floats = NDArray[np.float64]
+
+# A column whose deviation is below this share of its mean loses more than half of its digits when
+# the model is folded back: the squares in it are (1e5)^2 times as large as their differences.
+MOSTLY_MEAN = 1e-5
+
+
+class Scaling(NamedTuple):
+    """Units in which a model is trained; the features are f (x - c), the targets (y - b) / u.
+
+    Attributes
+    ----------
+    center : ndarray, (d,), or None
+        c; None where features are not centered.
+    factor : ndarray, (d,), or None
+        f; None where features are as they are.
+    seen : ndarray of bool, (d,)
+        Features that are not constant (not zero, where they are not centered). The weights of the
+        others mean nothing and become zero.
+    target_center : ndarray, (m,), or None
+    target_unit : ndarray, (m,), or None
+        b and u; None where the targets are as they are.
+    """
+
+    center: Floats | None
+    factor: Floats | None
+    seen: NDArray[np.bool_]
+    target_center: Floats | None = None
+    target_unit: Floats | None = None
+
+    @classmethod
+    def none(cls, X: Any) -> Self:
+        """Features as they are."""
+        return cls(None, None, _occurs(X))
+
+    @classmethod
+    def standard(cls, X: Any, w: Floats | None, centered: bool) -> Self:
+        """Unit variance about the mean for dense X; where not centered, |x| at most 1.
+
+        The largest |x| serves better than the deviation where there is no centering, and keeps
+        one-hot features as they are.
+
+        Parameters
+        ----------
+        X : ndarray or CSR, (n, d)
+        w : ndarray, (n,), or None
+            Sample weights of the mean and the variance.
+        centered : bool
+            Whether a linear part is there to take what centering adds. Sparse X is never centered.
+        """
+        sparse = hasattr(X, "indptr")
+        if sparse or not centered:
+            return cls._largest(X, sparse)
+        mean, deviation = mean_and_deviation(X, w)
+        # What is left of a constant column is rounding.
+        rounding = 10 * np.finfo(X.dtype).eps * np.abs(mean)
+        seen = deviation > rounding
+        factor = 1 / np.where(seen, deviation, 1.0)
+        return cls(mean, factor, seen)
+
+    @classmethod
+    def _largest(cls, X: Any, sparse: bool) -> Self:
+        if sparse:
+            largest = np.zeros(X.shape[1])
+            np.maximum.at(largest, X.indices, np.abs(X.data))
+        else:
+            largest = np.abs(X).max(axis=0, initial=0.0).astype(np.float64)
+        seen = largest > 0
+        factor = 1 / np.where(seen, largest, 1.0)
+        return cls(None, None if (factor == 1).all() else factor, seen)
+
+    def with_targets(self, Y: Floats, w: Floats | None, centered: bool) -> Self:
+        """Also targets of unit variance, each by itself; of mean square 1 if not centered."""
+        mean, deviation = mean_and_deviation(Y, w)
+        if not centered:
+            mean, deviation = np.zeros_like(mean), np.hypot(mean, deviation)
+        varies = deviation > 10 * np.finfo(np.float64).eps * np.abs(mean)
+        return self._replace(target_center=mean, target_unit=np.where(varies, deviation, 1.0))
+
+    def features(self, X: Any) -> Any:
+        """The features in their units, (n, d), of the dtype of X."""
+        if self.factor is None:
+            return X
+        if hasattr(X, "indptr"):
+            scaled = X.copy()
+            scaled.data *= self.factor[X.indices].astype(X.dtype)
+            return scaled
+        if self.center is None:
+            return X * self.factor.astype(X.dtype)
+        scaled = np.subtract(X, self.center, out=np.empty_like(X, order="C"), casting="same_kind")
+        scaled *= self.factor.astype(X.dtype)
+        scaled[:, ~self.seen] = 0
+        return scaled
+
+    def targets(self, Y: Floats) -> Floats:
+        """The targets in their units, (n, m)."""
+        return Y if self.target_unit is None else (Y - self.target_center) / self.target_unit
+
+    def fold(self, model: Model, activation: str) -> Model:
+        """A model of scaled features and targets as one of the features and targets themselves."""
+        H, V, intercept, linear = model
+        constants = H.shape[1] - len(self.seen)  # the constant feature comes first
+        factor = np.where(self.seen, 1.0 if self.factor is None else self.factor, 0.0)
+        H = H * np.concatenate([np.ones(constants), factor])
+        if linear is not None:
+            linear = linear * factor[:, None]
+        if self.center is not None:
+            move = _shift(H, self.center, activation)
+            intercept = intercept - self.center @ linear + V.T @ move[0]
+            linear = linear - move[1].T @ V
+        if self.target_unit is not None:
+            V, intercept = V * self.target_unit, intercept * self.target_unit + self.target_center
+            linear = None if linear is None else linear * self.target_unit
+        return Model(H, V, intercept, linear)
+
+    def unfold(self, model: Model, activation: str) -> Model:
+        """The inverse of `fold`, with basis vectors of norm 1."""
+        H, V, intercept, linear = model
+        constants = H.shape[1] - len(self.seen)
+        if self.target_unit is not None:
+            V, intercept = V / self.target_unit, (intercept - self.target_center) / self.target_unit
+            linear = None if linear is None else linear / self.target_unit
+        if self.center is not None:
+            move = _shift(H, self.center, activation)
+            linear = linear + move[1].T @ V
+            intercept = intercept + self.center @ linear - V.T @ move[0]
+        inverse = 1 / (np.ones(len(self.seen)) if self.factor is None else self.factor)
+        H = H * np.concatenate([np.ones(constants), inverse])
+        linear = None if linear is None else linear * inverse[:, None]
+        norms = np.linalg.norm(H, axis=1, keepdims=True)
+        norms[norms == 0] = 1.0
+        return Model(H / norms, V * norms**2, intercept, linear)
+
+    def mostly_mean(self) -> NDArray[np.intp]:
+        """Columns whose mean is so large that folding back costs digits."""
+        if self.center is None:
+            return np.zeros(0, dtype=np.intp)
+        return np.flatnonzero(self.seen & (np.abs(self.center) * self.factor > 1 / MOSTLY_MEAN))
+
+
+def mean_and_deviation(X: NDArray, w: Floats | None) -> tuple[Floats, Floats]:
+    """Weighted mean and standard deviation of columns, (d,) each, in two passes.
+
+    Rows of weight 0 do not count. Columns are divided by their largest entry first, so that
+    squares neither overflow nor vanish.
+    """
+    largest = np.abs(X).max(axis=0, initial=0.0).astype(np.float64)
+    unit = np.where(largest > 0, largest, 1.0)
+    share = np.full(len(X), 1 / len(X)) if w is None else w / w.sum()
+    mean = share @ X / unit
+    mean = np.clip(mean, -1.0, 1.0)
+    variance = np.zeros_like(mean)
+    rows = max(1, 2**17 // max(1, X.shape[1]))  # 1 MB at a time
+    for first in range(0, len(X), rows):
+        part = slice(first, first + rows)
+        variance += share[part] @ (X[part] / unit - mean) ** 2
+    return mean * unit, np.sqrt(variance) * unit
+
+
+def _occurs(X: Any) -> NDArray[np.bool_]:
+    """Which features, (d,), are not 0 in all rows."""
+    if hasattr(X, "indices"):
+        return np.bincount(X.indices, weights=X.data != 0, minlength=X.shape[1]) > 0
+    return X.any(axis=0)
+
+
+def _shift(H: Floats, center: Floats, activation: str) -> tuple[Floats, Floats]:
+    """s(H (x - c)) - s(H x) = constant - slope x, both for every basis vector: (k,), (k, d)."""
+    at = H @ center
+    if activation == "squared":
+        return at**2, 2 * at[:, None] * H
+    squares = H * H
+    return 0.5 * (at**2 - squares @ center**2), at[:, None] * H - squares * center
