@@ -36,7 +36,9 @@ STRETCHES = 3  # of one round; the next round has better vectors to spend iterat
 # Share of the gain of a round: a few iterations of the next one must gain as much, and merging and
 # dropping vectors may cost as much.
 GAIN_SHARE = 0.1
-LOOSEST = 1e-5  # relative gain of a few iterations that is always enough to go on
+# Relative gain of a few iterations that is always enough to go on; for a run of a large tol, that
+# share of it.
+LOOSEST, LOOSEST_SHARE = 1e-5, 1e-3
 LIGHTEST = 1e-4  # of the largest weight: lighter vectors are dropped
 
 
@@ -147,7 +149,7 @@ class JointRefit:
         last : bool
             Whether no round will follow: then take as many iterations as it needs.
         """
-        ftol = min(GAIN_SHARE * gain, LOOSEST)
+        ftol = min(GAIN_SHARE * gain, max(LOOSEST, LOOSEST_SHARE * self.tol))
         stretches = -(-self.max_iter // STRETCH)
         stretches = stretches if last else min(stretches, STRETCHES)
         previous = np.inf
