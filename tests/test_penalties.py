@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
 from reference_penalties import Plain, assert_is_prox
-from scipy.optimize import minimize_scalar
 
 from fastpoly.kernels import penalties
 from fastpoly.kernels.penalties import (
@@ -95,26 +94,6 @@ def test_dual_norm_bounds_the_ball_and_polar_attains_it(penalty, problem):
         attained.append(g @ v / weight)
     assert_allclose(max(attained), dual, rtol=1e-13)
     assert_allclose(penalty.dual_norm(G), penalty.dual_norm(G, np.ones(len(G))))
-
-
-@each_penalty
-@check
-@given(problem=problems())
-def test_center_is_the_best_shift(penalty, problem):
-    """||v - u 1|| is smallest at u = center(v), by a search on the line."""
-    V, *_ = problem
-    centres = penalty.center(V)
-    assert centres.shape == (len(V),)
-    for v, centre in zip(V, centres, strict=True):
-        norm = reference.NORMS[penalty.name]
-
-        def shifted(u, v=v, norm=norm):
-            return norm(v - u)
-
-        best = minimize_scalar(shifted, bounds=(v.min() - 1, v.max() + 1), method="bounded")
-        assert shifted(centre) <= best.fun + 1e-12 * (1 + best.fun)
-        assert_allclose(shifted(centre), best.fun, atol=1e-4)
-    assert not np.any(penalty.center(np.zeros((2, 3))))
 
 
 # ---- prox ---------------------------------------------------------------------------------------

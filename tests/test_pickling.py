@@ -20,7 +20,6 @@ from fastpoly.kernels.losses import LOSSES, Loss, Squared
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.objective import Objective
 from fastpoly.kernels.penalties import L1, PENALTIES
-from fastpoly.kernels.quadratic import RowDescent
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 ROUND_TRIPS = [copy.copy, copy.deepcopy] + [
@@ -42,7 +41,6 @@ OPAQUE = {
     "CsrGamma": CsrGamma(as_matrix(sp.csr_array(X)), X),
     "made": make_gamma(M, X),
     "Objective": Objective(STORED, Squared(), X, 3),
-    "RowDescent": RowDescent(L1(), np.ones((3, 3, 2)), np.ones(3)),
 }
 
 
@@ -54,7 +52,7 @@ def test_no_kernel_class_is_pickled_by_generated_code():
         for value in vars(importlib.import_module(f"fastpoly.kernels.{name}")).values()
         if isinstance(value, type) and value.__module__.startswith("fastpoly.kernels.")
     }
-    assert {Loss, L1, Objective, RowDescent, type(M)} <= classes
+    assert {Loss, L1, Objective, type(M)} <= classes
     for cls in classes:
         assert not hasattr(cls, "__setstate_cython__"), cls
         assert not hasattr(cls, "__reduce_cython__"), cls

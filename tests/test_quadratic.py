@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fastpoly.kernels.penalties import PENALTIES, get_penalty
-from fastpoly.kernels.quadratic import RowDescent
-from fastpoly.refit.newton_step import _Model, minimize_model
+from fastpoly.kernels.quadratic import sweep
+from fastpoly.refit.newton_step import Model, grouped, minimize_model, row_curvature, ungrouped
 
 EVERY_PENALTY = pytest.mark.parametrize("name", sorted(PENALTIES))
 FORMS = pytest.mark.parametrize("coupled", [False, True])
@@ -22,12 +22,12 @@ def model(k, m, coupled, seed, free=0):
     if coupled:
         root = rng.normal(size=(k * m + 3, k * m))
         full = root.T @ root + 0.1 * np.eye(k * m)
-        B = full.reshape(k, m, k, m)
+        B = full[None].copy()
     else:
-        B, full = np.zeros((k, k, m)), np.zeros((k, m, k, m))
+        B, full = np.zeros((m, k, k)), np.zeros((k, m, k, m))
         for c in range(m):
             root = rng.normal(size=(k + 3, k))
-            B[:, :, c] = full[:, c, :, c] = root.T @ root + 0.1 * np.eye(k)
+            B[c] = full[:, c, :, c] = root.T @ root + 0.1 * np.eye(k)
         full = full.reshape(k * m, k * m)
     weights = np.ones(k)
     weights[k - free :] = 0
@@ -100,120 +100,114 @@ def test_start_is_not_written_to(name, coupled):
 )
 def test_a_sweep_descends_and_keeps_the_gradient(name, coupled, k, m, alpha, seed):
     B, full, P0, G0, weights = model(k, m, coupled, seed, free=seed % 2 if k > 1 else 0)
-    P, G, descent = P0.copy(), G0.copy(), RowDescent(get_penalty(name), B, alpha * weights)
+    own, thresholds, penalty = row_curvature(B, k), alpha * weights, get_penalty(name)
     for r in range(k):
         block = full.reshape(k, m, k, m)[r, :, r, :]
-        assert_allclose(descent.curvature[r], np.linalg.eigvalsh(block)[-1], rtol=1e-10)
-    before = value(name, full, P0, G0, alpha * weights, P0)
+        assert_allclose(own[r], np.linalg.eigvalsh(block)[-1], rtol=1e-10)
+    x, g = grouped(P0, len(B)), grouped(G0, len(B))
+    before = value(name, full, P0, G0, thresholds, P0)
     for _ in range(2):
-        descent.sweep(P, G)
+        sweep(penalty, B, own, thresholds, x, g)
+        P, G = ungrouped(x, k), ungrouped(g, k)
         exact = G0.ravel() + full @ (P - P0).ravel()
         assert_allclose(G.ravel(), exact, rtol=1e-9, atol=1e-9)
-        after = value(name, full, P0, G0, alpha * weights, P)
+        after = value(name, full, P0, G0, thresholds, P)
         assert after <= before + 1e-10 * (1 + abs(before))
         before = after
 
 
 @EVERY_PENALTY
-def test_one_sweep_by_hand(name):
+@FORMS
+def test_one_sweep_by_hand(name, coupled):
     """Row by row: a proximal step with the row's own curvature, then the gradient at the others."""
-    B, full, P0, G0, _ = model(3, 2, True, 3)
-    t = np.array([0.5, 2.0, 0.0])
-    descent = RowDescent(get_penalty(name), B, t)
-    own = descent.curvature
+    B, full, P0, G0, _ = model(3, 2, coupled, 3)
+    t, own = np.array([0.5, 2.0, 0.0]), row_curvature(B, 3)
     P, G = P0.copy(), G0.copy()
     for r in range(3):
-        row = reference_penalties.prox(name, (P[r] - G[r] / own[r])[None], [t[r] / own[r]])[0]
-        P[r] = row
+        P[r] = reference_penalties.prox(name, (P[r] - G[r] / own[r])[None], [t[r] / own[r]])[0]
         G = G0 + (full @ (P - P0).ravel()).reshape(3, 2)
-    P_got, G_got = P0.copy(), G0.copy()
-    descent.sweep(P_got, G_got)
-    assert_allclose(P_got, P, atol=1e-13)
-    assert_allclose(G_got, G, atol=1e-12)
+    x, g = grouped(P0, len(B)), grouped(G0, len(B))
+    sweep(get_penalty(name), B, own, t, x, g)
+    assert_allclose(ungrouped(x, 3), P, atol=1e-13)
+    assert_allclose(ungrouped(g, 3), G, atol=1e-12)
 
 
 def test_dead_rows():
     """Where the smooth part does not depend on a row, the penalty makes it zero."""
-    B = np.zeros((2, 2, 1))
-    P, G = np.ones((2, 1)), np.zeros((2, 1))
-    RowDescent(get_penalty("l1"), B, [1.0, 0.0]).sweep(P, G)
-    assert_array_equal(P, [[0.0], [1.0]])
-    assert_array_equal(G, 0.0)
+    x, g = np.ones((1, 2)), np.zeros((1, 2))
+    sweep(get_penalty("l1"), np.zeros((1, 2, 2)), [0.0, 0.0], [1.0, 0.0], x, g)
+    assert_array_equal(x, [[0.0, 1.0]])
+    assert_array_equal(g, 0.0)
 
 
-@FORMS
-def test_no_rows(coupled):
-    B = np.zeros((0, 2, 0, 2) if coupled else (0, 0, 2))
-    descent = RowDescent(get_penalty("l1"), B, [])
-    assert descent.curvature.shape == (0,)
-    descent.sweep(np.empty((0, 2)), np.empty((0, 2)))
+def test_no_rows():
+    for groups in (0, 1, 3):
+        empty = np.empty((groups, 0))
+        sweep(get_penalty("l1"), np.empty((groups, 0, 0)), [], [], empty, empty.copy())
 
 
 def test_bad_input():
     penalty, one = get_penalty("l1"), np.ones(2)
-    B, P, G = np.ones((2, 2, 3)), np.ones((2, 3)), np.ones((2, 3))
-    read_only = P.copy()
+    B, x, g = np.ones((3, 2, 2)), np.ones((3, 2)), np.ones((3, 2))
+    read_only = x.copy()
     read_only.flags.writeable = False
     for error, says, args in [
-        (ValueError, "B must have shape", (np.ones((2, 3, 3)), P, G, one)),
-        (ValueError, "B must have shape", (np.ones((2, 3)), P, G, one)),
-        (ValueError, "B must have shape", (np.ones((2, 4, 2, 3)), P, G, one)),
-        (ValueError, "P must be a float64 array of shape", (B, P[:1], G, one)),
-        (ValueError, "P must be C-contiguous, aligned", (B, read_only, G, one)),
-        (ValueError, "G must be a float64 array of shape", (B, P, G.T, one)),
-        (ValueError, "thresholds must have shape", (B, P, G, np.ones(3))),
-        (ValueError, "thresholds must be non-negative", (B, P, G, -one)),
-        (ValueError, "thresholds contains NaN", (B, P, G, [1.0, np.nan])),
-        (TypeError, "got None", (B, P, None, one)),
-        (TypeError, "got None", (B, P, G, None)),
+        (ValueError, "B must have shape", (np.ones((3, 2, 3)), one, one, x, g)),
+        (ValueError, "B must have shape", (np.ones((3, 3, 3)), one, one, x, g)),
+        (ValueError, "B must have shape", (B, [], [], x, g)),
+        (ValueError, "B must", (np.ones((2, 3)), one, one, x, g)),
+        (ValueError, "x must be a float64 array of shape", (B, one, one, x[:1], g)),
+        (ValueError, "x must be C-contiguous, aligned", (B, one, one, read_only, g)),
+        (ValueError, "g must be a float64 array of shape", (B, one, one, x, g.T)),
+        (ValueError, "thresholds must have shape", (B, one, np.ones(3), x, g)),
+        (ValueError, "thresholds contains NaN", (B, one, [1.0, np.nan], x, g)),
+        (ValueError, "share memory", (B, one, one, x, x)),
+        (TypeError, "got None", (B, one, one, x, None)),
     ]:
         with pytest.raises(error, match=says):
-            RowDescent(penalty, args[0], args[3]).sweep(*args[1:3])
+            sweep(penalty, *args)
     with pytest.raises(TypeError):
-        RowDescent(object(), B, one)
-    with pytest.raises(ValueError, match="never initialized"):
-        RowDescent.__new__(RowDescent).sweep(P, G)
+        sweep(object(), B, one, one, x, g)
     with pytest.raises(ValueError, match="share memory"):
-        RowDescent(penalty, B, one).sweep(P, P)
-    with pytest.raises(ValueError, match="share memory"):
-        RowDescent(penalty, B, one).sweep(P, B[0, :, :])
+        sweep(penalty, B[:1], one, one, B[0, :1], np.ones((1, 2)))
 
 
 @EVERY_PENALTY
 @FORMS
-def test_the_linear_system_points_down(name, coupled):
+@pytest.mark.parametrize("level", [1.0, 0.1])
+def test_the_linear_system_points_down(name, coupled, level):
     """A wrong step would only be slow, as every gain is checked: look at the step itself."""
     B, full, P0, G0, weights = model(4, 3, coupled, 1)
     thresholds = 0.5 * weights
-    descent = _Model(Problem(name, 0.5, weights), P0, G0, B)
+    descent = Model(Problem(name, 0.5, weights), P0, G0, B)
     descent.sweep()
-    move, P = descent.newton_step(), descent.P
-    if name == "l1/linf" and not coupled:  # its model ties the outputs of a row, B does not
-        assert move is None
-        return
+    move, P = ungrouped(descent.newton_step(level), 4), ungrouped(descent.x, 4)
     before, after = (value(name, full, P0, G0, thresholds, P + t * move) for t in (0, 1e-4))
     assert after < before
-    # The step solves the system: the slope of the whole model is zero at its end.
-    g, d, a = get_penalty(name).smooth_model(P, descent.level)
+    # The step solves the system: the slope of the whole model is zero at its end. Curvature
+    # between outputs is left out where B has none.
+    g, d, a = get_penalty(name).smooth_model(P, level)
     free = np.isfinite(d)
-    bend = np.where(free, d, 0.0) * move - a * (a * move).sum(axis=1, keepdims=True)
-    end = descent.G + (full @ move.ravel()).reshape(P.shape) + thresholds[:, None] * (g + bend)
+    between = (a * move).sum(axis=1, keepdims=True) if coupled else a * move
+    bend = np.where(free, d, 0.0) * move - a * between
+    end = ungrouped(descent.g, 4) + (full @ move.ravel()).reshape(P.shape)
+    end += thresholds[:, None] * (g + bend)
     assert_allclose(end[free], 0.0, atol=1e-9)
     assert_array_equal(move[~free], 0.0)
     # Without a penalty it ends at the minimum.
-    P = P0 + _Model(Problem(name, 0.0, weights), P0, G0, B).newton_step()
+    P = P0 + ungrouped(Model(Problem(name, 0.0, weights), P0, G0, B).newton_step(level), 4)
     assert_allclose(G0.ravel() + full @ (P - P0).ravel(), 0.0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["l1", "l1/l2"])
 @FORMS
 def test_a_linear_system_always_gains(name, coupled):
-    """The smooth models of these norms are upper bounds."""
+    """The first smooth models of these norms are upper bounds."""
     B, _, P0, G0, weights = model(6, 3, coupled, 2)
-    descent = _Model(Problem(name, 2.0, weights), P0, G0, B)
+    descent = Model(Problem(name, 2.0, weights), P0, G0, B)
     for _ in range(5):
         before = descent.value
-        gained = descent.solve()
+        gained = descent.solve(1.0)
         assert gained > 0
         assert_allclose(before - descent.value, gained, rtol=1e-6)
-        assert_allclose(descent.value, descent.value_at(descent.P, descent.G), rtol=1e-12)
+        assert_allclose(descent.value, descent.value_at(descent.x, descent.g), rtol=1e-12)

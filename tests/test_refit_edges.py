@@ -51,6 +51,8 @@ def degenerate(rng):
 @FORMS
 def test_degenerate_activations(loss, solver, form):
     rng = np.random.default_rng(0)
+    if solver == "newton" and "tau" in form:
+        pytest.skip("Newton's method is for the penalized form")
     for name, A in degenerate(rng).items():
         n, m = len(A), 3
         y = targets(loss, rng, n, m)

@@ -27,7 +27,5 @@ cdef extern from "simd/gamma.h":
                               double*) noexcept nogil
         void (*column_dots)(const double*, const double*, Py_ssize_t, Py_ssize_t,
                             double*) noexcept nogil
-        void (*add_scaled)(const double*, Py_ssize_t, Py_ssize_t, const double*,
-                           double*) noexcept nogil
         void (*add_multiple)(const double*, Py_ssize_t, double, double*) noexcept nogil
     const gamma_loops* choose_gamma_loops()

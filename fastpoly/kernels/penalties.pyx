@@ -331,7 +331,8 @@ cdef class Penalty:
         ----------
         V : array-like of shape (k, m)
         level : float
-            Amount of smoothing, > 0, as a share of a row's norm, where it has an influence.
+            In 0..1. The norm's own curvature is that of level 0. Level 1 has more where the norm
+            is flat, so that a step ends before a kink.
 
         Returns
         -------
@@ -343,9 +344,9 @@ cdef class Penalty:
         Examples
         --------
         >>> from fastpoly.kernels.penalties import L1
-        >>> g, d, a = L1().smooth_model([[2.0, 0.0]], 0.1)
+        >>> g, d, a = L1().smooth_model([[2.0, 0.0]], 0.5)
         >>> g, d
-        (array([[1., 0.]]), array([[0.5, inf]]))
+        (array([[1., 0.]]), array([[0.25,  inf]]))
         """
         return None
 
@@ -368,15 +369,10 @@ cdef class L1(Penalty):
         """The unit vectors."""
         return np.eye(m)[first:last]
 
-    def center(self, V):
-        """Row medians u_r, which minimize ||v_r - u_r 1||, (k,)."""
-        V = as_float_array(V, "V", (None, None))
-        return np.median(V, axis=1)
-
     def smooth_model(self, V, level):
-        """The upper bound |v + u| <= (v + u)^2 / (2 |v|) + |v| / 2 of every entry."""
+        """Level 1: the upper bound |v + u| <= (v + u)^2 / (2 |v|) + |v| / 2 of every entry."""
         V = as_float_array(V, "V", (None, None))
-        return np.sign(V), inverse(np.abs(V)), np.zeros(V.shape)
+        return np.sign(V), level * inverse(np.abs(V)), np.zeros(V.shape)
 
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil:
         return sum_abs(v, m)
@@ -414,16 +410,13 @@ cdef class L1L2(Penalty):
         """|q|_2 is at most |q|_1."""
         return 1.0, 1.0
 
-    def center(self, V):
-        """Row means u_r, which minimize ||v_r - u_r 1||, (k,)."""
-        V = as_float_array(V, "V", (None, None))
-        return V.mean(axis=1)
-
     def smooth_model(self, V, level):
-        """The upper bound ||v + u|| <= |v + u|^2 / (2 ||v||) + ||v|| / 2 of every row."""
+        """Level 1: the upper bound ||v + u|| <= |v + u|^2 / (2 ||v||) + ||v|| / 2 of every row."""
         V = as_float_array(V, "V", (None, None))
-        d = np.repeat(inverse(self.row_norms(V))[:, None], V.shape[1], axis=1)
-        return np.where(np.isfinite(d), V * np.where(np.isfinite(d), d, 0.0), 0.0), d, np.zeros(V.shape)
+        d = inverse(self.row_norms(V))[:, None]
+        finite = np.where(np.isfinite(d), d, 0.0)
+        g = V * finite
+        return g, np.repeat(d, V.shape[1], axis=1), g * np.sqrt((1 - level) * finite)
 
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil:
         return norm2(v, m)
@@ -478,23 +471,18 @@ cdef class L1Linf(Penalty):
         last = min(self.n_vertices(m) if last is None else last, self.n_vertices(m))
         return 1.0 - 2.0 * (np.arange(first, last)[:, None] >> np.arange(m)[::-1] & 1)
 
-    def center(self, V):
-        """Row midranges u_r, which minimize ||v_r - u_r 1||, (k,)."""
-        V = as_float_array(V, "V", (None, None))
-        return (V.max(axis=1) + V.min(axis=1)) / 2
-
     def smooth_model(self, V, level):
         """That of min_s s - mu sum_c log(s^2 - v_c^2), the norm as an interior-point method sees it.
 
-        mu is chosen such that the best s is (1 + level) ||v||. One entry is |v|: see `L1`.
+        mu is chosen such that the best s is (1 + level / 10) ||v||. One entry is |v|: see `L1`.
         """
         V = as_float_array(V, "V", (None, None))
         if V.shape[1] == 1:
             return L1().smooth_model(V, level)
         scale = inverse(self.row_norms(V))[:, None]  # the formulas are those of rows of norm 1
         U = V * np.where(np.isfinite(scale), scale, 0.0)
-        s = 1 + level
-        room = (level + (1 - np.abs(U))) * (s + np.abs(U))  # s^2 - u^2
+        s = 1 + 0.1 * level
+        room = (0.1 * level + (1 - np.abs(U))) * (s + np.abs(U))  # s^2 - u^2
         mu = 0.5 / (s / room).sum(axis=1, keepdims=True)
         d = 2 * mu * (s * s + U * U) / room**2
         a = 4 * mu * s * U / (room**2 * np.sqrt(d.sum(axis=1, keepdims=True)))
@@ -563,9 +551,7 @@ def get_penalty(penalty):
         - ``project(V, tau, weights=None, metric=None, out=None)``: for the constrained form (tau),
         - ``criterion(q)``: for the selection of basis vectors,
         - ``polar(q)``: only for ``refit=None``,
-        - ``dual_norms(Q)``, ``slopes(Q, threshold)``: where it can, all rows at once; faster,
-        - ``center(V)``: where it can, the best shift of every row; speeds up Newton's method for
-          losses that do not change when all outputs of a row grow alike.
+        - ``dual_norms(Q)``, ``slopes(Q, threshold)``: where it can, all rows at once; faster.
 
     Returns
     -------

@@ -5,7 +5,11 @@ from fastpoly.kernels.penalties import Penalty
 
 Floats = NDArray[np.float64]
 
-class RowDescent:
-    curvature: Floats
-    def __init__(self, penalty: Penalty, B: ArrayLike, thresholds: ArrayLike) -> None: ...
-    def sweep(self, P: Floats, G: Floats) -> None: ...
+def sweep(
+    penalty: Penalty,
+    B: ArrayLike,
+    curvature: ArrayLike,
+    thresholds: ArrayLike,
+    x: Floats,
+    g: Floats,
+) -> None: ...

@@ -104,7 +104,8 @@ def refit_output(
         Stop when the certified gap is at most tol times the objective (or times a millionth of the
         loss without a model, where that is more: a perfect fit).
     solver : {"auto", "fista", "newton"}
-        "newton" needs a loss with curvature, and few linear terms; "auto" takes it where it can.
+        "newton" needs alpha, a compiled penalty, a loss with curvature, and few linear terms;
+        "auto" takes it where it can.
     max_iter : int
         Iterations at most (a Newton iteration is a costly one).
     sample_weight : array-like, (n,), optional
@@ -222,19 +223,20 @@ def choose_solver(
         if obstacle:
             raise ValueError(f'solver="newton" {obstacle}; use solver="fista"')
         return newton
-    # In a ball the Newton model is itself minimized by fista: 3 times the time of fista on the
-    # data with 3 outputs and 20 activations, as much with 10 and 30, 7 times with 26 and 60.
-    if obstacle or problem.tau is not None or not isinstance(problem.penalty, Penalty):
-        return fista
-    return fista if linear is not None and linear.X.d > AUTO_LINEAR else newton
+    many = linear is not None and linear.X.d > AUTO_LINEAR
+    return fista if obstacle or many else newton
 
 
 def newton_obstacle(
     problem: Problem, features: RowBlocks, linear: LinearTerms | None, memory: float
 ) -> str:
     """Why Newton's method cannot be used, or nothing."""
+    if problem.tau is not None:
+        return "fits the penalized form only (alpha)"
+    if not isinstance(problem.penalty, Penalty):
+        return f"needs a compiled penalty, got {problem.penalty!r}"
     if not has_curvature(problem):
-        return "needs a loss with a method `curvature` or a finite smoothness"
+        return "needs a loss with a method `curvature`"
     if linear is None:
         return ""
     if linear.X.d > 4 * AUTO_LINEAR:
@@ -245,10 +247,10 @@ def newton_obstacle(
 
 
 def has_curvature(problem: Problem) -> bool:
-    """Whether the second derivatives of the loss are known, or at least bounded."""
+    """Whether the second derivatives of the loss are known."""
     loss, m = problem.loss, problem.m
     if not hasattr(loss, "curvature"):
-        return bool(np.isfinite(loss.smoothness(m)))
+        return False
     # A compiled loss that gives no more than a row has infinite ones.
     C = loss.curvature(problem.Y[:1], np.zeros((len(problem.Y[:1]), m)), None)
     return bool(np.isfinite(C).all())

@@ -1,4 +1,4 @@
-"""The refitting problems as `fista` and `newton` see them: verbs on one parameter matrix."""
+"""The refitting problem as `fista` and `newton` see it: verbs on one parameter matrix."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,11 +63,7 @@ class OutputProblem:
         return 0.5 * float((self.ridge * P * P).sum())
 
     def step(self, Y: Floats, G: Floats, L: float, P_old: Floats, P_new: Floats) -> FistaStep:
-        return self.prox_step(Y, G, 1.0 / (L * self.metric), P_old, P_new)
-
-    def prox_step(
-        self, Y: Floats, G: Floats, steps: Floats, P_old: Floats, P_new: Floats
-    ) -> FistaStep:
+        steps = 1.0 / (L * self.metric)
         if self.tau is None:
             thresholds = self.alpha * steps * self.weights
             return fista_update(self.penalty, Y, G, steps, P_old, P_new, thresholds=thresholds)
@@ -99,52 +95,3 @@ class OutputProblem:
             self.n_penalized, self.ridge[:, 0], lambda: self.metric,
         )  # fmt: skip
         return Certificate(value, G, value + self.penalty_value(P), gap)
-
-
-class QuadraticProblem:
-    """The model of an OutputProblem around P0, for Newton steps without a kernel of their own.
-
-    <G0, P - P0> + 1/2 <P - P0, B (P - P0)> + R(P) - R(P0),  B (k, k, m) or (k, m, k, m)
-    """
-
-    def __init__(self, problem: OutputProblem, P0: Floats, G0: Floats, B: Floats) -> None:
-        self.problem, self.P0, self.G0, self.B = problem, P0, G0, B
-        self.before = problem.penalty_value(P0)
-        rows = np.arange(len(P0))
-        largest = B[rows, rows] if B.ndim == 3 else B[rows, :, rows, :]
-        largest = largest.reshape(len(P0), -1).max(axis=1, initial=0.0)
-        self.metric = np.maximum(largest, 1e-30 * largest.max(initial=1e-270))
-
-    def value_grad(self, P: Floats) -> tuple[float, Floats]:
-        move = P - self.P0
-        product = "iejc,jc->ie" if self.B.ndim == 4 else "ijc,jc->ic"
-        slope = np.einsum(product, self.B, move, optimize=True)
-        return float(((self.G0 + 0.5 * slope) * move).sum()), self.G0 + slope
-
-    def step(self, Y: Floats, G: Floats, L: float, P_old: Floats, P_new: Floats) -> FistaStep:
-        return self.problem.prox_step(Y, G, 1.0 / (L * self.metric), P_old, P_new)
-
-    def size(self, objective: float) -> float:
-        return abs(objective)
-
-    def certify(self, P: Floats) -> Certificate:
-        """As for any convex F: F(P) - F(U) <= <G, P - U>.
-
-        The gap is the most that this can be over the ball, or over Omega(U) <= 2 Omega(P) + 1 in
-        the penalized form, and over rows without penalty as far from 0 as 1 + |P|.
-        """
-        problem, k = self.problem, self.problem.n_penalized
-        value, G = self.value_grad(P)
-        dual = problem.penalty.dual_norm(G[:k]) if k else 0.0
-        gap = float((G * P).sum())
-        if problem.tau is not None:
-            gap += problem.tau * dual
-        elif k:
-            omega = problem.penalty.value(P[:k])
-            gap += problem.alpha * omega + max(dual - problem.alpha, 0.0) * (2 * omega + 1)
-        if k < len(P):
-            M, g, p = self.metric[k:, None], G[k:], P[k:]
-            reach = 1 + np.sqrt(float((M * p * p).sum()))
-            gap += reach * np.sqrt(float((g * g / M).sum()))
-        objective = value + problem.penalty_value(P) - self.before
-        return Certificate(value, G, objective, max(gap, 0.0))

@@ -174,14 +174,6 @@ static void orthogonalise(const double *Q, ptrdiff_t steps, ptrdiff_t d, ptrdiff
     }
 }
 
-static void add_scaled(const double *FP_RESTRICT B, ptrdiff_t rows, ptrdiff_t m,
-                       const double *FP_RESTRICT t, double *FP_RESTRICT g) {
-    for (ptrdiff_t i = 0; i < rows; i++, B += m, g += m) {
-        FP_SIMD
-        for (ptrdiff_t c = 0; c < m; c++) g[c] += B[c] * t[c];
-    }
-}
-
 static void add_multiple(const double *FP_RESTRICT B, ptrdiff_t size, double t,
                          double *FP_RESTRICT g) {
     FP_SIMD
@@ -190,5 +182,5 @@ static void add_multiple(const double *FP_RESTRICT B, ptrdiff_t size, double t,
 
 const struct gamma_loops FP_NAME(gamma_loops) = {
     matvecs, pair_matvecs, diagonal, forms, combine, pair_combine, dense_forms, dense_combine,
-    explicit_matvecs, products, orthogonalise, column_dots, add_scaled, add_multiple,
+    explicit_matvecs, products, orthogonalise, column_dots, add_multiple,
 };

@@ -48,8 +48,7 @@ struct gamma_loops {
                           double *w, double *coef);
     /* dots_c = sum_rows a_:c b_:c, (ld,) */
     void (*column_dots)(const double *a, const double *b, ptrdiff_t d, ptrdiff_t ld, double *dots);
-    /* Row descent: g_ic += B_ic t_c with B, g (rows, m);  g += t B with `size` entries */
-    void (*add_scaled)(const double *B, ptrdiff_t rows, ptrdiff_t m, const double *t, double *g);
+    /* Row descent: g += t B with `size` entries */
     void (*add_multiple)(const double *B, ptrdiff_t size, double t, double *g);
 };
 
