@@ -18,19 +18,18 @@ cdef class JointObjective:
     cdef list spare                       # memory of earlier passes
     cdef int _check_made(self) except -1
     cdef Py_ssize_t size(self, Py_ssize_t k) noexcept nogil
-    cdef Py_ssize_t at_once(self, Py_ssize_t k) noexcept nogil
+    cdef Py_ssize_t at_once(self, Py_ssize_t k, int threads, int n_shares) noexcept nogil
     cdef int threads(self, Py_ssize_t k) noexcept nogil
     # F and, packed as x is, its gradient g (of H only with `basis`); D (n, m) or NULL, in the order
     # of `rows`. Call with the GIL.
     cdef double run(
         self, const double* x, Py_ssize_t k, bint basis, double* D, double* g
     ) except? -1
-    cdef double share(
-        self, int t, int n_threads, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t k, bint basis,
-        const double* x, const double* P, double* D, double* sums, double* buffer
+    cdef double add_rows(
+        self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t k, bint basis, const double* x,
+        const double* P, double* D, double* sums, double* buffer
     ) noexcept nogil
-    cdef void share_curvature(
-        self, int t, int n_threads, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t k,
-        const double* x, const double* P, const double* squares, const double* C, double* sums,
-        double* buffer
+    cdef void add_curvature(
+        self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t k, const double* x, const double* P,
+        const double* squares, const double* C, double* sums, double* buffer
     ) noexcept nogil

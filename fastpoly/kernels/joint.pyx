@@ -15,8 +15,8 @@ X (n, d), H (k, d), V (k, m), b (m,), W (d, m); b and W only with `linear`. In N
     GH = 2 * (M * Z).T @ X                           GH = (M * Z).T @ X - (M.T @ X**2) * H
 
 A block of rows goes through all of it while it is in cache: no array of n x k numbers exists.
-`joint_rows.pyx` knows how rows are stored. Every thread has a fixed share of the rows and sums of
-its own, which are added in order: the bits depend on the number of threads alone.
+`joint_rows.pyx` knows how rows are stored. A pass is cut into fixed shares of the rows with sums of
+their own, which are added in order: the bits depend on the number of threads alone.
 """
 
 from collections import namedtuple
@@ -24,7 +24,6 @@ from collections import namedtuple
 import numpy as np
 
 from cpython.exc cimport PyErr_CheckSignals
-from cython.parallel cimport prange
 from libc.stdint cimport uintptr_t
 from libc.string cimport memset
 
@@ -32,7 +31,9 @@ from fastpoly.kernels.joint_rows cimport JointRows, make_joint_rows
 from fastpoly.kernels.loss cimport Loss
 from fastpoly.kernels.matrix cimport Matrix
 from fastpoly.kernels.memory cimport overlap
-from fastpoly.kernels.runtime cimport effective_n_threads, live_threads
+from fastpoly.kernels.runtime cimport (
+    effective_n_threads, flop_seconds, run_shares, shares_for, threads_for,
+)
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights
 from fastpoly.kernels.features import ACTIVATIONS, make_features
@@ -50,7 +51,6 @@ cdef enum:
     LINE = 8                         # doubles of a cache line
     APART = 16                       # doubles between two threads' memory: no shared cache line
 
-cdef double THREADED_SECONDS = 2e-3  # of a pass, from which threads are worth it
 cdef double RANGE_SECONDS = 0.1      # of a pass, after which Ctrl-C is heard
 
 
@@ -321,80 +321,62 @@ cdef class JointObjective:
     # --- the pass ---
 
     cdef int threads(self, Py_ssize_t k) noexcept nogil:
-        return self.n_threads if self.n * self.rows.seconds(k) > THREADED_SECONDS else 1
+        return threads_for(self.n_threads, self.n * self.rows.seconds(k))
 
-    cdef Py_ssize_t at_once(self, Py_ssize_t k) noexcept nogil:
-        """Rows of a thread between two looks for signals: whole blocks."""
+    cdef Py_ssize_t at_once(self, Py_ssize_t k, int threads, int n_shares) noexcept nogil:
+        """Rows of a share between two looks for signals: whole blocks."""
         cdef Py_ssize_t step = self.rows.block(k)
-        return max(1, <Py_ssize_t> (RANGE_SECONDS / self.rows.seconds(k)) // step) * step
+        cdef double seconds = RANGE_SECONDS * threads / n_shares
+        return max(1, <Py_ssize_t> (seconds / self.rows.seconds(k)) // step) * step
 
     cdef double run(
         self, const double* x, Py_ssize_t k, bint basis, double* D, double* g
     ) except? -1:
-        cdef int t, n_threads = self.threads(k)
-        cdef int live = live_threads(n_threads)
-        cdef Py_ssize_t d = self.d, step = self.rows.block(k), start, most, at_once
+        cdef joint_pass p
+        cdef int threads = self.threads(k)
+        cdef Py_ssize_t step = self.rows.block(k), most, at_once
         cdef Py_ssize_t layout = whole_lines(self.rows.layout_size(k)) + APART
-        cdef Py_ssize_t slot = whole_lines(self.rows.sums_size(k)) + APART
-        cdef Py_ssize_t buffer = (
-            whole_lines(self.rows.buffer_size(k) + 2 * step * self.m) + APART
+        p.slot = whole_lines(self.rows.sums_size(k)) + APART
+        p.buffer = whole_lines(self.rows.buffer_size(k) + 2 * step * self.m) + APART
+        p.n_shares = shares_for(threads, self.n * self.rows.seconds(k), p.slot)
+        memory = take(
+            self.spare, LINE + layout + p.n_shares * (p.slot + APART) + threads * p.buffer
         )
-        cdef bint by_features = n_threads > 1 and self.X.sparse and d >= 1024 * n_threads
-        memory = take(self.spare, LINE + layout + n_threads * (slot + buffer + APART))
         cdef double[::1] view = memory
-        cdef double* P = aligned(&view[0])
-        cdef double* sums = P + layout
-        cdef double* buffers = sums + n_threads * slot
-        cdef double* values = buffers + n_threads * buffer
-        cdef double value = 0
+        p.objective, p.k, p.basis, p.x, p.D, p.g = <void*> self, k, basis, x, D, g
+        p.P = aligned(&view[0])
+        p.sums = p.P + layout
+        p.buffers = p.sums + p.n_shares * p.slot
+        p.values = p.buffers + threads * p.buffer
+        # Many features: their threads are worth it before and after the rows too.
+        p.n_parts = threads_for(threads, flop_seconds(50.0 * k * self.d)) if self.X.sparse else 1
+        most = self.n // p.n_shares + 1  # rows of the largest share
+        at_once = self.at_once(k, threads, p.n_shares)
         with nogil:
-            if not by_features:
-                memset(sums, 0, n_threads * slot * sizeof(double))
-                self.rows.lay_out(k, x, 0, d, P)
-            else:
-                for t in prange(n_threads, num_threads=live, schedule="static", chunksize=1):
-                    memset(sums + t * slot, 0, slot * sizeof(double))
-                    self.rows.lay_out(k, x, cut(d, t, n_threads), cut(d, t + 1, n_threads), P)
-            for t in range(n_threads):
-                values[t * APART] = 0
-        start = 0
-        most = self.n // n_threads + 1  # rows of the largest share
-        at_once = self.at_once(k)
-        while start < most:
+            run_shares(lay_out_part, &p, p.n_parts, p.n_parts)
+        p.start = 0
+        while p.start < most:
+            p.stop = p.start + at_once
             with nogil:
-                if n_threads == 1:
-                    values[0] += self.share(0, 1, start, start + at_once, k, basis, x, P, D, sums,
-                                            buffers)
-                else:
-                    for t in prange(n_threads, num_threads=live, schedule="static", chunksize=1):
-                        values[t * APART] += self.share(
-                            t, n_threads, start, start + at_once, k, basis, x, P, D,
-                            sums + t * slot, buffers + t * buffer
-                        )
-            start += at_once
-            if start < most:
+                run_shares(run_share, &p, p.n_shares, threads)
+            p.start = p.stop
+            if p.start < most:
                 PyErr_CheckSignals()
         with nogil:
-            if not by_features:
-                self.rows.finish(k, basis, x, P, sums, slot, n_threads, 0, d, g)
-            else:
-                for t in prange(n_threads, num_threads=live, schedule="static", chunksize=1):
-                    self.rows.finish(k, basis, x, P, sums, slot, n_threads, cut(d, t, n_threads),
-                                     cut(d, t + 1, n_threads), g)
-            for t in range(n_threads):
-                value += values[t * APART]
+            run_shares(finish_part, &p, p.n_parts, p.n_parts)
+        cdef double value = 0
+        cdef int share
+        for share in range(p.n_shares):
+            value += p.values[share * APART]
         self.spare.append(memory)
         return value
 
-    cdef double share(
-        self, int t, int n_threads, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t k, bint basis,
-        const double* x, const double* P, double* D, double* sums, double* buffer
+    cdef double add_rows(
+        self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t k, bint basis, const double* x,
+        const double* P, double* D, double* sums, double* buffer
     ) noexcept nogil:
-        """Rows start..stop-1 of thread t's share: their value, with gradients added to the sums."""
-        cdef Py_ssize_t step = self.rows.block(k), m = self.m, y_width = self.Y_rows.shape[1]
-        cdef Py_ssize_t first = self.n * t // n_threads + start, end
-        cdef Py_ssize_t last = min(first - start + stop, self.n * (t + 1) // n_threads)
-        cdef bint any_rows = first < last
+        """The value of some rows, with their gradients added to the sums."""
+        cdef Py_ssize_t step = self.rows.block(k), m = self.m, y_width = self.Y_rows.shape[1], end
         cdef double* O = buffer
         cdef double* own = O + step * m
         cdef double* gradients
@@ -415,8 +397,6 @@ cdef class JointObjective:
             )
             self.rows.add_gradient(k, basis, first, end, x, P, gradients, sums, buffer)
             first = end
-        if any_rows and last == self.n * (t + 1) // n_threads:
-            self.rows.complete(k, x, P, sums)
         return value
 
     # --- curvature ---
@@ -465,60 +445,121 @@ cdef class JointObjective:
 
     def _sum_curvature(self, const double[::1] x, Py_ssize_t k, const double[:, ::1] C,
                        double[:, ::1] basis, double[:, ::1] output, double[:, ::1] linear):
-        cdef int t, n_threads = self.threads(k)
-        cdef int live = live_threads(n_threads)
-        cdef Py_ssize_t d = self.d, m = self.m, step = self.rows.block(k), start, most, at_once, i
+        cdef joint_pass p
+        cdef int threads = self.threads(k)
+        cdef Py_ssize_t d = self.d, m = self.m, most, at_once, i
         cdef Py_ssize_t layout = whole_lines(self.rows.layout_size(k)) + APART
-        cdef Py_ssize_t slot = whole_lines(self.rows.curvature_sums_size(k)) + APART
-        cdef Py_ssize_t buffer = whole_lines(self.rows.curvature_buffer_size(k)) + APART
+        p.slot = whole_lines(self.rows.curvature_sums_size(k)) + APART
+        p.buffer = whole_lines(self.rows.curvature_buffer_size(k)) + APART
+        p.n_shares = shares_for(threads, self.n * self.rows.seconds(k), p.slot)
         memory = take(
-            self.spare, LINE + layout + n_threads * (slot + buffer) + whole_lines(k * m) + APART
+            self.spare,
+            LINE + layout + p.n_shares * p.slot + threads * p.buffer + whole_lines(k * m) + APART,
         )
         cdef double[::1] view = memory
-        cdef double* P = aligned(&view[0])
-        cdef double* sums = P + layout
-        cdef double* buffers = sums + n_threads * slot
-        cdef double* squares = buffers + n_threads * buffer
+        p.objective, p.k, p.x, p.C = <void*> self, k, &x[0], &C[0, 0]
+        p.P = aligned(&view[0])
+        p.sums = p.P + layout
+        p.buffers = p.sums + p.n_shares * p.slot
+        p.squares = p.buffers + threads * p.buffer
         cdef double none = 0
         cdef double* at_basis = &basis[0, 0] if k else &none
         cdef double* at_output = &output[0, 0] if k else &none
         cdef double* at_linear = &linear[0, 0] if linear is not None else NULL
-        memset(sums, 0, n_threads * slot * sizeof(double))
-        self.rows.lay_out(k, &x[0], 0, d, P)
+        self.rows.lay_out(k, p.x, 0, d, p.P)
         for i in range(k * m):
-            squares[i] = x[k * d + i] * x[k * d + i]
-        start, most = 0, self.n // n_threads + 1
-        at_once = self.at_once(k)
-        while start < most:
+            p.squares[i] = x[k * d + i] * x[k * d + i]
+        most = self.n // p.n_shares + 1
+        at_once = self.at_once(k, threads, p.n_shares)
+        p.start = 0
+        while p.start < most:
+            p.stop = p.start + at_once
             with nogil:
-                if n_threads == 1:
-                    self.share_curvature(0, 1, start, start + at_once, k, &x[0], P, squares,
-                                         &C[0, 0], sums, buffers)
-                else:
-                    for t in prange(n_threads, num_threads=live, schedule="static", chunksize=1):
-                        self.share_curvature(
-                            t, n_threads, start, start + at_once, k, &x[0], P, squares, &C[0, 0],
-                            sums + t * slot, buffers + t * buffer
-                        )
-            start += at_once
-            if start < most:
+                run_shares(run_curvature_share, &p, p.n_shares, threads)
+            p.start = p.stop
+            if p.start < most:
                 PyErr_CheckSignals()
-        self.rows.finish_curvature(k, &x[0], P, sums, slot, n_threads, at_basis, at_output,
+        self.rows.finish_curvature(k, p.x, p.P, p.sums, p.slot, p.n_shares, at_basis, at_output,
                                    at_linear)
         self.spare.append(memory)
 
-    cdef void share_curvature(
-        self, int t, int n_threads, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t k,
-        const double* x, const double* P, const double* squares, const double* C, double* sums,
-        double* buffer
+    cdef void add_curvature(
+        self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t k, const double* x, const double* P,
+        const double* squares, const double* C, double* sums, double* buffer
     ) noexcept nogil:
         cdef Py_ssize_t step = self.rows.block(k), end
-        cdef Py_ssize_t first = self.n * t // n_threads + start
-        cdef Py_ssize_t last = min(first - start + stop, self.n * (t + 1) // n_threads)
         while first < last:
             end = min(first + step, last)
             self.rows.add_curvature(k, first, end, x, P, squares, C, sums, buffer)
             first = end
+
+
+# --- what the threads of a pass do ---
+
+cdef struct joint_pass:
+    void* objective                  # JointObjective
+    int n_shares, n_parts            # of the rows, of the features
+    Py_ssize_t start, stop           # rows of every share that are next
+    Py_ssize_t k
+    bint basis
+    const double* x
+    double* P                        # the layout of x that the rows want
+    double* D
+    const double* C                  # of a pass for curvature, with the squares of V
+    double* squares
+    double* sums                     # one slot per share
+    Py_ssize_t slot
+    double* values                   # one per share, APART
+    double* buffers                  # one per worker
+    Py_ssize_t buffer
+    double* g
+
+
+cdef void lay_out_part(int part, int worker, void* job) noexcept nogil:
+    cdef joint_pass* p = <joint_pass*> job
+    cdef Py_ssize_t d = (<JointObjective> p.objective).d
+    (<JointObjective> p.objective).rows.lay_out(
+        p.k, p.x, cut(d, part, p.n_parts), cut(d, part + 1, p.n_parts), p.P
+    )
+
+
+cdef void finish_part(int part, int worker, void* job) noexcept nogil:
+    cdef joint_pass* p = <joint_pass*> job
+    cdef Py_ssize_t d = (<JointObjective> p.objective).d
+    (<JointObjective> p.objective).rows.finish(
+        p.k, p.basis, p.x, p.P, p.sums, p.slot, p.n_shares, cut(d, part, p.n_parts),
+        cut(d, part + 1, p.n_parts), p.g
+    )
+
+
+cdef void run_share(int share, int worker, void* job) noexcept nogil:
+    cdef joint_pass* p = <joint_pass*> job
+    cdef Py_ssize_t n = (<JointObjective> p.objective).n
+    cdef Py_ssize_t begin = n * share // p.n_shares, end = n * (share + 1) // p.n_shares
+    cdef double* sums = p.sums + share * p.slot
+    cdef double* value = p.values + share * APART
+    if p.start == 0:
+        memset(sums, 0, p.slot * sizeof(double))
+        value[0] = 0
+    value[0] += (<JointObjective> p.objective).add_rows(
+        begin + p.start, min(begin + p.stop, end), p.k, p.basis, p.x, p.P, p.D, sums,
+        p.buffers + worker * p.buffer
+    )
+    if begin + p.start < end <= begin + p.stop:
+        (<JointObjective> p.objective).rows.complete(p.k, p.x, p.P, sums)
+
+
+cdef void run_curvature_share(int share, int worker, void* job) noexcept nogil:
+    cdef joint_pass* p = <joint_pass*> job
+    cdef Py_ssize_t n = (<JointObjective> p.objective).n
+    cdef Py_ssize_t begin = n * share // p.n_shares, end = n * (share + 1) // p.n_shares
+    cdef double* sums = p.sums + share * p.slot
+    if p.start == 0:
+        memset(sums, 0, p.slot * sizeof(double))
+    (<JointObjective> p.objective).add_curvature(
+        begin + p.start, min(begin + p.stop, end), p.k, p.x, p.P, p.squares, p.C, sums,
+        p.buffers + worker * p.buffer
+    )
 
 
 cdef object packed_error(str name):
@@ -544,6 +585,6 @@ cdef inline double* aligned(double* p) noexcept nogil:
     return <double*> ((<uintptr_t> p + line - 1) // line * line)
 
 
-cdef inline Py_ssize_t cut(Py_ssize_t d, int t, int n_threads) noexcept nogil:
-    """Where thread t's features begin: at a whole cache line."""
-    return d if t == n_threads else d * t // n_threads // LINE * LINE
+cdef inline Py_ssize_t cut(Py_ssize_t d, int part, int n_parts) noexcept nogil:
+    """Where the features of a part begin: at a whole cache line."""
+    return d if part == n_parts else d * part // n_parts // LINE * LINE

@@ -20,6 +20,7 @@ from fastpoly.kernels.joint_loops cimport (
 )
 from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
 from fastpoly.kernels.rows cimport csr_rows, rows_of
+from fastpoly.kernels.runtime cimport flop_seconds, loss_seconds
 
 cdef const joint_loops* loops = choose_joint_loops()
 cdef const features_loops* csr_loops = choose_features_loops()
@@ -29,40 +30,36 @@ cdef enum:
     CACHE_DOUBLES = 49152            # 384 KB: what a block of rows may fill of the second-level cache
     MOST_ROWS = 256
 
-# What a pass takes on a processor of today, to decide on threads: flops at 25 GFLOP/s, and the loss.
-cdef double SECONDS_A_FLOP = 4e-11
-cdef double SECONDS_A_LOSS = 3e-9
-
 
 cdef inline Py_ssize_t padded(Py_ssize_t size) noexcept nogil:
     return (size + 3) // 4 * 4
 
 
-cdef inline void add_threads(
-    const double* sums, Py_ssize_t slot, int n_threads, Py_ssize_t size, double* out
+cdef inline void add_shares(
+    const double* sums, Py_ssize_t slot, int n_shares, Py_ssize_t size, double* out
 ) noexcept nogil:
-    """out = the sums of all threads, added in order."""
+    """out = the sums of all shares, added in order."""
     cdef Py_ssize_t i
     cdef int t
     for i in range(size):
         out[i] = sums[i]
-    for t in range(1, n_threads):
+    for t in range(1, n_shares):
         for i in range(size):
             out[i] += sums[t * slot + i]
 
 
 cdef inline void add_padded(
-    const double* sums, Py_ssize_t slot, int n_threads, Py_ssize_t first, Py_ssize_t last,
+    const double* sums, Py_ssize_t slot, int n_shares, Py_ssize_t first, Py_ssize_t last,
     Py_ssize_t m, double* out
 ) noexcept nogil:
-    """Rows first..last-1 of out (d, m) = the sums (d, m padded) of all threads."""
+    """Rows first..last-1 of out (d, m) = the sums (d, m padded) of all shares."""
     cdef Py_ssize_t j, c, width = padded(m)
     cdef int t
     cdef double total
     for j in range(first, last):
         for c in range(m):
             total = sums[j * width + c]
-            for t in range(1, n_threads):
+            for t in range(1, n_shares):
                 total += sums[t * slot + j * width + c]
             out[j * m + c] = total
 
@@ -109,7 +106,7 @@ cdef class JointRows:
 
     cdef void finish(
         self, Py_ssize_t k, bint basis, const double* x, const double* P, const double* sums,
-        Py_ssize_t slot, int n_threads, Py_ssize_t first, Py_ssize_t last, double* g
+        Py_ssize_t slot, int n_shares, Py_ssize_t first, Py_ssize_t last, double* g
     ) noexcept nogil:
         pass
 
@@ -127,7 +124,7 @@ cdef class JointRows:
 
     cdef void finish_curvature(
         self, Py_ssize_t k, const double* x, const double* P, const double* sums, Py_ssize_t slot,
-        int n_threads, double* basis, double* output, double* linear
+        int n_shares, double* basis, double* output, double* linear
     ) noexcept nogil:
         pass
 
@@ -163,7 +160,7 @@ cdef class DenseJointRows(JointRows):
         cdef double flops = (8 if self.anova else 4) * k * d + 6 * k * m
         if self.linear:
             flops += 4 * d * m
-        return SECONDS_A_FLOP * flops + SECONDS_A_LOSS * m
+        return flop_seconds(flops) + loss_seconds(m)
 
     cdef Py_ssize_t layout_size(self, Py_ssize_t k) noexcept nogil:
         return k * self.X.d if self.anova else 0
@@ -243,15 +240,15 @@ cdef class DenseJointRows(JointRows):
 
     cdef void finish(
         self, Py_ssize_t k, bint basis, const double* x, const double* P, const double* sums,
-        Py_ssize_t slot, int n_threads, Py_ssize_t first, Py_ssize_t last, double* g
+        Py_ssize_t slot, int n_shares, Py_ssize_t first, Py_ssize_t last, double* g
     ) noexcept nogil:
         cdef Py_ssize_t i, size = self.sums_size(0) + k * (self.X.d + self.m)
         cdef int t
         if first:
             return
-        add_threads(sums, slot, n_threads, size, g)
+        add_shares(sums, slot, n_shares, size, g)
         if self.anova and basis:
-            for t in range(n_threads):
+            for t in range(n_shares):
                 for i in range(k * self.X.d):
                     g[i] -= sums[t * slot + size + i] * x[i]
 
@@ -309,20 +306,20 @@ cdef class DenseJointRows(JointRows):
 
     cdef void finish_curvature(
         self, Py_ssize_t k, const double* x, const double* P, const double* sums, Py_ssize_t slot,
-        int n_threads, double* basis, double* output, double* linear
+        int n_shares, double* basis, double* output, double* linear
     ) noexcept nogil:
         cdef Py_ssize_t i, size = k * self.X.d
         cdef const double* rest = sums + (3 if self.anova else 1) * size
         cdef double cube, fourth
         cdef int t
-        add_threads(sums, slot, n_threads, size, basis)
-        add_threads(rest, slot, n_threads, k * k, output)
+        add_shares(sums, slot, n_shares, size, basis)
+        add_shares(rest, slot, n_shares, k * k, output)
         if linear != NULL:
-            add_threads(rest + k * k, slot, n_threads, self.X.d * self.m, linear)
+            add_shares(rest + k * k, slot, n_shares, self.X.d * self.m, linear)
         if self.anova:
             for i in range(size):
                 cube, fourth = 0, 0
-                for t in range(n_threads):
+                for t in range(n_shares):
                     cube += sums[t * slot + size + i]
                     fourth += sums[t * slot + 2 * size + i]
                 basis[i] = max(0.0, basis[i] + x[i] * (x[i] * fourth - 2 * cube))
@@ -337,7 +334,7 @@ cdef class CsrJointRows(JointRows):
 
     cdef double seconds(self, Py_ssize_t k) noexcept nogil:
         cdef double m = self.m, flops = self.entries * (8 * k + 4 * m) + 6 * k * m
-        return 2 * SECONDS_A_FLOP * flops + SECONDS_A_LOSS * m
+        return 2 * flop_seconds(flops) + loss_seconds(m)
 
     cdef Py_ssize_t layout_size(self, Py_ssize_t k) noexcept nogil:
         return self.X.d * (padded(k) + (padded(self.m) if self.linear else 0))
@@ -392,18 +389,18 @@ cdef class CsrJointRows(JointRows):
 
     cdef void finish(
         self, Py_ssize_t k, bint basis, const double* x, const double* P, const double* sums,
-        Py_ssize_t slot, int n_threads, Py_ssize_t first, Py_ssize_t last, double* g
+        Py_ssize_t slot, int n_shares, Py_ssize_t first, Py_ssize_t last, double* g
     ) noexcept nogil:
         cdef Py_ssize_t d = self.X.d, m = self.m
         if basis:
-            loops.transpose_sums(1 if self.anova else 2, sums, slot, n_threads, k, d, first, last,
+            loops.transpose_sums(1 if self.anova else 2, sums, slot, n_shares, k, d, first, last,
                                  padded(k), g)
         g += k * d
         if first == 0:
-            add_threads(sums + self.layout_size(k), slot, n_threads,
+            add_shares(sums + self.layout_size(k), slot, n_shares,
                         k * m + (m if self.linear else 0), g)
         if self.linear:
-            add_padded(sums + d * padded(k), slot, n_threads, first, last, m, g + k * m + m)
+            add_padded(sums + d * padded(k), slot, n_shares, first, last, m, g + k * m + m)
 
     cdef Py_ssize_t curvature_buffer_size(self, Py_ssize_t k) noexcept nogil:
         return 2 * self.block(k) * k
@@ -431,14 +428,14 @@ cdef class CsrJointRows(JointRows):
 
     cdef void finish_curvature(
         self, Py_ssize_t k, const double* x, const double* P, const double* sums, Py_ssize_t slot,
-        int n_threads, double* basis, double* output, double* linear
+        int n_shares, double* basis, double* output, double* linear
     ) noexcept nogil:
         cdef Py_ssize_t d = self.X.d
-        loops.transpose_sums(1 if self.anova else 4, sums, slot, n_threads, k, d, 0, d, padded(k),
+        loops.transpose_sums(1 if self.anova else 4, sums, slot, n_shares, k, d, 0, d, padded(k),
                              basis)
-        add_threads(sums + self.layout_size(k), slot, n_threads, k * k, output)
+        add_shares(sums + self.layout_size(k), slot, n_shares, k * k, output)
         if linear != NULL:
-            add_padded(sums + d * padded(k), slot, n_threads, 0, d, self.m, linear)
+            add_padded(sums + d * padded(k), slot, n_shares, 0, d, self.m, linear)
 
 
 cdef pair_model model_of(
@@ -485,7 +482,7 @@ cdef class PairJointRows(CsrJointRows):
 
     cdef double seconds(self, Py_ssize_t k) noexcept nogil:
         cdef double m = self.m, flops = 6 * k * m + 8 * k + 8 * m
-        return SECONDS_A_FLOP * flops + SECONDS_A_LOSS * m
+        return 2 * flop_seconds(flops) + loss_seconds(m)
 
     cdef Py_ssize_t layout_size(self, Py_ssize_t k) noexcept nogil:
         cdef Py_ssize_t tables = self.linear + (not self.anova)
@@ -533,19 +530,19 @@ cdef class PairJointRows(CsrJointRows):
 
     cdef void finish(
         self, Py_ssize_t k, bint basis, const double* x, const double* P, const double* sums,
-        Py_ssize_t slot, int n_threads, Py_ssize_t first, Py_ssize_t last, double* g
+        Py_ssize_t slot, int n_shares, Py_ssize_t first, Py_ssize_t last, double* g
     ) noexcept nogil:
         cdef Py_ssize_t d = self.X.d, m = self.m
         cdef pair_sums G = sums_of(self, k, <double*> sums)
         if basis:
-            loops.transpose_sums(1, sums, slot, n_threads, k, d, first, last, padded(k), g)
+            loops.transpose_sums(1, sums, slot, n_shares, k, d, first, last, padded(k), g)
         g += k * d
         if first == 0:
-            loops.transpose_sums(1, G.GVt, slot, n_threads, k, m, 0, m, padded(k), g)
+            loops.transpose_sums(1, G.GVt, slot, n_shares, k, m, 0, m, padded(k), g)
             if self.linear:
-                add_threads(G.gb, slot, n_threads, m, g + k * m)
+                add_shares(G.gb, slot, n_shares, m, g + k * m)
         if self.linear:
-            add_padded(G.GW, slot, n_threads, first, last, m, g + k * m + m)
+            add_padded(G.GW, slot, n_shares, first, last, m, g + k * m + m)
 
 
 cdef JointRows make_joint_rows(Matrix X, bint anova, bint linear, Py_ssize_t m):
