@@ -348,7 +348,7 @@ cdef class JointObjective:
         p.sums = p.P + layout
         p.buffers = p.sums + p.n_shares * p.slot
         p.values = p.buffers + threads * p.buffer
-        # Many features: their threads are worth it before and after the rows too.
+        # Laying out and adding up take about 2 ns per feature and basis vector.
         p.n_parts = threads_for(threads, flop_seconds(50.0 * k * self.d)) if self.X.sparse else 1
         most = self.n // p.n_shares + 1  # rows of the largest share
         at_once = self.at_once(k, threads, p.n_shares)
