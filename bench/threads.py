@@ -1,13 +1,13 @@
 """The default number of threads against one, beside 0, 1 and 2 busy processes.
 
-    python bench/threads.py [--quick] [--repetitions 5] [--others 0,1,2]
+    python bench/threads.py [--quick] [--repetitions 5] [--others 0,1,2] [--only fit]
 
 Whole fits and single passes with n_threads=None and n_threads=1 take turns. A turn repeats a pass
 for SPAN seconds: on busy cores most passes run undisturbed and a few wait for a processor, so one
 alone says nothing. The speed is the median, over pairs of turns, of the time with one thread by
 that of the default. Wanted: at least 0.9 everywhere, and 1.5 for passes above 5 ms beside no other
 process, on an idle machine with two processors. The table goes to stdout and to threads.md of the
-results. --quick: tiny data, nothing is written.
+results. --quick: tiny data; --only: some cases; neither writes anything.
 """
 
 import argparse
@@ -38,6 +38,13 @@ from fastpoly.kernels.runtime import effective_n_threads
 
 SPAN = 0.3  # seconds of a turn of passes
 LEAST, LEAST_IDLE, LONG = 0.9, 1.5, 5e-3  # the speeds wanted; the second for passes above LONG s
+BUSY = """
+import os
+parent = os.getppid()
+while os.getppid() == parent:  # it ends with us
+    for _ in range(1_000_000):
+        pass
+"""
 Call = Callable[[], object]
 
 
@@ -52,7 +59,7 @@ class Case(NamedTuple):
 @contextmanager
 def busy(n: int) -> Iterator[None]:
     """Other processes that never sleep."""
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(n)]
+    others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(n)]
     try:
         yield
     finally:
@@ -158,15 +165,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="tiny data, nothing is written")
+    parser.add_argument("--quick", action="store_true", help="tiny data, for a trial")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--others", default="0,1,2", help="numbers of busy processes")
+    parser.add_argument("--only", default="", help="part of the names of those to be timed")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     repetitions, span = (1, 0.01) if options.quick else (options.repetitions, SPAN)
     load = os.getloadavg()[0]
     rows = []
-    for case in cases(options.quick):
+    for case in (case for case in cases(options.quick) if options.only in case.name):
         for others in map(int, options.others.split(",")):
             with busy(others):
                 alone, together, speed = compare(case, repetitions, span)
@@ -183,7 +191,7 @@ above 0.5, "0 busy processes" means that there were others. Bold: not reached.
 
 {table(header, rows)}
 """
-    if not options.quick:
+    if not options.quick and not options.only:
         replace(RESULTS / "threads.md", text)
     print(text)
 
