@@ -32,7 +32,7 @@ clock = perf_counter
 
 
 def seconds(run: Callable[[], object], times: int) -> float:
-    sleep(1e-3)  # workers of an earlier run that still spin go to rest
+    sleep(1e-3)  # workers of BLAS that still spin go to rest
     begun = clock()
     for _ in range(times):
         run()

@@ -20,3 +20,13 @@ def data():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((120, 5))
     return X, X[:, 0] * X[:, 1] + 0.7 * X[:, 2] + 0.05 * rng.standard_normal(120)
+
+
+@pytest.fixture(scope="module")
+def all_threads():
+    """Every pass uses all the threads it may, even where it is too short to be worth it."""
+    from fastpoly.kernels.runtime import set_thread_seconds
+
+    before = set_thread_seconds(0.0)
+    yield
+    set_thread_seconds(before)

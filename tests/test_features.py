@@ -23,6 +23,8 @@ from fastpoly.kernels.features import (
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import as_matrix
 
+pytestmark = pytest.mark.usefixtures("all_threads")
+
 WIDTHS = (1, 2, 5, 7, 64, 70)
 STORAGE = {"dense": np.asarray, "csr": sp.csr_array}
 check = settings(max_examples=40, deadline=None, derandomize=True)

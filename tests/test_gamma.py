@@ -18,6 +18,8 @@ from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.gamma import CsrGamma, DenseGamma, Gamma
 from fastpoly.kernels.matrix import as_matrix
 
+pytestmark = pytest.mark.usefixtures("all_threads")
+
 WIDTHS = (1, 2, 5, 7, 64, 70)
 check = settings(max_examples=40, deadline=None, derandomize=True)
 

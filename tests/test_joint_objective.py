@@ -195,6 +195,7 @@ def test_two_threads_agree_and_repeat_their_bits(activation, stored):
         assert_allclose(b, a, rtol=1e-9, atol=1e-9 * np.abs(a).max())
 
 
+@pytest.mark.usefixtures("all_threads")
 def test_sums_over_many_features_are_split_between_threads():
     cases = [Case("squared", "csr", "anova", n=200, d=2500, k=30, m=2, linear=True, n_threads=t)
              for t in (1, 2)]  # fmt: skip
@@ -356,7 +357,7 @@ def test_a_long_pass_hears_signals():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_child_goes_on_alone():
+def test_a_forked_child_goes_on():
     case = Case("squared", "dense", n=8000, d=50, k=40, n_threads=2)
     assert case.objective.threads_used(40) == effective_n_threads(2)
     value = case.objective.value_grad(case.H, case.V)[0]

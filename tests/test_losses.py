@@ -448,6 +448,7 @@ def test_rows_of_weight_zero_count_for_nothing(name):
 
 
 @EVERY
+@pytest.mark.usefixtures("all_threads")
 @pytest.mark.parametrize(("n", "m"), [(20_001, 5), (3_000, 70)])
 def test_threads_give_the_same_bits(name, n, m):
     loss, Y, O, w = problem(name, n, m)

@@ -17,6 +17,8 @@ from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.objective import Objective
 
+pytestmark = pytest.mark.usefixtures("all_threads")
+
 EVERY_LOSS = pytest.mark.parametrize("name", sorted(LOSSES))
 KINDS = ("stored", "dense squared", "dense anova", "csr squared", "csr anova")
 

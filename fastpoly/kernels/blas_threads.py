@@ -1,7 +1,7 @@
 """BLAS held to one thread while our own threads work.
 
-OpenMP regions and threaded BLAS calls that alternate fight for the cores: the workers of one spin
-while the other wants to run. A pass of ours has threads of its own, so BLAS gets one meanwhile.
+Threaded passes and threaded BLAS calls that alternate fight for the cores: the workers of BLAS spin
+while a pass wants to run. A pass of ours has threads of its own, so BLAS gets one meanwhile.
 threadpoolctl does this; it comes with scikit-learn.
 """
 

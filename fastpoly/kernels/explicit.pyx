@@ -8,13 +8,13 @@ time, with D (n, m); after that a mat-vec costs m d^2 whatever n is.
 
 import numpy as np
 
-from cython.parallel cimport prange
-
 from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product_tn
 from fastpoly.kernels.gamma cimport Gamma
 from fastpoly.kernels.gamma_loops cimport choose_gamma_loops, gamma_loops
 from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
-from fastpoly.kernels.runtime cimport effective_n_threads, live_threads, threads_for
+from fastpoly.kernels.runtime cimport (
+    effective_n_threads, flop_seconds, run_shares, shares_for, threads_for,
+)
 
 from fastpoly.kernels.checks import as_float_array
 from fastpoly.kernels.features import ACTIVATIONS
@@ -77,11 +77,11 @@ cdef class ExplicitGamma(Gamma):
 
 
 cdef void add_products(
-    Matrix X, const double[:, ::1] D, Py_ssize_t first, Py_ssize_t last, Py_ssize_t block,
+    Matrix X, const double* D, Py_ssize_t m, Py_ssize_t first, Py_ssize_t last, Py_ssize_t block,
     double* packed, Py_ssize_t width, double* work
 ) noexcept nogil:
     """packed (d (d + 1) / 2, width) += sums of x_i x_j D over rows first..last-1."""
-    cdef Py_ssize_t d = X.d, m = D.shape[1], start, stop, i0, i1, cols, done
+    cdef Py_ssize_t d = X.d, start, stop, i0, i1, cols, done
     cdef double* P = work + block * d
     cdef const double* x
     start = first
@@ -95,11 +95,31 @@ cdef void add_products(
                 cols += d - i1
                 i1 += 1
             loops.products(x, stop - start, d, i0, i1, cols, P)
-            product_tn(cols, m, stop - start, P, cols, &D[start, 0], m, 1,
+            product_tn(cols, m, stop - start, P, cols, D + start * m, m, 1,
                        packed + done * width, width)
             done += cols
             i0 = i1
         start = stop
+
+
+cdef struct products_pass:
+    void* X                          # Matrix
+    const double* D                  # (n, m)
+    Py_ssize_t n, m, width
+    Py_ssize_t first, last, block    # blocks first..last-1 of every share, each of `block` rows
+    double* packed                   # one slot per share
+    Py_ssize_t slot
+    int n_shares
+    double* work                     # `work_size` doubles per worker
+    Py_ssize_t work_size
+
+
+cdef void run_share(int share, int worker, void* job) noexcept nogil:
+    cdef products_pass* p = <products_pass*> job
+    cdef Py_ssize_t start = p.n * share // p.n_shares
+    cdef Py_ssize_t stop = min(start + p.last * p.block, p.n * (share + 1) // p.n_shares)
+    add_products(<Matrix> p.X, p.D, p.m, start + p.first * p.block, stop, p.block,
+                 p.packed + share * p.slot, p.width, p.work + worker * p.work_size)
 
 
 def explicit_gamma(Matrix X not None, D, bint anova=False, n_threads=1):
@@ -118,28 +138,26 @@ def explicit_gamma(Matrix X not None, D, bint anova=False, n_threads=1):
     ExplicitGamma
     """
     cdef const double[:, ::1] gradients = as_float_array(D, "D", (X.n, None))
-    cdef Py_ssize_t n = X.n, d = X.d, m = gradients.shape[1], i, j, p, c
+    cdef Py_ssize_t n = X.n, d = X.d, m = gradients.shape[1]
     cdef ExplicitGamma gamma = ExplicitGamma.__new__(ExplicitGamma)
     gamma._set_shape(d, m)
     cdef Py_ssize_t width = gamma.width, n_packed = d * (d + 1) // 2
     cdef Py_ssize_t columns = max(d, min(n_packed, PRODUCT_COLUMNS))
     cdef Py_ssize_t block = max(16, min(128, SERIAL_PRODUCT // (columns * m)))
-    cdef int t, threads = threads_for(effective_n_threads(n_threads), 1.0 * n * n_packed * m)
-    cdef double[:, :, ::1] packed = np.zeros((threads, n_packed + 4, width))
+    cdef double seconds = flop_seconds(1.0 * n * n_packed * (2 * m + 1))
+    cdef int threads = threads_for(effective_n_threads(n_threads), seconds)
+    cdef int n_shares = shares_for(threads, seconds, n_packed * width)
+    cdef double[:, :, ::1] packed = np.zeros((n_shares, n_packed + 4, width))
     cdef double[:, ::1] work = np.empty((threads, block * (d + columns) + 16))
-    cdef Py_ssize_t first, last, n_blocks = (n // threads + block) // block if n else 0
-    for first, last in interruptible(n_blocks):  # of the largest share
+    cdef Py_ssize_t n_blocks = (n // n_shares + block) // block if n else 0  # of the largest share
+    cdef products_pass p
+    p.X, p.D, p.n, p.m, p.width = <void*> X, &gradients[0, 0] if n else NULL, n, m, width
+    p.packed, p.slot, p.n_shares = &packed[0, 0, 0], (n_packed + 4) * width, n_shares
+    p.work, p.work_size, p.block = &work[0, 0], work.shape[1], block
+    for p.first, p.last in interruptible(n_blocks):
         with nogil:
-            if threads == 1:
-                add_products(X, gradients, first * block, min(last * block, n), block,
-                             &packed[0, 0, 0], width, &work[0, 0])
-            else:
-                for t in prange(threads, num_threads=live_threads(threads), schedule="static",
-                                chunksize=1):
-                    add_products(X, gradients, n * t // threads + first * block,
-                                 min(n * t // threads + last * block, n * (t + 1) // threads),
-                                 block, &packed[t, 0, 0], width, &work[t, 0])
-    total = packed.base.sum(axis=0) if threads > 1 else packed.base[0]
+            run_shares(run_share, &p, n_shares, threads)
+    total = packed.base.sum(axis=0) if n_shares > 1 else packed.base[0]
     upper = np.triu_indices(d)
     blocks = np.empty((d, d, width))
     blocks[upper] = total[:n_packed]

@@ -2,9 +2,25 @@
 from fastpoly.kernels.matrix cimport Matrix
 
 
+# A verb over all rows: what the threads that share it read and write.
+cdef struct features_pass:
+    void* features                        # RowBlocks
+    int verb
+    int n_shares
+    double* O                             # (n, m)
+    const double* D                       # (n, m)
+    const double* V                       # (k, m), or NULL
+    Py_ssize_t m
+    double* sums                          # one slot per share
+    Py_ssize_t slot
+    double* buffers                       # one per worker
+    Py_ssize_t buffer
+
+
 cdef class RowBlocks:
     cdef readonly Py_ssize_t n, k
-    cdef readonly int n_threads
+    cdef readonly int n_threads           # at most; short passes use fewer
+    cdef double seconds                   # that one thread takes for all activations, about
     cdef readonly Py_ssize_t block        # rows a call
     # Activations of rows first..last-1, at most `block` of them, as (rows, k): a pointer to stored
     # ones or to `buffer`, which has buffer_size() doubles.
@@ -17,12 +33,16 @@ cdef class RowBlocks:
     cdef void fill(
         self, Py_ssize_t first, Py_ssize_t last, double* S, double* buffer
     ) noexcept nogil
+    cdef double product_seconds(self, Py_ssize_t m) noexcept nogil
     cdef int _outputs(self, double[:, ::1] O, const double[:, ::1] V) except -1
-    cdef void share_outputs(
-        self, int t, double[:, ::1] O, const double[:, ::1] V, double* buffer
+    cdef object _run(self, features_pass* p, Py_ssize_t size, double seconds)
+    cdef void add_outputs(
+        self, Py_ssize_t first, Py_ssize_t last, double* O, const double* V, Py_ssize_t m,
+        double* buffer
     ) noexcept nogil
-    cdef void share_pullback(
-        self, int t, const double[:, ::1] D, double* G, double* buffer
+    cdef void add_pullback(
+        self, Py_ssize_t first, Py_ssize_t last, const double* D, Py_ssize_t m, double* G,
+        double* buffer
     ) noexcept nogil
 
 
@@ -41,8 +61,9 @@ cdef class Features(RowBlocks):
     cdef void add_basis_grad(
         self, Py_ssize_t first, Py_ssize_t last, const double* M, double* G, double* buffer
     ) noexcept nogil
-    cdef void share_basis_grad(
-        self, int t, const double[:, ::1] D, const double[:, ::1] V, double* G, double* buffer
+    cdef void add_gradients(
+        self, Py_ssize_t first, Py_ssize_t last, const double* D, const double* V, Py_ssize_t m,
+        double* G, double* buffer
     ) noexcept nogil
 
 

@@ -18,14 +18,15 @@ stays in cache and is used up there.
 
 import numpy as np
 
-from cython.parallel cimport prange
 from libc.string cimport memcpy
 
 from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_nt, product_tn
 from fastpoly.kernels.features_loops cimport choose_features_loops, features_loops
 from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
 from fastpoly.kernels.rows cimport csr_rows, rows_of
-from fastpoly.kernels.runtime cimport effective_n_threads, live_threads, threads_for
+from fastpoly.kernels.runtime cimport (
+    effective_n_threads, flop_seconds, run_shares, shares_for, threads_for,
+)
 
 from fastpoly.kernels.checks import as_float_array, as_output
 
@@ -36,6 +37,23 @@ ACTIVATIONS = ("squared", "anova")
 cdef enum:
     BLOCK_DOUBLES = 16384            # 128 KB: a block of rows stays in the second-level cache
     SLACK = 16                       # doubles between two threads' slots: no shared cache line
+    OUTPUTS = 0
+    PULLBACK = 1
+    BASIS_GRAD = 2
+
+
+cdef void run_share(int share, int worker, void* job) noexcept nogil:
+    cdef features_pass* p = <features_pass*> job
+    cdef double* sums = p.sums + share * p.slot
+    cdef double* buffer = p.buffers + worker * p.buffer
+    cdef Py_ssize_t n = (<RowBlocks> p.features).n
+    cdef Py_ssize_t first = n * share // p.n_shares, last = n * (share + 1) // p.n_shares
+    if p.verb == OUTPUTS:
+        (<RowBlocks> p.features).add_outputs(first, last, p.O, p.V, p.m, buffer)
+    elif p.verb == PULLBACK:
+        (<RowBlocks> p.features).add_pullback(first, last, p.D, p.m, sums, buffer)
+    else:
+        (<Features> p.features).add_gradients(first, last, p.D, p.V, p.m, sums, buffer)
 
 
 cdef class RowBlocks:
@@ -111,33 +129,46 @@ cdef class RowBlocks:
         return O
 
     cdef int _outputs(self, double[:, ::1] O, const double[:, ::1] V) except -1:
-        cdef int t, n_threads = self.n_threads
-        cdef double[:, ::1] buffers = np.empty((n_threads, self.buffer_size() + SLACK))
-        with nogil:
-            if n_threads == 1:
-                self.share_outputs(0, O, V, &buffers[0, 0])
-            else:
-                for t in prange(n_threads, num_threads=live_threads(n_threads),
-                                schedule="static", chunksize=1):
-                    self.share_outputs(t, O, V, &buffers[t, 0])
-
-    cdef void share_outputs(
-        self, int t, double[:, ::1] O, const double[:, ::1] V, double* buffer
-    ) noexcept nogil:
-        """Rows of thread t: O = S V, or O = S where there is no V."""
-        cdef Py_ssize_t first = self.n * t // self.n_threads
-        cdef Py_ssize_t last = self.n * (t + 1) // self.n_threads
-        cdef Py_ssize_t stop, m = O.shape[1], step = self.block
-        cdef const double* S
+        cdef features_pass p
+        p.verb, p.m, p.O, p.D, p.V = OUTPUTS, O.shape[1], &O[0, 0], NULL, NULL
         if V is not None:
+            p.V = &V[0, 0]
+        self._run(&p, 0, self.seconds + self.product_seconds(p.m if p.V else 0))
+        return 0
+
+    cdef double product_seconds(self, Py_ssize_t m) noexcept nogil:
+        """Of a product of all activations with m columns."""
+        return flop_seconds(2.0 * self.n * self.k * m)
+
+    cdef object _run(self, features_pass* p, Py_ssize_t size, double seconds):
+        """A pass that takes one thread `seconds`; returns its sums, `size` numbers."""
+        cdef int threads = threads_for(self.n_threads, seconds)
+        p.n_shares = shares_for(threads, seconds, size)
+        cdef double[:, ::1] buffers = np.empty((threads, self.buffer_size() + SLACK))
+        cdef double[:, ::1] sums = np.zeros((p.n_shares, size + SLACK))
+        p.features = <void*> self
+        p.sums, p.slot = &sums[0, 0], sums.shape[1]
+        p.buffers, p.buffer = &buffers[0, 0], buffers.shape[1]
+        with nogil:
+            run_shares(run_share, p, p.n_shares, threads)
+        return sums.base[:, :size].sum(axis=0)
+
+    cdef void add_outputs(
+        self, Py_ssize_t first, Py_ssize_t last, double* O, const double* V, Py_ssize_t m,
+        double* buffer
+    ) noexcept nogil:
+        """O = S V for some rows, or O = S where there is no V."""
+        cdef Py_ssize_t stop, step = self.block
+        cdef const double* S
+        if V != NULL:
             step = serial_rows(step, self.k * m)
         while first < last:
             stop = min(first + step, last)
-            if V is None:
-                self.fill(first, stop, &O[first, 0], buffer)
+            if V == NULL:
+                self.fill(first, stop, O + first * m, buffer)
             else:
                 S = self.rows(first, stop, buffer)
-                product(stop - first, m, self.k, S, self.k, &V[0, 0], m, 0, &O[first, 0], m)
+                product(stop - first, m, self.k, S, self.k, V, m, 0, O + first * m, m)
             first = stop
 
     def pullback(self, D):
@@ -153,31 +184,23 @@ cdef class RowBlocks:
         """
         cdef const double[:, ::1] gradients = as_float_array(D, "D", (self.n, None))
         cdef Py_ssize_t m = gradients.shape[1]
-        cdef int t, n_threads = self.n_threads
+        cdef features_pass p
         if not (self.n and self.k and m):
             return np.zeros((self.k, m))
-        cdef double[:, ::1] buffers = np.empty((n_threads, self.buffer_size() + SLACK))
-        cdef double[:, ::1] sums = np.zeros((n_threads, self.k * m + SLACK))
-        with nogil:
-            if n_threads == 1:
-                self.share_pullback(0, gradients, &sums[0, 0], &buffers[0, 0])
-            else:
-                for t in prange(n_threads, num_threads=live_threads(n_threads),
-                                schedule="static", chunksize=1):
-                    self.share_pullback(t, gradients, &sums[t, 0], &buffers[t, 0])
-        return sums.base[:, :self.k * m].sum(axis=0).reshape(self.k, m)
+        p.verb, p.m, p.O, p.D, p.V = PULLBACK, m, NULL, &gradients[0, 0], NULL
+        sums = self._run(&p, self.k * m, self.seconds + self.product_seconds(m))
+        return sums.reshape(self.k, m)
 
-    cdef void share_pullback(
-        self, int t, const double[:, ::1] D, double* G, double* buffer
+    cdef void add_pullback(
+        self, Py_ssize_t first, Py_ssize_t last, const double* D, Py_ssize_t m, double* G,
+        double* buffer
     ) noexcept nogil:
-        cdef Py_ssize_t first = self.n * t // self.n_threads
-        cdef Py_ssize_t last = self.n * (t + 1) // self.n_threads
-        cdef Py_ssize_t stop, m = D.shape[1], step = serial_rows(self.block, self.k * m)
+        cdef Py_ssize_t stop, step = serial_rows(self.block, self.k * m)
         cdef const double* S
         while first < last:
             stop = min(first + step, last)
             S = self.rows(first, stop, buffer)
-            product_tn(self.k, m, stop - first, S, self.k, &D[first, 0], m, 1, G, m)
+            product_tn(self.k, m, stop - first, S, self.k, D + first * m, m, 1, G, m)
             first = stop
 
 
@@ -200,7 +223,8 @@ cdef class StoredFeatures(RowBlocks):
         self.A = as_float_array(A, "A", (None, None))
         self.n, self.k = self.A.shape[0], self.A.shape[1]
         self.block = max(8, min(256, BLOCK_DOUBLES // max(1, self.k)))
-        self.n_threads = threads_for(effective_n_threads(n_threads), 8.0 * self.n * self.k)
+        self.n_threads = effective_n_threads(n_threads)
+        self.seconds = flop_seconds(10.0 * self.n * self.k)  # to read them
 
     @property
     def array(self):
@@ -233,14 +257,14 @@ cdef class Features(RowBlocks):
         self.X, self.H, self.anova = X, H, anova
         self.n, self.k = X.n, H.shape[0]
         self.block = max(8, min(256, BLOCK_DOUBLES // max(1, self.k)))
-        per_row = self.prepare()
-        self.n_threads = threads_for(effective_n_threads(n_threads), 2.0 * X.n * per_row * self.k)
+        self.n_threads = effective_n_threads(n_threads)
+        self.seconds = flop_seconds(2.0 * X.n * self.prepare() * self.k)
 
     def _read(self):
         return self.X.arrays[0] if self.X.sparse else self.X.array
 
     cdef double prepare(self) except -1:
-        """Lay out H for the loops; return how many entries of X a row costs."""
+        """Lay out H for the loops; return how many dense entries a row of X costs."""
         return self.X.d
 
     def basis_grad(self, M):
@@ -272,37 +296,32 @@ cdef class Features(RowBlocks):
         return self._basis_grad(as_float_array(D, "D", (self.n, V.shape[1])), V)
 
     cdef object _basis_grad(self, const double[:, ::1] D, const double[:, ::1] V):
-        cdef int t, n_threads = self.n_threads
+        cdef features_pass p
         if self.X is None:
             raise ValueError("these Features were never initialized")
         if not (self.n and self.k and D.shape[1]):
             return np.zeros((self.k, self.X.d))
-        cdef double[:, ::1] buffers = np.empty((n_threads, self.buffer_size() + SLACK))
-        cdef double[:, ::1] sums = np.zeros((n_threads, self.grad_size() + SLACK))
-        with nogil:
-            if n_threads == 1:
-                self.share_basis_grad(0, D, V, &sums[0, 0], &buffers[0, 0])
-            else:
-                for t in prange(n_threads, num_threads=live_threads(n_threads),
-                                schedule="static", chunksize=1):
-                    self.share_basis_grad(t, D, V, &sums[t, 0], &buffers[t, 0])
-        return self._finish_grad(sums.base[:, :self.grad_size()].sum(axis=0))
+        p.verb, p.m, p.O, p.D, p.V = BASIS_GRAD, D.shape[1], NULL, &D[0, 0], NULL
+        if V is not None:
+            p.V = &V[0, 0]
+        seconds = 2 * self.seconds + self.product_seconds(p.m if p.V else 0)
+        return self._finish_grad(self._run(&p, self.grad_size(), seconds))
 
-    cdef void share_basis_grad(
-        self, int t, const double[:, ::1] D, const double[:, ::1] V, double* G, double* buffer
+    cdef void add_gradients(
+        self, Py_ssize_t first, Py_ssize_t last, const double* D, const double* V, Py_ssize_t m,
+        double* G, double* buffer
     ) noexcept nogil:
-        cdef Py_ssize_t first = self.n * t // self.n_threads
-        cdef Py_ssize_t last = self.n * (t + 1) // self.n_threads
-        cdef Py_ssize_t stop, m = D.shape[1], step = self.block
+        """`add_basis_grad` of D, or of D V' where there is a V, for any number of rows."""
+        cdef Py_ssize_t stop, step = self.block
         cdef double* M = buffer + self.scratch_size()
         cdef const double* weights
-        if V is not None:
+        if V != NULL:
             step = serial_rows(step, self.k * m)
         while first < last:
             stop = min(first + step, last)
-            weights = &D[first, 0]
-            if V is not None:
-                product_nt(stop - first, self.k, m, weights, m, &V[0, 0], m, 0, M, self.k)
+            weights = D + first * m
+            if V != NULL:
+                product_nt(stop - first, self.k, m, weights, m, V, m, 0, M, self.k)
                 weights = M
             self.add_basis_grad(first, stop, weights, G, buffer)
             first = stop
@@ -340,7 +359,7 @@ cdef class CsrFeatures(Features):
     cdef double prepare(self) except -1:
         self.Ht = np.zeros((self.X.d, max(4, (self.k + 3) // 4 * 4)))
         self.Ht.base[:, :self.k] = self.H.T
-        return len((<CsrMatrix> self.X).arrays[0]) / max(1, self.n)
+        return 2.0 * len((<CsrMatrix> self.X).arrays[0]) / max(1, self.n)  # gathered
 
     cdef void fill(
         self, Py_ssize_t first, Py_ssize_t last, double* S, double* buffer

@@ -27,17 +27,18 @@ cdef class RowGamma(Gamma):
     cdef readonly Matrix X
     cdef readonly bint anova
     cdef readonly int n_threads
+    cdef int n_shares                # of a pass; each has sums of its own
     cdef const double[:, ::1] D
     cdef double[:, ::1] diagonal     # (d, width), empty where nothing is to be subtracted
-    cdef double flops(self) noexcept
+    cdef double seconds(self) noexcept
     cdef int prepare(self) except -1
     cdef void run(
         self, int verb, const double* w, const double* b, double* out, Py_ssize_t size,
         double* work
     ) noexcept nogil
     cdef void share(
-        self, int verb, int t, const double* w, const double* b, double* out, Py_ssize_t size,
-        double* work
+        self, int verb, int share, int worker, const double* w, const double* b, double* out,
+        Py_ssize_t size, double* work
     ) noexcept nogil
     cdef void finish(self, const double* B, double* out) noexcept nogil
     cdef void add_rows(

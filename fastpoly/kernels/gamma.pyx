@@ -15,14 +15,15 @@ outputs has a fixed width. `explicit.make_gamma` chooses between the row forms h
 
 import numpy as np
 
-from cython.parallel cimport prange
 from libc.string cimport memset
 
 from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_tn
 from fastpoly.kernels.gamma_loops cimport choose_gamma_loops, gamma_loops
 from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
 from fastpoly.kernels.rows cimport csr_rows, rows_of
-from fastpoly.kernels.runtime cimport effective_n_threads, live_threads, threads_for
+from fastpoly.kernels.runtime cimport (
+    effective_n_threads, flop_seconds, run_shares, shares_for, threads_for,
+)
 
 from fastpoly.kernels.checks import as_float_array
 
@@ -38,6 +39,21 @@ cdef enum:
 cdef Py_ssize_t padded(Py_ssize_t size) noexcept nogil:
     """A slot of `size` doubles that shares no cache line with the next one."""
     return (size + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE + 2 * CACHE_LINE
+
+
+cdef struct gamma_pass:
+    void* gamma                      # RowGamma
+    int verb
+    const double* w
+    const double* b
+    double* out
+    Py_ssize_t size
+    double* work
+
+
+cdef void run_share(int share, int worker, void* job) noexcept nogil:
+    cdef gamma_pass* p = <gamma_pass*> job
+    (<RowGamma> p.gamma).share(p.verb, share, worker, p.w, p.b, p.out, p.size, p.work)
 
 
 cdef class Gamma:
@@ -173,7 +189,8 @@ cdef class RowGamma(Gamma):
         cdef int threads = effective_n_threads(n_threads)
         self._set_shape(X.d, D.shape[1])
         self.X, self.D, self.anova = X, D, anova
-        self.n_threads = threads_for(threads, self.flops())
+        self.n_threads = threads_for(threads, self.seconds())
+        self.n_shares = shares_for(self.n_threads, self.seconds(), self.d * self.width)
         self.diagonal = np.empty((0, self.width))
         self.prepare()
 
@@ -193,14 +210,16 @@ cdef class RowGamma(Gamma):
         S = as_float_array(S, "S", (self.m, None))
         return type(self)(self.X, np.asarray(self.D) @ S, self.anova, self.n_threads)
 
-    cdef double flops(self) noexcept:
-        return 4.0 * self.X.n * self.X.d * self.m
+    cdef double seconds(self) noexcept:
+        """That one thread takes for a pass, about."""
+        return flop_seconds(4.0 * self.X.n * self.X.d * self.m)
 
     cdef int prepare(self) except -1:
         return 0
 
     cdef Py_ssize_t work_size(self) noexcept nogil:
-        return self.n_threads * (padded(self.d * self.width) + padded(self.row_work()))
+        return (self.n_shares * padded(self.d * self.width)
+                + self.n_threads * padded(self.row_work()))
 
     cdef Py_ssize_t row_work(self) noexcept nogil:
         return 0
@@ -243,30 +262,29 @@ cdef class RowGamma(Gamma):
         self, int verb, const double* w, const double* b, double* out, Py_ssize_t size,
         double* work
     ) noexcept nogil:
-        """A verb over all rows: a fixed share of rows a thread, partial sums added in order."""
-        cdef int t, n_threads = self.n_threads
+        """A verb over all rows: in fixed shares, whose partial sums are added in order."""
+        cdef gamma_pass p
+        cdef int share
         cdef Py_ssize_t i, slot = padded(self.d * self.width)
         cdef double* partial
-        if n_threads == 1:
-            self.share(verb, 0, w, b, out, size, work)
-            return
-        for t in prange(n_threads, num_threads=live_threads(n_threads), schedule="static",
-                        chunksize=1):
-            self.share(verb, t, w, b, out, size, work)
-        for t in range(1, n_threads):
-            partial = work + t * slot + CACHE_LINE
+        p.gamma, p.verb, p.w, p.b, p.out, p.size, p.work = <void*> self, verb, w, b, out, size, work
+        run_shares(run_share, &p, self.n_shares, self.n_threads)
+        for share in range(1, self.n_shares):
+            partial = work + share * slot + CACHE_LINE
             for i in range(size):
                 out[i] += partial[i]
 
     cdef void share(
-        self, int verb, int t, const double* w, const double* b, double* out, Py_ssize_t size,
-        double* work
+        self, int verb, int share, int worker, const double* w, const double* b, double* out,
+        Py_ssize_t size, double* work
     ) noexcept nogil:
         cdef Py_ssize_t slot = padded(self.d * self.width)
-        cdef Py_ssize_t first = self.X.n * t // self.n_threads
-        cdef Py_ssize_t last = self.X.n * (t + 1) // self.n_threads
-        cdef double* target = out if t == 0 else work + t * slot + CACHE_LINE
-        cdef double* own = work + self.n_threads * slot + t * padded(self.row_work()) + CACHE_LINE
+        cdef Py_ssize_t first = self.X.n * share // self.n_shares
+        cdef Py_ssize_t last = self.X.n * (share + 1) // self.n_shares
+        cdef double* target = out if share == 0 else work + share * slot + CACHE_LINE
+        cdef double* own = (
+            work + self.n_shares * slot + worker * padded(self.row_work()) + CACHE_LINE
+        )
         memset(target, 0, size * sizeof(double))
         if verb == MATVECS:
             self.add_rows(first, last, b, target, own)
@@ -303,8 +321,9 @@ cdef class CsrGamma(RowGamma):
         RowGamma.__init__(self, rows, D if order is None else D.take(order, axis=0), anova,
                           n_threads)
 
-    cdef double flops(self) noexcept:
-        return 4.0 * self.m * len((<CsrMatrix> self.X).arrays[0]) + 2.0 * self.X.n * self.m
+    cdef double seconds(self) noexcept:
+        cdef double entries = len((<CsrMatrix> self.X).arrays[0])
+        return 2 * flop_seconds(4.0 * self.m * entries + 2.0 * self.X.n * self.m)
 
     cdef int prepare(self) except -1:
         cdef csr_rows rows = rows_of(self.X)

@@ -11,14 +11,16 @@ class Curvature(NamedTuple):
     intercept: NDArray[np.float64] | None
     linear: NDArray[np.float64] | None
 
-class JointObjective:
+class JointPass:
     X: Matrix
-    loss: Any
     n: int
     d: int
     m: int
-    linear: bool
     n_threads: int
+
+class JointObjective(JointPass):
+    loss: Any
+    linear: bool
     def __init__(
         self,
         X: Matrix,

@@ -15,8 +15,8 @@ X (n, d), H (k, d), V (k, m), b (m,), W (d, m); b and W only with `linear`. In N
     GH = 2 * (M * Z).T @ X                           GH = (M * Z).T @ X - (M.T @ X**2) * H
 
 A block of rows goes through all of it while it is in cache: no array of n x k numbers exists.
-`joint_rows.pyx` knows how rows are stored. Every thread has a fixed share of the rows and sums of
-its own, which are added in order: the bits depend on the number of threads alone.
+`joint_rows.pyx` knows how rows are stored. A pass is cut into fixed shares of the rows with sums of
+their own, which are added in order: the bits depend on the number of threads alone.
 """
 
 from collections import namedtuple
@@ -24,7 +24,6 @@ from collections import namedtuple
 import numpy as np
 
 from cpython.exc cimport PyErr_CheckSignals
-from cython.parallel cimport prange
 from libc.stdint cimport uintptr_t
 from libc.string cimport memset
 
@@ -32,26 +31,15 @@ from fastpoly.kernels.joint_rows cimport JointRows, make_joint_rows
 from fastpoly.kernels.loss cimport Loss
 from fastpoly.kernels.matrix cimport Matrix
 from fastpoly.kernels.memory cimport overlap
-from fastpoly.kernels.runtime cimport effective_n_threads, live_threads
+from fastpoly.kernels.runtime cimport (
+    effective_n_threads, flop_seconds, run_shares, shares_for, threads_for,
+)
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights
 from fastpoly.kernels.features import ACTIVATIONS, make_features
 from fastpoly.kernels.linear import LinearTerms
 
-cdef extern from *:
-    """
-    static inline void fp_prefetch(const double *p, Py_ssize_t size) {
-        for (Py_ssize_t i = 0; i < size; i += 8) __builtin_prefetch(p + i, 0, 2);
-    }
-    """
-    void prefetch "fp_prefetch"(const double* p, Py_ssize_t size) noexcept nogil
-
-cdef enum:
-    LINE = 8                         # doubles of a cache line
-    APART = 16                       # doubles between two threads' memory: no shared cache line
-
-cdef double THREADED_SECONDS = 2e-3  # of a pass, from which threads are worth it
-cdef double RANGE_SECONDS = 0.1      # of a pass, after which Ctrl-C is heard
+include "joint_pass.pxi"
 
 
 Curvature = namedtuple("Curvature", ["basis", "output", "intercept", "linear"], module=__name__)
@@ -66,11 +54,7 @@ With C (n, m) the weighted second derivatives of the loss, Z = X @ H.T and U = C
 """
 
 
-cdef inline Py_ssize_t whole_lines(Py_ssize_t size) noexcept nogil:
-    return (size + LINE - 1) // LINE * LINE
-
-
-cdef class JointObjective:
+cdef class JointObjective(JointPass):
     """F over H, V and the linear terms: data, loss, targets and weights.
 
     Parameters
@@ -318,109 +302,6 @@ cdef class JointObjective:
             O += LinearTerms(self.X).outputs(W)
         return O
 
-    # --- the pass ---
-
-    cdef int threads(self, Py_ssize_t k) noexcept nogil:
-        return self.n_threads if self.n * self.rows.seconds(k) > THREADED_SECONDS else 1
-
-    cdef Py_ssize_t at_once(self, Py_ssize_t k) noexcept nogil:
-        """Rows of a thread between two looks for signals: whole blocks."""
-        cdef Py_ssize_t step = self.rows.block(k)
-        return max(1, <Py_ssize_t> (RANGE_SECONDS / self.rows.seconds(k)) // step) * step
-
-    cdef double run(
-        self, const double* x, Py_ssize_t k, bint basis, double* D, double* g
-    ) except? -1:
-        cdef int t, n_threads = self.threads(k)
-        cdef int live = live_threads(n_threads)
-        cdef Py_ssize_t d = self.d, step = self.rows.block(k), start, most, at_once
-        cdef Py_ssize_t layout = whole_lines(self.rows.layout_size(k)) + APART
-        cdef Py_ssize_t slot = whole_lines(self.rows.sums_size(k)) + APART
-        cdef Py_ssize_t buffer = (
-            whole_lines(self.rows.buffer_size(k) + 2 * step * self.m) + APART
-        )
-        cdef bint by_features = n_threads > 1 and self.X.sparse and d >= 1024 * n_threads
-        memory = take(self.spare, LINE + layout + n_threads * (slot + buffer + APART))
-        cdef double[::1] view = memory
-        cdef double* P = aligned(&view[0])
-        cdef double* sums = P + layout
-        cdef double* buffers = sums + n_threads * slot
-        cdef double* values = buffers + n_threads * buffer
-        cdef double value = 0
-        with nogil:
-            if not by_features:
-                memset(sums, 0, n_threads * slot * sizeof(double))
-                self.rows.lay_out(k, x, 0, d, P)
-            else:
-                for t in prange(n_threads, num_threads=live, schedule="static", chunksize=1):
-                    memset(sums + t * slot, 0, slot * sizeof(double))
-                    self.rows.lay_out(k, x, cut(d, t, n_threads), cut(d, t + 1, n_threads), P)
-            for t in range(n_threads):
-                values[t * APART] = 0
-        start = 0
-        most = self.n // n_threads + 1  # rows of the largest share
-        at_once = self.at_once(k)
-        while start < most:
-            with nogil:
-                if n_threads == 1:
-                    values[0] += self.share(0, 1, start, start + at_once, k, basis, x, P, D, sums,
-                                            buffers)
-                else:
-                    for t in prange(n_threads, num_threads=live, schedule="static", chunksize=1):
-                        values[t * APART] += self.share(
-                            t, n_threads, start, start + at_once, k, basis, x, P, D,
-                            sums + t * slot, buffers + t * buffer
-                        )
-            start += at_once
-            if start < most:
-                PyErr_CheckSignals()
-        with nogil:
-            if not by_features:
-                self.rows.finish(k, basis, x, P, sums, slot, n_threads, 0, d, g)
-            else:
-                for t in prange(n_threads, num_threads=live, schedule="static", chunksize=1):
-                    self.rows.finish(k, basis, x, P, sums, slot, n_threads, cut(d, t, n_threads),
-                                     cut(d, t + 1, n_threads), g)
-            for t in range(n_threads):
-                value += values[t * APART]
-        self.spare.append(memory)
-        return value
-
-    cdef double share(
-        self, int t, int n_threads, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t k, bint basis,
-        const double* x, const double* P, double* D, double* sums, double* buffer
-    ) noexcept nogil:
-        """Rows start..stop-1 of thread t's share: their value, with gradients added to the sums."""
-        cdef Py_ssize_t step = self.rows.block(k), m = self.m, y_width = self.Y_rows.shape[1]
-        cdef Py_ssize_t first = self.n * t // n_threads + start, end
-        cdef Py_ssize_t last = min(first - start + stop, self.n * (t + 1) // n_threads)
-        cdef bint any_rows = first < last
-        cdef double* O = buffer
-        cdef double* own = O + step * m
-        cdef double* gradients
-        cdef const double* w = NULL
-        cdef double value = 0
-        buffer = own + step * m
-        while first < last:
-            end = min(first + step, last)
-            # The targets come from memory: ask for those of the next block in time.
-            if end < last:
-                prefetch(&self.Y_rows[end, 0], (min(end + step, last) - end) * y_width)
-            self.rows.outputs(k, first, end, x, P, O, buffer)
-            if self.w_rows is not None:
-                w = &self.w_rows[first]
-            gradients = own if D == NULL else D + first * m
-            value += self.compiled.rows(
-                &self.Y_rows[first, 0], O, w, gradients, end - first, m, y_width
-            )
-            self.rows.add_gradient(k, basis, first, end, x, P, gradients, sums, buffer)
-            first = end
-        if any_rows and last == self.n * (t + 1) // n_threads:
-            self.rows.complete(k, x, P, sums)
-        return value
-
-    # --- curvature ---
-
     def curvature(self, H, V, b=None, W=None):
         """Second derivatives in H, V, b and W, as a preconditioner wants them.
 
@@ -444,7 +325,7 @@ cdef class JointObjective:
         intercept = C.sum(axis=0) if self.linear else None
         linear = np.zeros((self.d, self.m)) if self.linear else None
         if self.n and x.size:
-            self._sum_curvature(
+            self.sum_curvature(
                 x, k, C if self.rows.order is None else C[self.rows.order], basis, output, linear
             )
         return Curvature(basis, output, intercept, linear)
@@ -463,87 +344,7 @@ cdef class JointObjective:
         C = np.full((self.n, self.m), bound)
         return C if w is None else C * w[:, None]
 
-    def _sum_curvature(self, const double[::1] x, Py_ssize_t k, const double[:, ::1] C,
-                       double[:, ::1] basis, double[:, ::1] output, double[:, ::1] linear):
-        cdef int t, n_threads = self.threads(k)
-        cdef int live = live_threads(n_threads)
-        cdef Py_ssize_t d = self.d, m = self.m, step = self.rows.block(k), start, most, at_once, i
-        cdef Py_ssize_t layout = whole_lines(self.rows.layout_size(k)) + APART
-        cdef Py_ssize_t slot = whole_lines(self.rows.curvature_sums_size(k)) + APART
-        cdef Py_ssize_t buffer = whole_lines(self.rows.curvature_buffer_size(k)) + APART
-        memory = take(
-            self.spare, LINE + layout + n_threads * (slot + buffer) + whole_lines(k * m) + APART
-        )
-        cdef double[::1] view = memory
-        cdef double* P = aligned(&view[0])
-        cdef double* sums = P + layout
-        cdef double* buffers = sums + n_threads * slot
-        cdef double* squares = buffers + n_threads * buffer
-        cdef double none = 0
-        cdef double* at_basis = &basis[0, 0] if k else &none
-        cdef double* at_output = &output[0, 0] if k else &none
-        cdef double* at_linear = &linear[0, 0] if linear is not None else NULL
-        memset(sums, 0, n_threads * slot * sizeof(double))
-        self.rows.lay_out(k, &x[0], 0, d, P)
-        for i in range(k * m):
-            squares[i] = x[k * d + i] * x[k * d + i]
-        start, most = 0, self.n // n_threads + 1
-        at_once = self.at_once(k)
-        while start < most:
-            with nogil:
-                if n_threads == 1:
-                    self.share_curvature(0, 1, start, start + at_once, k, &x[0], P, squares,
-                                         &C[0, 0], sums, buffers)
-                else:
-                    for t in prange(n_threads, num_threads=live, schedule="static", chunksize=1):
-                        self.share_curvature(
-                            t, n_threads, start, start + at_once, k, &x[0], P, squares, &C[0, 0],
-                            sums + t * slot, buffers + t * buffer
-                        )
-            start += at_once
-            if start < most:
-                PyErr_CheckSignals()
-        self.rows.finish_curvature(k, &x[0], P, sums, slot, n_threads, at_basis, at_output,
-                                   at_linear)
-        self.spare.append(memory)
-
-    cdef void share_curvature(
-        self, int t, int n_threads, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t k,
-        const double* x, const double* P, const double* squares, const double* C, double* sums,
-        double* buffer
-    ) noexcept nogil:
-        cdef Py_ssize_t step = self.rows.block(k), end
-        cdef Py_ssize_t first = self.n * t // n_threads + start
-        cdef Py_ssize_t last = min(first - start + stop, self.n * (t + 1) // n_threads)
-        while first < last:
-            end = min(first + step, last)
-            self.rows.add_curvature(k, first, end, x, P, squares, C, sums, buffer)
-            first = end
-
 
 cdef object packed_error(str name):
     kind = "" if name == "x" else ", writeable"
     return ValueError(f"{name} must be a one-dimensional, contiguous{kind} array of float64")
-
-
-cdef object take(list spare, Py_ssize_t size):
-    """Memory for one pass: that of an earlier one where it is large enough.
-
-    Two Python threads may be in a pass at once: a list hands each piece to one of them.
-    """
-    try:
-        memory = spare.pop()
-    except IndexError:
-        return np.empty(size)
-    return memory if len(memory) >= size else np.empty(size)
-
-
-cdef inline double* aligned(double* p) noexcept nogil:
-    """The next address that begins a cache line."""
-    cdef uintptr_t line = LINE * sizeof(double)
-    return <double*> ((<uintptr_t> p + line - 1) // line * line)
-
-
-cdef inline Py_ssize_t cut(Py_ssize_t d, int t, int n_threads) noexcept nogil:
-    """Where thread t's features begin: at a whole cache line."""
-    return d if t == n_threads else d * t // n_threads // LINE * LINE

@@ -11,8 +11,8 @@ cdef class JointRows:
     cdef Py_ssize_t block(self, Py_ssize_t k) noexcept nogil          # rows at a time
     cdef double seconds(self, Py_ssize_t k) noexcept nogil            # of a row, about
     cdef Py_ssize_t layout_size(self, Py_ssize_t k) noexcept nogil
-    cdef Py_ssize_t buffer_size(self, Py_ssize_t k) noexcept nogil    # of a thread
-    cdef Py_ssize_t sums_size(self, Py_ssize_t k) noexcept nogil      # of a thread
+    cdef Py_ssize_t buffer_size(self, Py_ssize_t k) noexcept nogil    # of a worker
+    cdef Py_ssize_t sums_size(self, Py_ssize_t k) noexcept nogil      # of a share
     # P: what the loops want to know about features first..last-1 beside x itself.
     cdef void lay_out(
         self, Py_ssize_t k, const double* x, Py_ssize_t first, Py_ssize_t last, double* P
@@ -27,15 +27,15 @@ cdef class JointRows:
         self, Py_ssize_t k, bint basis, Py_ssize_t first, Py_ssize_t last, const double* x,
         const double* P, const double* D, double* sums, double* buffer
     ) noexcept nogil
-    # After the last rows of a thread: what is left to be added to its sums.
+    # After the last rows of a share: what is left to be added to its sums.
     cdef void complete(
         self, Py_ssize_t k, const double* x, const double* P, double* sums
     ) noexcept nogil
-    # Packed gradient g from the sums of the threads, `slot` apart: features first..last-1 of H and W
+    # Packed gradient g from the sums of the shares, `slot` apart: features first..last-1 of H and W
     # and, with first = 0, the rest.
     cdef void finish(
         self, Py_ssize_t k, bint basis, const double* x, const double* P, const double* sums,
-        Py_ssize_t slot, int n_threads, Py_ssize_t first, Py_ssize_t last, double* g
+        Py_ssize_t slot, int n_shares, Py_ssize_t first, Py_ssize_t last, double* g
     ) noexcept nogil
     # The same for curvatures, of rows in the order of the pass: C (n, m) of all rows. The sums are
     # those of the basis, of the outputs (k, k), and of the linear part (d, m).
@@ -47,7 +47,7 @@ cdef class JointRows:
     ) noexcept nogil
     cdef void finish_curvature(
         self, Py_ssize_t k, const double* x, const double* P, const double* sums, Py_ssize_t slot,
-        int n_threads, double* basis, double* output, double* linear
+        int n_shares, double* basis, double* output, double* linear
     ) noexcept nogil
 
 

@@ -4,7 +4,6 @@ A loss turns one row of outputs o (m,) and its target y into a value and a gradi
 X. Values are sums over the rows, not means. A subclass gives one row (`row`); see `losses.pyx`.
 """
 
-from cython.parallel cimport prange
 from libc.math cimport INFINITY, NAN, floor
 from libc.stdint cimport uintptr_t
 
@@ -16,7 +15,7 @@ from fastpoly.kernels.targets import as_n_outputs, encode_targets
 
 from fastpoly.kernels.losses_loops cimport choose_losses_loops, losses_loops
 from fastpoly.kernels.memory cimport overlap
-from fastpoly.kernels.runtime cimport effective_n_threads, threads_for
+from fastpoly.kernels.runtime cimport effective_n_threads, loss_seconds, run_shares, threads_for
 
 cdef const losses_loops* loops = choose_losses_loops()
 
@@ -26,7 +25,6 @@ cdef enum:
     MAX_CHUNKS = 256
     MIN_CHUNK_ROWS = 1024
     LINE = 8  # doubles of a cache line, which two threads must not share
-    OPERATIONS_PER_ENTRY = 8
 
 
 cdef class Loss:
@@ -381,21 +379,39 @@ cdef double evaluate(
         return sum_chunks(loss, &Y[0, 0], &O[0, 0], w, G, n, m, Y.shape[1], n_threads)
 
 
+cdef struct loss_pass:
+    void* loss                       # Loss
+    const double* Y
+    const double* O
+    const double* w
+    double* G
+    Py_ssize_t n, m, y_width, size   # size: rows of a chunk
+    double* values                   # one per chunk, a cache line apart
+
+
+cdef void run_chunk(int chunk, int worker, void* job) noexcept nogil:
+    cdef loss_pass* p = <loss_pass*> job
+    cdef Py_ssize_t first = chunk * p.size
+    p.values[chunk * LINE] = (<Loss> p.loss).rows(
+        p.Y + first * p.y_width, p.O + first * p.m,
+        <const double*> NULL if p.w == NULL else p.w + first,
+        NULL if p.G == NULL else p.G + first * p.m, min(p.size, p.n - first), p.m, p.y_width,
+    )
+
+
 cdef double sum_chunks(
     Loss loss, const double* Y, const double* O, const double* w, double* G,
     Py_ssize_t n, Py_ssize_t m, Py_ssize_t y_width, int n_threads
 ) noexcept nogil:
-    cdef Py_ssize_t k, size = max(MIN_CHUNK_ROWS, (n + MAX_CHUNKS - 1) // MAX_CHUNKS)
-    cdef Py_ssize_t n_chunks = (n + size - 1) // size
-    cdef int threads = threads_for(n_threads, OPERATIONS_PER_ENTRY * <double> n * m)
+    cdef loss_pass p
+    cdef double[MAX_CHUNKS * LINE] values
     cdef double value = 0.0
-    cdef double[MAX_CHUNKS * LINE] partial
-    for k in prange(n_chunks, num_threads=threads, schedule="static"):
-        partial[k * LINE] = loss.rows(
-            Y + k * size * y_width, O + k * size * m,
-            <const double*> NULL if w == NULL else w + k * size,
-            NULL if G == NULL else G + k * size * m, min(size, n - k * size), m, y_width,
-        )
-    for k in range(n_chunks):
-        value = value + partial[k * LINE]
+    cdef int chunk, n_chunks
+    p.loss, p.Y, p.O, p.w, p.G = <void*> loss, Y, O, w, G
+    p.n, p.m, p.y_width, p.values = n, m, y_width, values
+    p.size = max(MIN_CHUNK_ROWS, (n + MAX_CHUNKS - 1) // MAX_CHUNKS)
+    n_chunks = <int> ((n + p.size - 1) // p.size)
+    run_shares(run_chunk, &p, n_chunks, threads_for(n_threads, loss_seconds(<double> n * m)))
+    for chunk in range(n_chunks):
+        value += values[chunk * LINE]
     return value

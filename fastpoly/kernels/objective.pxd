@@ -14,12 +14,11 @@ cdef class Objective:
     cdef Py_ssize_t block
     cdef int _check_made(self) except -1
     cdef Py_ssize_t buffer_size(self) noexcept nogil
-    cdef double share(
-        self, int t, const double* V, const double* b, const double* W, double* G, double* D,
-        double* buffer
+    cdef double add_rows(
+        self, Py_ssize_t first, Py_ssize_t last, const double* V, const double* b,
+        const double* W, double* G, double* D, double* buffer
     ) noexcept nogil
     cdef Py_ssize_t hessian_rows(self) noexcept nogil
-    cdef void share_hessian(
-        self, int t, Py_ssize_t first_block, Py_ssize_t last_block, const double* C,
-        double* blocks, double* buffer
+    cdef void add_hessian(
+        self, Py_ssize_t first, Py_ssize_t last, const double* C, double* blocks, double* buffer
     ) noexcept nogil

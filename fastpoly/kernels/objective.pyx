@@ -8,8 +8,8 @@ With D (n, m) the weighted gradients of the loss with respect to o:
     dF/dV = S.T @ D,   dF/db = D.sum(0),   dF/dW = X.T @ D
 
 A block of rows goes through the three steps (outputs, loss, gradient) while it is in cache; neither
-O nor D needs memory of size n unless the caller asks for them. Every thread has a fixed share of
-the rows and sums of its own, which are added in order.
+O nor D needs memory of size n unless the caller asks for them. Every share of the rows has sums of
+its own, which are added in order.
 
 Newton's method wants the second derivative too. Per output, with C (n, m) the diagonal of the
 Hessian of the loss (the coupling of outputs is left out):
@@ -19,19 +19,62 @@ Hessian of the loss (the coupling of outputs is left out):
 
 import numpy as np
 
-from cython.parallel cimport prange
-
 from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_tn
 from fastpoly.kernels.features cimport RowBlocks
 from fastpoly.kernels.linear cimport LinearTerms
 from fastpoly.kernels.loss cimport Loss
-from fastpoly.kernels.runtime cimport live_threads
+from fastpoly.kernels.runtime cimport (
+    flop_seconds, loss_seconds, run_shares, shares_for, threads_for,
+)
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights
 from fastpoly.kernels.runtime import interruptible
 
 cdef enum:
     SLACK = 16                       # doubles between two threads' slots: no shared cache line
+
+
+cdef struct objective_pass:
+    void* objective                  # Objective
+    int n_shares
+    const double* V
+    const double* b
+    const double* W
+    double* D
+    double* sums                     # one slot per share
+    Py_ssize_t slot
+    double* values                   # one per share, SLACK apart
+    double* buffers                  # one per worker
+    Py_ssize_t buffer
+
+
+cdef void run_share(int share, int worker, void* job) noexcept nogil:
+    cdef objective_pass* p = <objective_pass*> job
+    cdef Py_ssize_t n = (<Objective> p.objective).n
+    p.values[share * SLACK] = (<Objective> p.objective).add_rows(
+        n * share // p.n_shares, n * (share + 1) // p.n_shares, p.V, p.b, p.W,
+        p.sums + share * p.slot, p.D, p.buffers + worker * p.buffer,
+    )
+
+
+cdef struct hessian_pass:
+    void* objective                  # Objective
+    int n_shares
+    const double* C
+    Py_ssize_t first, last, step     # blocks first..last-1 of every share, each of `step` rows
+    double* sums                     # one slot per share
+    Py_ssize_t slot
+    double* buffers                  # one per worker
+    Py_ssize_t buffer
+
+
+cdef void run_hessian_share(int share, int worker, void* job) noexcept nogil:
+    cdef hessian_pass* p = <hessian_pass*> job
+    cdef Py_ssize_t n = (<Objective> p.objective).n, start = n * share // p.n_shares
+    (<Objective> p.objective).add_hessian(
+        start + p.first * p.step, min(start + p.last * p.step, n * (share + 1) // p.n_shares),
+        p.C, p.sums + share * p.slot, p.buffers + worker * p.buffer,
+    )
 
 
 cdef class Objective:
@@ -164,10 +207,19 @@ cdef class Objective:
         cdef Py_ssize_t d = 0 if self.linear is None else self.linear.X.d
         cdef Py_ssize_t k = self.k, m = self.m, width = (m + 3) // 4 * 4
         cdef Py_ssize_t size = k * m + (0 if self.linear is None else m + d * width)
-        cdef int t, n_threads = self.features.n_threads
-        cdef double[:, ::1] buffers = np.empty((n_threads, self.buffer_size() + SLACK))
-        cdef double[:, ::1] sums = np.zeros((n_threads, size + SLACK))
-        cdef double[:, ::1] values = np.zeros((n_threads, SLACK))
+        cdef double entries = self.n * d
+        if self.linear is not None and self.linear.X.sparse:
+            entries = len(self.linear.X.arrays[0])
+        cdef double seconds = (
+            self.features.seconds + flop_seconds(4.0 * m * (self.n * k + entries))
+            + loss_seconds(1.0 * self.n * m)
+        )
+        cdef int threads = threads_for(self.features.n_threads, seconds)
+        cdef int n_shares = shares_for(threads, seconds, size)
+        cdef double[:, ::1] buffers = np.empty((threads, self.buffer_size() + SLACK))
+        cdef double[:, ::1] sums = np.zeros((n_shares, size + SLACK))
+        cdef double[:, ::1] values = np.zeros((n_shares, SLACK))
+        cdef objective_pass p
         cdef double[::1] parameters = np.zeros(size + 1)
         parameters.base[:k * m] = P[:k].ravel()
         if self.linear is not None:
@@ -182,13 +234,12 @@ cdef class Objective:
         cdef double* D_all = NULL
         if D is not None and D.size:
             D_all = &D_view[0, 0]
+        p.objective, p.n_shares, p.V, p.b, p.W, p.D = <void*> self, n_shares, V, b, W, D_all
+        p.sums, p.slot, p.values = &sums[0, 0], sums.shape[1], &values[0, 0]
+        p.buffers, p.buffer = &buffers[0, 0], buffers.shape[1]
         with nogil:
-            if n_threads == 1:
-                values[0, 0] = self.share(0, V, b, W, &sums[0, 0], D_all, &buffers[0, 0])
-            else:
-                for t in prange(n_threads, num_threads=live_threads(n_threads), schedule="static", chunksize=1):
-                    values[t, 0] = self.share(t, V, b, W, &sums[t, 0], D_all, &buffers[t, 0])
-        total = sums.base[:, :size].sum(axis=0) if n_threads > 1 else sums.base[0, :size]
+            run_shares(run_share, &p, n_shares, threads)
+        total = sums.base[:, :size].sum(axis=0) if n_shares > 1 else sums.base[0, :size]
         G = np.empty((self.n_rows, m))
         G[:k] = total[:k * m].reshape(k, m)
         if self.linear is not None:
@@ -196,13 +247,11 @@ cdef class Objective:
             G[k + 1:] = total[(k + 1) * m:].reshape(d, width)[:, :m]
         return float(values.base[:, 0].sum()), G
 
-    cdef double share(
-        self, int t, const double* V, const double* b, const double* W, double* G, double* D,
-        double* buffer
+    cdef double add_rows(
+        self, Py_ssize_t first, Py_ssize_t last, const double* V, const double* b,
+        const double* W, double* G, double* D, double* buffer
     ) noexcept nogil:
-        """Thread t's rows: the value, with gradients added to G and written to D if given."""
-        cdef int n_threads = self.features.n_threads
-        cdef Py_ssize_t first = self.n * t // n_threads, last = self.n * (t + 1) // n_threads
+        """The value of some rows, with gradients added to G and written to D if given."""
         cdef Py_ssize_t stop, i, c, k = self.k, m = self.m, y_width = self.Y.shape[1]
         cdef double* o = buffer + self.features.buffer_size()
         cdef double* own = o + self.block * m
@@ -251,26 +300,24 @@ cdef class Objective:
         self._check_made()
         cdef const double[:, ::1] curvature = as_float_array(C, "C", (self.n, self.m))
         cdef Py_ssize_t size = self.m * self.k * self.k
-        cdef Py_ssize_t first, last, n_blocks = 0, step = self.hessian_rows()
-        cdef int t, n_threads = self.features.n_threads
-        cdef double[:, ::1] blocks = np.zeros((n_threads, size + SLACK))
+        cdef Py_ssize_t n_blocks = 0, step = self.hessian_rows()
+        cdef double seconds = self.features.seconds + flop_seconds(2.0 * self.n * size)
+        cdef int threads = threads_for(self.features.n_threads, seconds)
+        cdef int n_shares = shares_for(threads, seconds, size)
+        cdef double[:, ::1] blocks = np.zeros((n_shares, size + SLACK))
         cdef double[:, ::1] buffers = np.empty(
-            (n_threads, self.features.buffer_size() + self.features.block * self.k + SLACK)
+            (threads, self.features.buffer_size() + self.features.block * self.k + SLACK)
         )
+        cdef hessian_pass p
         if self.n and self.k:
-            n_blocks = (self.n // n_threads + step) // step  # of the largest share
-        for first, last in interruptible(n_blocks):
+            n_blocks = (self.n // n_shares + step) // step  # of the largest share
+            p.C = &curvature[0, 0]
+        p.objective, p.n_shares, p.step = <void*> self, n_shares, step
+        p.sums, p.slot = &blocks[0, 0], blocks.shape[1]
+        p.buffers, p.buffer = &buffers[0, 0], buffers.shape[1]
+        for p.first, p.last in interruptible(n_blocks):
             with nogil:
-                if n_threads == 1:
-                    self.share_hessian(
-                        0, first, last, &curvature[0, 0], &blocks[0, 0], &buffers[0, 0]
-                    )
-                else:
-                    for t in prange(n_threads, num_threads=live_threads(n_threads), schedule="static",
-                                    chunksize=1):
-                        self.share_hessian(
-                            t, first, last, &curvature[0, 0], &blocks[t, 0], &buffers[t, 0]
-                        )
+                run_shares(run_hessian_share, &p, n_shares, threads)
         return blocks.base[:, :size].sum(axis=0).reshape(self.m, self.k, self.k)
 
     cdef Py_ssize_t hessian_rows(self) noexcept nogil:
@@ -278,15 +325,11 @@ cdef class Objective:
         cdef Py_ssize_t size = max(1, self.k * self.k)
         return max(1, min(self.features.block, max(8, SERIAL_PRODUCT // size)))
 
-    cdef void share_hessian(
-        self, int t, Py_ssize_t first_block, Py_ssize_t last_block, const double* C,
-        double* blocks, double* buffer
+    cdef void add_hessian(
+        self, Py_ssize_t first, Py_ssize_t last, const double* C, double* blocks, double* buffer
     ) noexcept nogil:
-        """Add to `blocks` what some of the blocks of thread t's rows contribute."""
-        cdef int n_threads = self.features.n_threads
+        """Add to `blocks` what some rows contribute."""
         cdef Py_ssize_t stop, i, r, c, k = self.k, m = self.m, step = self.hessian_rows()
-        cdef Py_ssize_t start = self.n * t // n_threads, first = start + first_block * step
-        cdef Py_ssize_t last = min(start + last_block * step, self.n * (t + 1) // n_threads)
         cdef double* weighted = buffer + self.features.buffer_size()
         cdef const double* S
         cdef double weight

@@ -1,3 +1,20 @@
+# What a share of a pass does; see `run_shares`.
+ctypedef void (*share_function)(int share, int worker, void* job) noexcept nogil
+
+
+# About how long a processor of today takes, to decide on threads: 25 GFLOP/s, and the loss of one
+# row and output.
+cdef inline double flop_seconds(double count) noexcept nogil:
+    return 4e-11 * count
+
+
+cdef inline double loss_seconds(double count) noexcept nogil:
+    return 3e-9 * count
+
+
 cpdef int effective_n_threads(object n_threads=*) except -1
-cdef int threads_for(int n_threads, double work) noexcept nogil
-cdef int live_threads(int n_threads) noexcept nogil
+cdef int threads_for(int n_threads, double seconds) noexcept nogil
+cdef int shares_for(int n_threads, double seconds, double size) noexcept nogil
+cdef void run_shares(
+    share_function work, void* job, int n_shares, int n_threads
+) noexcept nogil

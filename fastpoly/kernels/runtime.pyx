@@ -1,8 +1,9 @@
-"""How many threads a kernel may use, and which instruction set it runs on.
+"""How many threads a pass over the rows may use, how they share it, and the instruction set.
 
 Threads follow the threadpoolctl conventions: ``n_threads=None`` means what the OpenMP runtime
 would use (so ``OMP_NUM_THREADS`` and ``threadpool_limits`` are obeyed), capped by the processors
-this process may run on. The kernels themselves keep no state.
+this process may run on. OpenMP is only asked for that number: its threads spin while they wait, and
+on busy cores everybody pays for it. Those of `run_shares` live as long as one pass and never spin.
 """
 
 import os
@@ -12,18 +13,22 @@ from cpython.exc cimport PyErr_CheckSignals
 
 cdef extern from "simd/runtime.h":
     int fp_max_threads() noexcept nogil
-    int fp_have_openmp() noexcept nogil
     int fp_use_avx2() noexcept nogil
 
-cdef double RANGE_SECONDS = 0.1
+cdef extern from "simd/shares.h":
+    void fp_run_shares(
+        share_function work, void* job, int n_shares, int n_threads, int always
+    ) noexcept nogil
+    void fp_after_fork() noexcept nogil
 
-# A forked child inherits OpenMP's bookkeeping but not its worker threads: using them would hang.
-cdef bint _forked = False
+cdef double RANGE_SECONDS = 0.1      # of a pass, after which Ctrl-C is heard
+cdef double THREAD_SECONDS = 1e-3    # of work that are worth a thread, which takes 20 us to start
+cdef double ADDING_SECONDS = 4e-8    # of a pass that pay for a number in the sums of a share
+cdef int SHARES = 4                  # per thread, so that one that is held up delays little
 
 
 def _after_fork():
-    global _forked
-    _forked = True
+    fp_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
@@ -42,8 +47,7 @@ cpdef int effective_n_threads(object n_threads=None) except -1:
     Parameters
     ----------
     n_threads : int or None
-        A positive number is taken as it is (1 where the build has no OpenMP, and in a forked
-        child, where OpenMP's threads are gone). None: the OpenMP default.
+        A positive number is taken as it is. None: the OpenMP default.
 
     Returns
     -------
@@ -55,27 +59,69 @@ cpdef int effective_n_threads(object n_threads=None) except -1:
     >>> effective_n_threads(1)
     1
     """
-    if n_threads is not None:
-        if isinstance(n_threads, bool) or not hasattr(n_threads, "__index__"):
-            raise TypeError(f"n_threads must be a positive int or None, got {n_threads!r}")
-        n_threads = n_threads.__index__()
-        if not 1 <= n_threads <= 1024:
-            raise ValueError(f"n_threads must be between 1 and 1024 or None, got {n_threads}")
-    if _forked or not fp_have_openmp():
-        return 1
-    if n_threads is not None:
+    if n_threads is None:
+        return max(1, min(fp_max_threads(), _n_processors()))
+    if isinstance(n_threads, bool) or not hasattr(n_threads, "__index__"):
+        raise TypeError(f"n_threads must be a positive int or None, got {n_threads!r}")
+    n_threads = n_threads.__index__()
+    if not 1 <= n_threads <= 1024:
+        raise ValueError(f"n_threads must be between 1 and 1024 or None, got {n_threads}")
+    return n_threads
+
+
+def set_thread_seconds(double seconds):
+    """Set how much work is worth a thread, for the whole process.
+
+    Parameters
+    ----------
+    seconds : float
+        Of work per thread, at least 0. With 0 every pass uses all its threads, however short it is
+        and however busy the processors are: tests want that.
+
+    Returns
+    -------
+    float
+        What it was before.
+
+    Examples
+    --------
+    >>> from fastpoly.kernels.runtime import set_thread_seconds
+    >>> before = set_thread_seconds(0.0)
+    >>> set_thread_seconds(before)
+    0.0
+    """
+    global THREAD_SECONDS
+    if not seconds >= 0:
+        raise ValueError(f"seconds must be at least 0, got {seconds}")
+    before, THREAD_SECONDS = THREAD_SECONDS, seconds
+    return before
+
+
+cdef int threads_for(int n_threads, double seconds) noexcept nogil:
+    """At most `n_threads`, each with work of THREAD_SECONDS; one alone would take `seconds`."""
+    if seconds >= n_threads * THREAD_SECONDS:
         return n_threads
-    return max(1, min(fp_max_threads(), _n_processors()))
+    return max(1, <int> (seconds / THREAD_SECONDS))
 
 
-cdef int live_threads(int n_threads) noexcept nogil:
-    """`n_threads`, or 1 in a forked child: for an object that was made before the fork."""
-    return 1 if _forked else n_threads
+cdef int shares_for(int n_threads, double seconds, double size) noexcept nogil:
+    """Shares of a pass whose every share has sums of its own, `size` numbers.
+
+    Several per thread, but few enough that adding their sums takes little of the pass.
+    """
+    cdef double most = seconds / (ADDING_SECONDS * n_threads * max(1.0, size))
+    return n_threads * max(1, <int> min(<double> SHARES, most)) if n_threads > 1 else 1
 
 
-cdef int threads_for(int n_threads, double work) noexcept nogil:
-    """Threads worth waking for `work` floating-point operations: 1 below about 0.1 ms."""
-    return n_threads if work > 2e5 else 1
+cdef void run_shares(
+    share_function work, void* job, int n_shares, int n_threads
+) noexcept nogil:
+    """work(share, worker, job) for every share < n_shares; worker < n_threads.
+
+    Any thread may take any share: what a share computes must depend on its number alone. Memory
+    that belongs to a worker is used by one share at a time.
+    """
+    fp_run_shares(work, job, n_shares, n_threads, THREAD_SECONDS == 0)
 
 
 def interruptible(Py_ssize_t total):

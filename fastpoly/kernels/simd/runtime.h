@@ -1,4 +1,4 @@
-/* How many threads OpenMP would use, with or without OpenMP. */
+/* How many threads OpenMP would use at most; without OpenMP, what its variable says. */
 #ifndef FP_RUNTIME_H
 #define FP_RUNTIME_H
 
@@ -7,10 +7,13 @@
 #ifdef _OPENMP
 #include <omp.h>
 static inline int fp_max_threads(void) { return omp_get_max_threads(); }
-static inline int fp_have_openmp(void) { return 1; }
 #else
-static inline int fp_max_threads(void) { return 1; }
-static inline int fp_have_openmp(void) { return 0; }
+#include <stdlib.h>
+static inline int fp_max_threads(void) {
+    const char *wanted = getenv("OMP_NUM_THREADS");
+    int number = wanted ? atoi(wanted) : 0;
+    return number > 0 ? number : 1024;
+}
 #endif
 
 #endif

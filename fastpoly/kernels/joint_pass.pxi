@@ -1,0 +1,246 @@
+# The pass of a JointObjective: shares of the rows, the threads that take them, and their memory.
+
+cdef extern from *:
+    """
+    static inline void fp_prefetch(const double *p, Py_ssize_t size) {
+        for (Py_ssize_t i = 0; i < size; i += 8) __builtin_prefetch(p + i, 0, 2);
+    }
+    """
+    void prefetch "fp_prefetch"(const double* p, Py_ssize_t size) noexcept nogil
+
+cdef enum:
+    LINE = 8                         # doubles of a cache line
+    APART = 16                       # doubles between two threads' memory: no shared cache line
+
+cdef double RANGE_SECONDS = 0.1      # of a pass, after which Ctrl-C is heard
+
+
+cdef inline Py_ssize_t whole_lines(Py_ssize_t size) noexcept nogil:
+    return (size + LINE - 1) // LINE * LINE
+
+
+cdef struct joint_pass:
+    void* objective                  # JointPass
+    int n_shares, n_parts            # of the rows, of the features
+    Py_ssize_t start, stop           # rows of every share that are next
+    Py_ssize_t k
+    bint basis
+    const double* x
+    double* P                        # the layout of x that the rows want
+    double* D
+    const double* C                  # of a pass for curvature, with the squares of V
+    double* squares
+    double* sums                     # one slot per share
+    Py_ssize_t slot
+    double* values                   # one per share, APART
+    double* buffers                  # one per worker
+    Py_ssize_t buffer
+    double* g
+
+
+cdef class JointPass:
+    """Rows, loss and targets, and the sums over them that threads share."""
+
+    cdef int threads(self, Py_ssize_t k) noexcept nogil:
+        return threads_for(self.n_threads, self.n * self.rows.seconds(k))
+
+    cdef Py_ssize_t at_once(self, Py_ssize_t k, int threads, int n_shares) noexcept nogil:
+        """Rows of a share between two looks for signals: whole blocks."""
+        cdef Py_ssize_t step = self.rows.block(k)
+        cdef double seconds = RANGE_SECONDS * threads / n_shares
+        return max(1, <Py_ssize_t> (seconds / self.rows.seconds(k)) // step) * step
+
+    cdef double run(
+        self, const double* x, Py_ssize_t k, bint basis, double* D, double* g
+    ) except? -1:
+        cdef joint_pass p
+        cdef int threads = self.threads(k)
+        cdef Py_ssize_t step = self.rows.block(k), most, at_once
+        cdef Py_ssize_t layout = whole_lines(self.rows.layout_size(k)) + APART
+        p.slot = whole_lines(self.rows.sums_size(k)) + APART
+        p.buffer = whole_lines(self.rows.buffer_size(k) + 2 * step * self.m) + APART
+        p.n_shares = shares_for(threads, self.n * self.rows.seconds(k), p.slot)
+        memory = take(
+            self.spare, LINE + layout + p.n_shares * (p.slot + APART) + threads * p.buffer
+        )
+        cdef double[::1] view = memory
+        p.objective, p.k, p.basis, p.x, p.D, p.g = <void*> self, k, basis, x, D, g
+        p.P = aligned(&view[0])
+        p.sums = p.P + layout
+        p.buffers = p.sums + p.n_shares * p.slot
+        p.values = p.buffers + threads * p.buffer
+        # Laying out and adding up take about 2 ns per feature and basis vector.
+        p.n_parts = threads_for(threads, flop_seconds(50.0 * k * self.d)) if self.X.sparse else 1
+        most = self.n // p.n_shares + 1  # rows of the largest share
+        at_once = self.at_once(k, threads, p.n_shares)
+        with nogil:
+            run_shares(lay_out_part, &p, p.n_parts, p.n_parts)
+        p.start = 0
+        while p.start < most:
+            p.stop = p.start + at_once
+            with nogil:
+                run_shares(run_share, &p, p.n_shares, threads)
+            p.start = p.stop
+            if p.start < most:
+                PyErr_CheckSignals()
+        with nogil:
+            run_shares(finish_part, &p, p.n_parts, p.n_parts)
+        cdef double value = 0
+        cdef int share
+        for share in range(p.n_shares):
+            value += p.values[share * APART]
+        self.spare.append(memory)
+        return value
+
+    cdef double add_rows(
+        self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t k, bint basis, const double* x,
+        const double* P, double* D, double* sums, double* buffer
+    ) noexcept nogil:
+        """The value of some rows, with their gradients added to the sums."""
+        cdef Py_ssize_t step = self.rows.block(k), m = self.m, y_width = self.Y_rows.shape[1], end
+        cdef double* O = buffer
+        cdef double* own = O + step * m
+        cdef double* gradients
+        cdef const double* w = NULL
+        cdef double value = 0
+        buffer = own + step * m
+        while first < last:
+            end = min(first + step, last)
+            # The targets come from memory: ask for those of the next block in time.
+            if end < last:
+                prefetch(&self.Y_rows[end, 0], (min(end + step, last) - end) * y_width)
+            self.rows.outputs(k, first, end, x, P, O, buffer)
+            if self.w_rows is not None:
+                w = &self.w_rows[first]
+            gradients = own if D == NULL else D + first * m
+            value += self.compiled.rows(
+                &self.Y_rows[first, 0], O, w, gradients, end - first, m, y_width
+            )
+            self.rows.add_gradient(k, basis, first, end, x, P, gradients, sums, buffer)
+            first = end
+        return value
+
+    cdef int sum_curvature(
+        self, const double[::1] x, Py_ssize_t k, const double[:, ::1] C, double[:, ::1] basis,
+        double[:, ::1] output, double[:, ::1] linear
+    ) except -1:
+        cdef joint_pass p
+        cdef int threads = self.threads(k)
+        cdef Py_ssize_t d = self.d, m = self.m, most, at_once, i
+        cdef Py_ssize_t layout = whole_lines(self.rows.layout_size(k)) + APART
+        p.slot = whole_lines(self.rows.curvature_sums_size(k)) + APART
+        p.buffer = whole_lines(self.rows.curvature_buffer_size(k)) + APART
+        p.n_shares = shares_for(threads, self.n * self.rows.seconds(k), p.slot)
+        memory = take(
+            self.spare,
+            LINE + layout + p.n_shares * p.slot + threads * p.buffer + whole_lines(k * m) + APART,
+        )
+        cdef double[::1] view = memory
+        p.objective, p.k, p.x, p.C = <void*> self, k, &x[0], &C[0, 0]
+        p.P = aligned(&view[0])
+        p.sums = p.P + layout
+        p.buffers = p.sums + p.n_shares * p.slot
+        p.squares = p.buffers + threads * p.buffer
+        cdef double none = 0
+        cdef double* at_basis = &basis[0, 0] if k else &none
+        cdef double* at_output = &output[0, 0] if k else &none
+        cdef double* at_linear = &linear[0, 0] if linear is not None else NULL
+        self.rows.lay_out(k, p.x, 0, d, p.P)
+        for i in range(k * m):
+            p.squares[i] = x[k * d + i] * x[k * d + i]
+        most = self.n // p.n_shares + 1
+        at_once = self.at_once(k, threads, p.n_shares)
+        p.start = 0
+        while p.start < most:
+            p.stop = p.start + at_once
+            with nogil:
+                run_shares(run_curvature_share, &p, p.n_shares, threads)
+            p.start = p.stop
+            if p.start < most:
+                PyErr_CheckSignals()
+        self.rows.finish_curvature(k, p.x, p.P, p.sums, p.slot, p.n_shares, at_basis, at_output,
+                                   at_linear)
+        self.spare.append(memory)
+        return 0
+
+    cdef void add_curvature(
+        self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t k, const double* x, const double* P,
+        const double* squares, const double* C, double* sums, double* buffer
+    ) noexcept nogil:
+        cdef Py_ssize_t step = self.rows.block(k), end
+        while first < last:
+            end = min(first + step, last)
+            self.rows.add_curvature(k, first, end, x, P, squares, C, sums, buffer)
+            first = end
+
+
+# --- what the threads of a pass do ---
+
+cdef void lay_out_part(int part, int worker, void* job) noexcept nogil:
+    cdef joint_pass* p = <joint_pass*> job
+    cdef Py_ssize_t d = (<JointPass> p.objective).d
+    (<JointPass> p.objective).rows.lay_out(
+        p.k, p.x, cut(d, part, p.n_parts), cut(d, part + 1, p.n_parts), p.P
+    )
+
+
+cdef void finish_part(int part, int worker, void* job) noexcept nogil:
+    cdef joint_pass* p = <joint_pass*> job
+    cdef Py_ssize_t d = (<JointPass> p.objective).d
+    (<JointPass> p.objective).rows.finish(
+        p.k, p.basis, p.x, p.P, p.sums, p.slot, p.n_shares, cut(d, part, p.n_parts),
+        cut(d, part + 1, p.n_parts), p.g
+    )
+
+
+cdef void run_share(int share, int worker, void* job) noexcept nogil:
+    cdef joint_pass* p = <joint_pass*> job
+    cdef Py_ssize_t n = (<JointPass> p.objective).n
+    cdef Py_ssize_t begin = n * share // p.n_shares, end = n * (share + 1) // p.n_shares
+    cdef double* sums = p.sums + share * p.slot
+    cdef double* value = p.values + share * APART
+    if p.start == 0:
+        memset(sums, 0, p.slot * sizeof(double))
+        value[0] = 0
+    value[0] += (<JointPass> p.objective).add_rows(
+        begin + p.start, min(begin + p.stop, end), p.k, p.basis, p.x, p.P, p.D, sums,
+        p.buffers + worker * p.buffer
+    )
+    if begin + p.start < end <= begin + p.stop:
+        (<JointPass> p.objective).rows.complete(p.k, p.x, p.P, sums)
+
+
+cdef void run_curvature_share(int share, int worker, void* job) noexcept nogil:
+    cdef joint_pass* p = <joint_pass*> job
+    cdef Py_ssize_t n = (<JointPass> p.objective).n
+    cdef Py_ssize_t begin = n * share // p.n_shares, end = n * (share + 1) // p.n_shares
+    cdef double* sums = p.sums + share * p.slot
+    if p.start == 0:
+        memset(sums, 0, p.slot * sizeof(double))
+    (<JointPass> p.objective).add_curvature(
+        begin + p.start, min(begin + p.stop, end), p.k, p.x, p.P, p.squares, p.C, sums,
+        p.buffers + worker * p.buffer
+    )
+
+
+cdef object take(list spare, Py_ssize_t size):
+    """Memory for one pass: that of an earlier one where it is large enough.
+
+    Two Python threads may be in a pass at once: a list hands each piece to one of them.
+    """
+    try:
+        memory = spare.pop()
+    except IndexError:
+        return np.empty(size)
+    return memory if len(memory) >= size else np.empty(size)
+
+
+cdef inline double* aligned(double* p) noexcept nogil:
+    """The next address that begins a cache line."""
+    cdef uintptr_t line = LINE * sizeof(double)
+    return <double*> ((<uintptr_t> p + line - 1) // line * line)
+
+
+cdef inline Py_ssize_t cut(Py_ssize_t d, int part, int n_parts) noexcept nogil:
+    """Where the features of a part begin: at a whole cache line."""
+    return d if part == n_parts else d * part // n_parts // LINE * LINE
