@@ -304,11 +304,11 @@ def test_without_matplotlib(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"pip install .*\[plot\]"):
         InteractionDisplay([[1.0]]).plot()
-    assert "needs matplotlib" in draw(None, None, None, None, Path("none.png"))
+    assert "needs matplotlib" in draw([], [], None, Path("none.png"))
 
 
 def test_demo_looks_at_the_path_before_it_trains(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("fastpoly.demo.digits", lambda: pytest.fail("training began"))
+    monkeypatch.setattr("fastpoly.demo.ratings", lambda: pytest.fail("training began"))
     (tmp_path / "file").touch()
     for path, message in (
         (tmp_path, "is a folder"),
