@@ -54,7 +54,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         One of the six estimators of fastpoly, or a Pipeline whose last step is one; its
         transformers are fitted in every fold. The n_components of the estimator is the largest
         number of basis vectors that is tried; its alpha is not used. Give it an int random_state
-        if the search shall be reproducible.
+        to make the search reproducible.
     alphas : array-like, optional
         Positive and decreasing. By default a geometric grid from the alpha of the data at which
         the first basis vector enters.
