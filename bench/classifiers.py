@@ -24,7 +24,7 @@ from fastpoly.refit import refit_output
 # Accuracies are looked at for these numbers of basis vectors, and k is chosen among them.
 STAGES = [*range(1, 11), 12, *range(15, 50, 5), *range(50, 151, 10)]
 TOL = 0.2  # vectors that would gain less than this share of alpha are not worth their time here
-STEPS = {"letter": 10}  # of a refit at most, where it is dear: the next one goes on from there
+STEPS = {"letter": 10}  # of a refit at most, where it is slow: the next one goes on from there
 QUADRATIC = {"kernel": "poly", "degree": 2, "gamma": 1.0, "coef0": 1.0}  # (x'z + 1)^2
 
 

@@ -93,7 +93,7 @@ def fit(
     exact: float | None = None,
     **options: Any,
 ) -> dict:
-    """One fit until it stops, reaches the target objective, the cap or so many iterations.
+    """One fit until it stops, reaches the target objective, the cap or the number of iterations.
 
     With `exact`, until no vector violates the optimality by more than that: all signs are tried.
     """

@@ -63,7 +63,7 @@ Results = list[tuple[Task, Result]]
 
 
 def seeds(name: str, where: Options, loss: str = "logistic") -> range:
-    """Five splits; two where a fit is dear and only one table asks for it."""
+    """Five splits; two where a fit is slow and only one table asks for it."""
     if where.quick:
         return range(1)
     return range(2 if name == "letter" and loss != "logistic" and not where.wide else 5)

@@ -75,7 +75,7 @@ def report(where: Options, results: list[tuple[Task, Result]]) -> None:
             for method in ("linear LR", "quadratic SVC")
         }
         summary[name] = {"curves": curves, "levels": levels}
-    text = "Mean test accuracy (%) for at most so many basis vectors\n"
+    text = "Mean test accuracy (%) by the largest number of basis vectors\n"
     for name, part in summary.items():
         columns = [k for k in SHOWN if k <= multiclass.UNITS[name]]
         rows = [

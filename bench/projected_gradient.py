@@ -19,7 +19,7 @@ LEAST_GAIN = 1e-3  # of the objective in LOOK_BACK steps; slower progress ends t
 def descend(
     design: Design, problem: Problem, H: np.ndarray, V: np.ndarray, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The model after at most so many steps from (H, V); its objective is not above theirs."""
+    """The model after at most `steps` steps from (H, V); its objective is not above theirs."""
     F = JointObjective(
         design.matrix, problem.loss, problem.Y, problem.m, activation=design.activation,
         n_threads=design.n_threads,

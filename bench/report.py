@@ -28,7 +28,7 @@ the cache, or from LIBSVM's page and GroupLens (`datasets.py`); `--made-up` does
 50 / 25 / 25, settings are chosen on the validation part, and all methods see the same splits: five
 (Peers three; Figure 2, MovieLens 1M and letter with the squared hinge two; Figure 5 one). Letter
 and MovieLens 1M have one alpha, only k is chosen. Networks stop at a tolerance of 0.2, letter's
-refits after 10 steps (`classifiers.py`), one-vs-rest at 5 to 9 basis vectors a class. Fits run on
+refits after 10 steps (`classifiers.py`), one-vs-rest at 5 to 9 basis vectors per class. Fits run on
 one thread each, two processes side by side; the default grids took about an hour.
 """
 

@@ -92,7 +92,7 @@ def test_a_fit_that_is_cut_off_ends_with_the_same_bits(cls, name, data, tmp_path
 
 
 def test_more_basis_vectors_than_before(data, tmp_path):
-    """With a vector a round, the run is the same whatever n_components will be."""
+    """With one vector per round, the run is the same whatever n_components will be."""
     X, score = data
     options = {"alpha": 0.01, "random_state": 0, "tol": 1e-3, **PAPER}
     model = REGRESSORS[0](checkpoint=tmp_path / "run", n_components=2, **options).fit(X, score)

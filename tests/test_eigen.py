@@ -359,7 +359,7 @@ def test_ritz_vectors_of_both_ends(augment):
 
 
 def test_more_steps_leave_the_dominant_ones_as_good():
-    """The same stop rule and bounds, after at least so many steps."""
+    """The same stop rule and bounds, after at least that many steps."""
     G = matrices("uniform", 3, 0)
     gamma, largest = ExplicitGamma(G), reference.largest(G)
     one = dominant_eigenvectors(gamma, "lanczos", random_state=0)

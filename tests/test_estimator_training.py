@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 @pytest.mark.parametrize("cls", ALL)
 def test_warm_start_equals_a_straight_fit(cls, data):
-    """With a vector a round, the run is the same whatever n_components will be."""
+    """With one vector per round, the run is the same whatever n_components will be."""
     X, score = data
     y = targets(cls, score)
     options = {"alpha": 0.05, "random_state": 0, "tol": 1e-3, **PAPER}

@@ -137,7 +137,7 @@ DEGENERATE = {
     "tiny": (NORMAL * 1e-8, LABELS),
     "huge": (NORMAL * 1e8, LABELS),
     "mixed scales": (NORMAL * [1e-8, 1.0, 1e4, 1e8], LABELS),
-    "one nonzero a row": (np.eye(4)[rng.integers(0, 4, 30)], LABELS),
+    "one nonzero per row": (np.eye(4)[rng.integers(0, 4, 30)], LABELS),
 }
 
 
@@ -283,8 +283,8 @@ def test_thousands_of_classes_take_no_square_of_them():
     assert_sane(design, run(design, y, n_components=1, alpha=0.1, max_iter=5, n_outputs=4351)[-1])
 
 
-def test_a_trifle_an_iteration_is_no_progress():
-    """One vector is replaced by a hardly better one for ever: tol alone would not end it."""
+def test_a_tiny_gain_per_iteration_is_no_progress():
+    """One vector is replaced by a hardly better one without end: tol alone would not end it."""
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(8, 2)), np.where(rng.normal(size=(8, 1)) > 0, 1.0, -1.0)
     options = {"solver": "fista", "max_iter": 20, "tol": 1e-12, "n_components": 2}

@@ -36,7 +36,7 @@ def sparse_rows(n, d, rng, dtype):
 
 
 def pair_rows(n, d, rng, dtype, ones=True):
-    """Two entries a row, sorted by the first, as ratings of users x items are."""
+    """Two entries per row, sorted by the first, as ratings of users x items are."""
     users, items = np.sort(rng.integers(0, d // 2, n)), rng.integers(d // 2, d, n)
     data = np.ones(2 * n) if ones else rng.standard_normal(2 * n)
     return sp.csr_array(
@@ -176,7 +176,7 @@ def test_any_shape_and_sparsity(problem):
 
 
 def test_pairs_in_any_order():
-    """The loop for two entries a row keeps the first one in registers while it stays the same."""
+    """The loop for two entries per row keeps the first one in registers while it stays the same."""
     rng = np.random.default_rng(3)
     for n in (1, 2, 50):
         rows = np.sort([rng.choice(6, 2, replace=False) for _ in range(n)], axis=1)

@@ -116,7 +116,7 @@ def test_what_the_loops_may_assume():
     assert as_matrix(2 * pairs).pairs
     assert not as_matrix(sp.csr_array(EXAMPLE)).pairs
     assert not as_matrix(sp.csr_array((0, 3))).pairs
-    # Four entries, of which two are the same: no longer two a row once they are added up.
+    # Four entries, of which two are the same: no longer two per row once they are added up.
     twice = sp.csr_array((np.ones(4), [1, 1, 1, 2], [0, 2, 4]), shape=(2, 3))
     assert not as_matrix(twice).pairs
     assert not as_matrix(twice).ones

@@ -274,7 +274,7 @@ def _broken(estimator, X, y):
 
 @pytest.mark.parametrize("fit_lower", ["augment", "explicit"])
 def test_scorers_see_the_model_of_the_round(iris, fit_lower):
-    """What they see is what a fit with so many basis vectors gives, attribute by attribute."""
+    """What they see is what a fit with that many basis vectors gives, attribute by attribute."""
     seen = []
 
     def scorer(estimator, X, y):

@@ -7,12 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
+from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import SelectKBest
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from fastpoly import (
     FactorizationMachineClassifier,
     PathSearchCV,
     PolyModel,
+    PolynomialNetworkClassifier,
+    PolynomialNetworkOrdinalRegressor,
     PolynomialNetworkRegressor,
 )
 
@@ -74,6 +82,10 @@ def test_convergence_display(data):
     for ax, name in zip(display.ax_, ("objective", "violation"), strict=True):
         np.testing.assert_array_equal(ax.lines[0].get_ydata(), model.history_[name])
     assert display.ax_[1].lines[1].get_ydata()[0] == 0.5
+    assert "0.5 (dashed)" in display.ax_[1].get_title()
+    model = PolynomialNetworkRegressor(n_components=4, random_state=0).fit(*data)
+    display = ConvergenceDisplay.from_estimator(make_pipeline(StandardScaler(), model).fit(*data))
+    assert display.ax_[1].lines[1].get_ydata()[0] == model.alpha_  # chosen from the data
     model = PolynomialNetworkRegressor(tau=1.0, n_components=4, random_state=0).fit(*data)
     display = ConvergenceDisplay.from_estimator(model)
     np.testing.assert_array_equal(display.ax_[1].lines[0].get_ydata(), model.history_["gap"])
@@ -86,12 +98,86 @@ def test_interaction_display_names_and_signs(data):
     model = FactorizationMachineClassifier(n_components=3, random_state=0).fit(X, y)
     display = InteractionDisplay.from_estimator(model, "yes")
     shown = np.asarray(display.image_.get_array())
-    np.testing.assert_array_equal(shown, model.interaction_matrix("yes"))
+    deviation = data[0].std(axis=0)
+    raw = model.interaction_matrix("yes")
+    np.testing.assert_allclose(shown, raw * np.outer(deviation, deviation), rtol=1e-12)
     assert shown[0, 1] > 0  # y grows with a b
     assert [label.get_text() for label in display.ax_.get_xticklabels()] == list("abcd")
-    assert display.ax_.get_title() == "output yes"
+    assert display.ax_.get_title() == "class yes"
+    plain = InteractionDisplay.from_estimator(model, "yes", standardized=False)
+    np.testing.assert_array_equal(plain.matrix, raw)
+    assert "standardized" in display.label
+    assert "standardized" not in plain.label
     few = InteractionDisplay.from_estimator(model.model_, 1, max_features=2)
     assert few.feature_names == ["a", "b"]
+    assert few.title == "class yes"
+
+
+def test_interaction_display_does_not_depend_on_units(data):
+    """A feature in other units has another coefficient; the picture stays."""
+    X, y = data
+    model = PolynomialNetworkRegressor(alpha=1.0, tol=1e-4, random_state=0)
+    here = InteractionDisplay.from_estimator(model.fit(X, y), max_features=3)
+    there = InteractionDisplay.from_estimator(model.fit(X * [1e3, 1, 1e-3, 1], y), max_features=3)
+    assert here.feature_names == there.feature_names
+    np.testing.assert_allclose(there.matrix, here.matrix, rtol=1e-4, atol=1e-6)
+
+
+def test_outputs_are_called_what_they_are(data):
+    X, y = data
+    Y = np.column_stack([y, X[:, 2] * X[:, 3]])
+    levels = ["low", "medium", "high"]
+    grades = np.array(levels)[np.digitize(y, [-0.4, 0.4])]
+    ordinal = PolynomialNetworkOrdinalRegressor(levels=levels, n_components=3, random_state=0)
+    classifier = PolynomialNetworkClassifier(n_components=3, random_state=0)
+    regressor = PolynomialNetworkRegressor(n_components=3, random_state=0)
+    cases = (
+        (ordinal.fit(X, grades), "medium", "level <= medium", 1),
+        (classifier.fit(X, np.digitize(y, [-0.4, 0.4]) + 5), 6, "class 6", 1),  # not a position
+        (regressor.fit(X, y), None, "interactions", 0),
+        (PolynomialNetworkRegressor(n_components=3).fit(X, Y), 1, "output 1", 1),
+        (PolynomialNetworkClassifier(n_components=3).fit(X, (Y > 0) * 1), 1, "label 1", 1),
+    )
+    for model, output, title, position in cases:
+        display = InteractionDisplay.from_estimator(model, output, standardized=False)
+        assert display.ax_.get_title() == title
+        np.testing.assert_array_equal(display.matrix, model.model_.interaction_matrix(position))
+    with pytest.raises(ValueError, match="say for which class"):
+        InteractionDisplay.from_estimator(classifier)
+    with pytest.raises(ValueError, match="say which output"):
+        InteractionDisplay.from_estimator(classifier.model_)
+
+
+def test_names_that_reach_the_model():
+    """Of a Pipeline, a search over one and a Pipeline that ends with a search."""
+    pytest.importorskip("pandas")
+    iris = load_iris(as_frame=True)
+    X, y = iris.data, iris.target_names[iris.target]
+    network = PolynomialNetworkClassifier(alpha=1.0, n_components=4, random_state=0)
+    pipeline = make_pipeline(StandardScaler(), SelectKBest(k=2), network)
+    kept = ["petal length (cm)", "petal width (cm)"]
+    name = "polynomialnetworkclassifier__alpha"
+    last = make_pipeline(StandardScaler(), PathSearchCV(make_pipeline(SelectKBest(k=2), network)))
+    last[-1].set_params(alphas=[3.0, 1.0], cv=2)
+    for fitted in (
+        pipeline.fit(X, y),
+        PathSearchCV(pipeline, alphas=[3.0, 1.0], cv=2).fit(X, y),
+        GridSearchCV(pipeline, {name: [3.0, 1.0]}, cv=2).fit(X, y),
+        last.fit(X, y),
+    ):
+        display = InteractionDisplay.from_estimator(fitted, "setosa")
+        assert display.feature_names == kept
+        assert display.ax_.get_title() == "class setosa"
+        ConvergenceDisplay.from_estimator(fitted)
+    lines = PathDisplay.from_estimator(last).lines_
+    np.testing.assert_array_equal(lines[0].get_xdata(), [1, 2, 3, 4])
+    parts = make_pipeline(PCA(3), network).fit(X, y)
+    assert InteractionDisplay.from_estimator(parts, "setosa").feature_names == [
+        "pca0", "pca1", "pca2",
+    ]  # fmt: skip
+    nameless = make_pipeline(FunctionTransformer(lambda X: np.asarray(X)[:, :2]), network)
+    display = InteractionDisplay.from_estimator(nameless.fit(X, y), "setosa")
+    assert display.feature_names == ["0", "1"]
 
 
 def test_best_estimator_of_a_search_is_shown(search, data):
@@ -99,7 +185,9 @@ def test_best_estimator_of_a_search_is_shown(search, data):
     display = ConvergenceDisplay.from_estimator(search)
     np.testing.assert_array_equal(display.ax_[0].lines[0].get_ydata(), best.history_["objective"])
     display = InteractionDisplay.from_estimator(search)
-    np.testing.assert_array_equal(display.matrix, best.interaction_matrix())
+    deviation = data[0].std(axis=0)
+    expected = best.interaction_matrix() * np.outer(deviation, deviation)
+    np.testing.assert_allclose(display.matrix, expected, rtol=1e-12)
     without = PathSearchCV(search.estimator, alphas=[1.0], cv=2, refit=False).fit(*data)
     assert len(PathDisplay.from_estimator(without).lines_) == 1
     for display in (ConvergenceDisplay, InteractionDisplay):
@@ -151,15 +239,38 @@ def test_options_override_the_defaults(search):
     assert InteractionDisplay([[1.0]]).plot(vmin=-7).image_.get_clim() == (-7, 1)
 
 
-def test_legend_stays_inside_given_axes(search):
-    figure, ax = plt.subplots()
-    PathDisplay.from_estimator(search, ax=ax)
+@pytest.mark.parametrize("own", [True, False])
+def test_nothing_hides_the_lines_of_a_path(search, own):
+    """The key stands beside the axes, inside the figure, also where the axes were given."""
+    ax = None if own else plt.subplots()[1]
+    display = PathDisplay.from_estimator(search, ax=ax)
+    figure = display.figure_
     figure.canvas.draw()
-    legend, inside = ax.get_legend().get_window_extent(), ax.get_window_extent()
-    assert inside.x0 <= legend.x0 <= legend.x1 <= inside.x1
-    alone = PathDisplay.from_estimator(search)
-    alone.figure_.canvas.draw()
-    assert alone.ax_.get_legend().get_window_extent().x0 >= alone.ax_.get_window_extent().x1
+    assert display.ax_.get_legend() is None
+    (key,) = set(figure.axes) - {display.ax_}
+    assert key.get_window_extent().x0 >= display.ax_.get_window_extent().x1
+    assert key.get_tightbbox().x1 <= figure.bbox.x1
+    texts = [label.get_text() for label in key.get_yticklabels()]
+    assert texts == [f"{alpha:.3g}" for alpha in search.alphas_]
+    best = search.best_params_
+    assert display.ax_.get_title() == (
+        f"best (circle): alpha = {best['alpha']:.3g}, n_components = {best['n_components']}"
+    )
+
+
+def test_a_path_of_ten_alphas_and_fifty_sizes():
+    """Steps, each alpha in its own color, cut off where nothing changes any more."""
+    alphas, sizes = np.geomspace(100, 0.1, 10), np.arange(1, 51)
+    mean = -1 / np.minimum(sizes, 20) - 0.01 * np.arange(10)[:, None]
+    display = PathDisplay(alphas, sizes, mean, np.full_like(mean, 0.1), best=(100.0, 20)).plot()
+    assert {line.get_drawstyle() for line in display.lines_} == {"steps-post"}
+    assert len({tuple(line.get_color()) for line in display.lines_}) == 10
+    assert len(display.ax_.collections) == 1  # the band of the best alpha alone
+    assert 20 < display.ax_.get_xlim()[1] < 30
+    many = PathDisplay(np.geomspace(100, 0.1, 40), [1, 2], np.ones((40, 2))).plot()
+    (key,) = set(many.figure_.axes) - {many.ax_}
+    assert len(key.get_yticklabels()) <= 15
+    assert many.ax_.get_xlim() == (0.5, 2.5)
 
 
 def test_unfitted_and_inconsistent_input():
@@ -193,11 +304,11 @@ def test_without_matplotlib(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"pip install .*\[plot\]"):
         InteractionDisplay([[1.0]]).plot()
-    assert "needs matplotlib" in draw(None, None, None, None, Path("none.png"))
+    assert "needs matplotlib" in draw([], [], None, Path("none.png"))
 
 
 def test_demo_looks_at_the_path_before_it_trains(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("fastpoly.demo.digits", lambda: pytest.fail("training began"))
+    monkeypatch.setattr("fastpoly.demo.ratings", lambda: pytest.fail("training began"))
     (tmp_path / "file").touch()
     for path, message in (
         (tmp_path, "is a folder"),

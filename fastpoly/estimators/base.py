@@ -437,9 +437,9 @@ class PolyEstimator(Predictor):
                 f"the violation is {self.violation_:.2g}, alpha {alpha:.2g}; {cure}"
             )
         elif not state.n_components and alpha:
-            lower = "the model is linear" if self.fit_lower == "explicit" else "it is constant"
+            lower = "linear" if self.fit_lower == "explicit" else "constant"
             message = (
-                f"the model has no basis vectors, {lower}: alpha={alpha:.3g} is above the "
+                f"the model has no basis vectors and is {lower}: alpha={alpha:.3g} is above the "
                 f"alpha_max of these data, {self.violation_:.3g}; lower alpha to fit interactions"
             )
             kind = UserWarning

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 LOSS = """
 loss : {"logistic", "smoothed_hinge", "squared_hinge"} or loss object, default="logistic"
-    The multi-class form where y is 1-D; the binary form, a label at a time, where it is a label
+    The multi-class form where y is 1-D; the binary form, summed over labels, where it is a label
     indicator."""
 
 CLASS_WEIGHT = """\
@@ -45,8 +45,11 @@ def _has_probabilities(estimator: "PolyClassifier") -> bool:
 
 
 class PolyClassifier(ClassifierMixin, PolyEstimator):
-    """Base of the two classifiers. Two classes or more: one output a class; 2-D indicator y:
-    multi-label, one output a label with the binary form of the loss."""
+    """Base of the two classifiers.
+
+    Two classes or more: one output per class. 2-D indicator y: multi-label, one output per label
+    with the binary form of the loss.
+    """
 
     def __init__(
         self,
@@ -200,7 +203,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         Returns
         -------
         ndarray
-            One column a class or label, (n, m); for two classes the output of the second minus
+            One column per class or label, (n, m); for two classes the output of the second minus
             that of the first, (n,).
         """
         now = self._snapshot()
@@ -245,9 +248,10 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
 class PolynomialNetworkClassifier(PolyClassifier):
     """Classification with a polynomial network: squares and products of features.
 
-    The outputs are V's(Hx) with s_r = (h_r'x)^2: one output a class for two classes or more, one
-    a label where y is a 2-D label indicator. Basis vectors h_r are added one at a time, each the
-    one that promises most, and all outputs share them.
+    The outputs are V's(Hx), with s_r = (h_r'x)^2, plus linear terms: one output per class, or one
+    per label where y is a 2-D label indicator. All outputs share the basis vectors h_r. Training
+    adds them in blocks, those that violate the optimality condition most, and fits both layers
+    together.
 
     Parameters
     ----------
@@ -283,10 +287,10 @@ class PolynomialNetworkClassifier(PolyClassifier):
 class FactorizationMachineClassifier(PolyClassifier):
     """Classification with a factorization machine: products of different features.
 
-    The outputs are V's(Hx) with s_r = sum over i < j of h_ri x_i h_rj x_j: no squares, as suits
-    one-hot features. There is one output a class for two classes or more, one a label where y is
-    a 2-D label indicator. Basis vectors h_r are added one at a time, each the one that promises
-    most, and all outputs share them.
+    The outputs are V's(Hx), with s_r = sum over i < j of h_ri x_i h_rj x_j, plus linear terms: no
+    squares, which one-hot features do not need. There is one output per class, or one per label
+    where y is a 2-D label indicator. All outputs share the basis vectors h_r. Training adds them
+    in blocks, those that violate the optimality condition most, and fits both layers together.
 
     Parameters
     ----------

@@ -50,9 +50,9 @@ tol : float, default=0.1
 selection : {"refine", "random+refine", "l1", "random", "best_data", "exact"}, default="refine"
     How the next basis vectors are found; see `fastpoly.select_basis`.
 early_stopping : bool, default=False
-    Hold out a part of the data, score it after each round, stop when the score no
-    longer improves, and keep the model of the best score. Classes are held out in proportion, and
-    ordinal levels as far as they occur often enough.
+    Hold out a part of the data, score it after each round, stop when the score no longer improves,
+    and keep the model of the best score. Classes are held out in proportion, and ordinal levels
+    where they occur often enough.
 validation_fraction : float, default=0.25
     Share of the rows that is held out, with early_stopping.
 n_iter_no_change : int, default=10
@@ -69,8 +69,8 @@ checkpoint : str or path-like, optional
     A file that the fit is saved to and goes on from. Where it exists, `fit` resumes the run in it
     and ends with the same model, bit for bit for the same number of threads. n_components may
     have grown (then blocks are others than those of a single run), everything else must be the
-    same or the file is refused. It is replaced in one
-    step, holds plain arrays, and stays when the fit is done. Not together with warm_start.
+    same or the file is refused. It is replaced in one step, holds plain arrays, and stays when the
+    fit is done. Not together with warm_start.
 checkpoint_every : float, default=60.0
     Seconds between writes of the checkpoint; 0 for every round. It is also written when the fit
     ends or is interrupted.

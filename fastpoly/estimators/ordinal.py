@@ -254,9 +254,9 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
 class PolynomialNetworkOrdinalRegressor(PolyOrdinalRegressor):
     """Regression on ordered levels with a polynomial network: squares and products of features.
 
-    For m levels there are m - 1 outputs V's(Hx), s_r = (h_r'x)^2: the log odds that y is at most
-    the level. Numbers are levels in their order and need not be equally spaced; give `levels` for
-    labels that are not numbers.
+    For m levels there are m - 1 outputs, the log odds that y is at most the level: V's(Hx), with
+    s_r = (h_r'x)^2, plus linear terms. They share the basis vectors h_r. Numbers are levels in
+    their order and need not be equally spaced; give `levels` for labels that are not numbers.
 
     Parameters
     ----------
@@ -299,9 +299,10 @@ class PolynomialNetworkOrdinalRegressor(PolyOrdinalRegressor):
 class FactorizationMachineOrdinalRegressor(PolyOrdinalRegressor):
     """Regression on ordered levels with a factorization machine: ratings of items by users.
 
-    For m levels there are m - 1 outputs V's(Hx), s_r = sum over i < j of h_ri x_i h_rj x_j: the
-    log odds that y is at most the level. Numbers are levels in their order and need not be equally
-    spaced; give `levels` for labels that are not numbers.
+    For m levels there are m - 1 outputs, the log odds that y is at most the level: V's(Hx), with
+    s_r = sum over i < j of h_ri x_i h_rj x_j, plus linear terms. They share the basis vectors h_r.
+    Numbers are levels in their order and need not be equally spaced; give `levels` for labels that
+    are not numbers.
 
     Parameters
     ----------

@@ -121,8 +121,9 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
 class PolynomialNetworkRegressor(PolyRegressor):
     """Regression with a polynomial network: squares and products of features.
 
-    The outputs are V's(Hx) with s_r = (h_r'x)^2. Basis vectors h_r are added one at a time, each
-    the one that promises most, and all outputs share them.
+    The outputs are V's(Hx), with s_r = (h_r'x)^2, plus linear terms. All outputs share the basis
+    vectors h_r. Training adds them in blocks, those that violate the optimality condition most, and
+    fits both layers together.
 
     Parameters
     ----------
@@ -159,9 +160,10 @@ class PolynomialNetworkRegressor(PolyRegressor):
 class FactorizationMachineRegressor(PolyRegressor):
     """Regression with a factorization machine: products of different features.
 
-    The outputs are V's(Hx) with s_r = sum over i < j of h_ri x_i h_rj x_j: no squares, as suits
-    one-hot features. Basis vectors h_r are added one at a time, each the one that promises most,
-    and all outputs share them.
+    The outputs are V's(Hx), with s_r = sum over i < j of h_ri x_i h_rj x_j, plus linear terms: no
+    squares, which one-hot features do not need. All outputs share the basis vectors h_r. Training
+    adds them in blocks, those that violate the optimality condition most, and fits both layers
+    together.
 
     Parameters
     ----------

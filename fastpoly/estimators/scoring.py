@@ -56,6 +56,13 @@ def default_scorer(model: PolyEstimator) -> Callable[..., float]:
     return check_scoring(model, None)
 
 
+def score_name(scoring: Any, scorer: Callable[..., float]) -> str:
+    """A scorer in words: `scoring` as it was given, `scorer` as it was found."""
+    if isinstance(scoring, str):
+        return scoring.replace("neg_", "negative ").replace("_", " ")
+    return "score: negative log-loss" if scorer is negative_log_loss else "score"
+
+
 def negative_log_loss(model: PolyEstimator, X: Any, y: Any) -> float:
     """Mean log-probability of the true classes; of labels, the mean over labels, too."""
     P = np.clip(model.predict_proba(X), np.finfo(np.float64).tiny, 1.0)

@@ -54,7 +54,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         One of the six estimators of fastpoly, or a Pipeline whose last step is one; its
         transformers are fitted in every fold. The n_components of the estimator is the largest
         number of basis vectors that is tried; its alpha is not used. Give it an int random_state
-        if the search shall be reproducible.
+        to make the search reproducible.
     alphas : array-like, optional
         Positive and decreasing. By default a geometric grid from the alpha of the data at which
         the first basis vector enters.
@@ -405,16 +405,25 @@ def _parts(estimator: Any) -> tuple[Pipeline | None, Any, str]:
     return head, model, f"{name}__"
 
 
+def _opened(estimator: Any) -> tuple[list[Pipeline], Any]:
+    """The transformers in front of the model inside searches and Pipelines, and that model."""
+    heads: list[Pipeline] = []
+    while True:
+        if hasattr(estimator, "estimator") and hasattr(estimator, "refit"):  # a search
+            check_is_fitted(estimator)
+            if not hasattr(estimator, "best_estimator_"):
+                raise ValueError("the search has refit=False and no best_estimator_ to show")
+            estimator = estimator.best_estimator_
+        elif isinstance(estimator, Pipeline):
+            head, estimator, _ = _parts(estimator)
+            heads += [] if head is None else [head]
+        else:
+            return heads, estimator
+
+
 def fitted_estimator(estimator: Any) -> PolyEstimator:
     """The fitted estimator inside a search or a Pipeline; raises NotFittedError before `fit`."""
-    if hasattr(estimator, "estimator"):
-        check_is_fitted(estimator, "cv_results_")
-        if not hasattr(estimator, "best_estimator_"):
-            raise ValueError("the search has refit=False and no best_estimator_ to show")
-        estimator = estimator.best_estimator_
-    _, model, _ = _parts(estimator)
-    if isinstance(model, PathSearchCV):
-        return fitted_estimator(model)
+    _, model = _opened(estimator)
     if not isinstance(model, PolyEstimator):
         raise TypeError(
             "one of fastpoly's estimators, a search or a Pipeline that ends with one is needed, "
@@ -422,6 +431,19 @@ def fitted_estimator(estimator: Any) -> PolyEstimator:
         )
     check_is_fitted(model, "model_")
     return model
+
+
+def feature_names_of(estimator: Any) -> list[str] | None:
+    """Names of the features as they reach the fitted estimator inside a search or a Pipeline."""
+    heads, model = _opened(estimator)
+    names = getattr(model, "feature_names_in_", None)
+    if names is None and heads:
+        try:
+            for head in heads:
+                names = head.get_feature_names_out(names)
+        except (AttributeError, ValueError):  # a transformer without names
+            return None
+    return None if names is None else list(map(str, names))
 
 
 def fitted_search(search: Any) -> PathSearchCV:

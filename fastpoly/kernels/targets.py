@@ -1,4 +1,4 @@
-"""Targets as the losses take them: checked, float64, one row a sample."""
+"""Targets as the losses take them: checked, float64, one row per sample."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray

@@ -53,7 +53,7 @@ class Effort:
     sign_flops : float
         Floating-point operations that the enumeration of sign vectors may cost.
     row_signs : int
-        Sign vectors that may be tried as so many outputs of one Lanczos run over the rows.
+        Most sign vectors to try as the outputs of one Lanczos run over the rows.
     row_starts : int
         Starts of an ascent over the rows, each a pass over X; a block of vectors has more.
     lanczos_steps : int

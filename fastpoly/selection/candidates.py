@@ -150,7 +150,7 @@ def from_rows(gamma: Gamma, request: Request) -> Candidates:
 
 
 def _every_vertex(gamma: Gamma, request: Request, found: Candidates) -> Candidates:
-    """Candidates for few vertices s: the operators sum_c s_c Gamma_c are so many outputs."""
+    """Candidates for few vertices s: each operator sum_c s_c Gamma_c counts as an output."""
     S = request.penalty.vertices(gamma.m)
     top = dominant_eigenvectors(gamma.combined(S.T), tol=request.tol, random_state=request.rng)
     best = np.argsort(-np.abs(top.values), kind="stable")

@@ -129,8 +129,8 @@ def select_basis(
         For "refine", search harder: more starting points, more local maxima, and all sign vectors
         for l1/linf where that is a matter of seconds. Used to confirm that a model is optimal.
     sign_budget : float
-        For "refine" and l1/linf on explicit matrices: enumerate all sign vectors if that takes no
-        more than about so many floating-point operations. The value is then exact, and the bound.
+        For "refine" and l1/linf on explicit matrices: enumerate all sign vectors if that takes at
+        most about this many floating-point operations. The value is then exact, and the bound.
     random_state : int, Generator or None
 
     Returns
