@@ -1,12 +1,15 @@
 """How the estimators train: stages, warm starts, early stopping, weights, progress, warnings."""
 
 import warnings
+from inspect import signature
 
 import numpy as np
 import pytest
-from estimator_cases import ALL, CLASSIFIERS, CORE, JOINT, PAPER, REGRESSORS, targets
+from estimator_cases import ALL, CLASSIFIERS, CORE, JOINT, ORDINAL, PAPER, REGRESSORS, targets
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+
+from fastpoly.estimators.base import PolyEstimator
 
 
 @pytest.mark.parametrize("cls", ALL)
@@ -261,6 +264,7 @@ def test_no_convergence_warning_without_need(cls, data, alpha):
     model = cls(alpha=alpha, n_components=6, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="training stopped at n_components")
         model.fit(X, y)
     best = clone(model).set_params(tol=1e-5).fit(X, y)
     assert model.objective_ <= best.objective_ * 1.01
@@ -277,3 +281,60 @@ def test_convergence_warning_of_no_progress(data):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.set_params(alpha=0.1).fit(X, score)
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_warnings_of_poor_fits(cls, data):
+    """Each names what is wrong and what to change; a good fit is silent."""
+    X, score = data
+    y = targets(cls, score)
+    with pytest.warns(
+        UserWarning, match=r"no basis vectors .* alpha=1e\+03 is above the alpha_max"
+    ):
+        empty = cls(alpha=1000.0, random_state=0).fit(X, y)
+    assert empty.n_components_ == 0
+    with pytest.warns(ConvergenceWarning, match="stopped at n_components=1, .* raise n_components"):
+        cls(alpha=0.01, n_components=1, random_state=0).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = cls(alpha=1.0, warm_start=True, random_state=0).fit(X, y)
+        model.fit(X, y)
+    with pytest.warns(UserWarning, match="other rows .* warm_start=False"):
+        model.fit(X[:-1], y[:-1])
+    fresh = cls(alpha=1.0, random_state=0).fit(X[:-1], y[:-1])
+    assert model.objective_ == pytest.approx(fresh.objective_, rel=1e-2)
+
+
+def test_a_model_without_interactions_is_told(data):
+    X, _ = data
+    with pytest.warns(UserWarning, match="is linear: alpha=.* is the noise level, .* above"):
+        REGRESSORS[1](random_state=0).fit(X, 2 * X[:, 0] - X[:, 1])
+
+
+def test_a_slow_fit_tells_why_while_it_goes_on(data, monkeypatch):
+    X, score = data
+    monkeypatch.setattr("fastpoly.estimators.callbacks.SLOW_SECONDS", 0.0)
+    with pytest.warns(
+        UserWarning, match="goes on: .* differ in size by a factor .* standardize=True"
+    ):
+        REGRESSORS[0](standardize=False, alpha=0.1, random_state=0).fit(
+            X * [1, 1e3, 1, 1, 1], score
+        )
+    with pytest.warns(UserWarning, match="goes on: alpha=.* is tiny.* raise alpha"):
+        REGRESSORS[0](alpha=1e-6, random_state=0).fit(X, score)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        REGRESSORS[0](alpha=1.0, random_state=0).fit(X, score)
+
+
+def test_the_signatures_are_equal():
+    """Parameters and defaults, but for the losses and what a kind of target needs."""
+    base = dict(signature(PolyEstimator.__init__).parameters)
+    more = {CLASSIFIERS: {"class_weight"}, REGRESSORS: set(), ORDINAL: {"levels"}}
+    for group, extra in more.items():
+        for cls in group:
+            own = dict(signature(cls.__init__).parameters)
+            assert set(own) - set(base) == extra
+            assert [name for name in own if name in base] == list(base)
+            for name in base.keys() - {"loss", "self"}:
+                assert own[name] == base[name]

@@ -436,10 +436,17 @@ class PolyEstimator(Predictor):
                 "training stopped because new basis vectors gained nothing, far from the optimum: "
                 f"the violation is {self.violation_:.2g}, alpha {alpha:.2g}; {cure}"
             )
+        elif state.stop == "n_components" and far:
+            message = (
+                f"training stopped at n_components={self.n_components}, and more basis vectors "
+                f"would improve the model: the violation is {self.violation_ / alpha:.2g} alpha; "
+                "raise n_components, or raise alpha"
+            )
         elif not state.n_components and alpha:
             lower = "linear" if self.fit_lower == "explicit" else "constant"
+            why = "is above" if self.alpha else "is the noise level, and it is above"
             message = (
-                f"the model has no basis vectors and is {lower}: alpha={alpha:.3g} is above the "
+                f"the model has no basis vectors and is {lower}: alpha={alpha:.3g} {why} the "
                 f"alpha_max of these data, {self.violation_:.3g}; lower alpha to fit interactions"
             )
             kind = UserWarning
