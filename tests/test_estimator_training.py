@@ -308,7 +308,7 @@ def test_warnings_of_poor_fits(cls, data):
 def test_a_model_without_interactions_is_told(data):
     X, _ = data
     with pytest.warns(UserWarning, match="is linear: alpha=.* is the noise level, .* above"):
-        REGRESSORS[1](random_state=0).fit(X, 2 * X[:, 0] - X[:, 1])
+        REGRESSORS[1](alpha_linear=1e-3, random_state=0).fit(X, 2 * X[:, 0] - X[:, 1])
 
 
 def test_a_slow_fit_tells_why_while_it_goes_on(data, monkeypatch):
