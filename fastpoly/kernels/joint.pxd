@@ -13,6 +13,8 @@ cdef class JointObjective:
     cdef Loss compiled                    # None: a loss written in Python
     cdef const double[:, ::1] Y
     cdef const double[::1] w              # None: all ones
+    cdef const unsigned char[::1] levels  # None, or the rows of Y that are the targets of `rows`
+    cdef object given_levels              # the same in the order of the data
     cdef const double[:, ::1] Y_rows      # Y and w in the order of `rows`
     cdef const double[::1] w_rows
     cdef list spare                       # memory of earlier passes

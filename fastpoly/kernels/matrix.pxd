@@ -28,3 +28,7 @@ cdef class CsrMatrix(Matrix):
     cdef tuple grouped(self)            # (the same rows in another order, that order) for pairs
     cdef const int64_t* indptr
     cdef const int32_t* indices
+    cdef int share(self, X, bint augment) except -1
+    cdef int point(
+        self, data, indices, indptr, Py_ssize_t n, Py_ssize_t d, bint augment
+    ) except -1

@@ -20,5 +20,18 @@ class CsrMatrix(Matrix):
     ones: bool
     def __init__(self, X: Any, augment: bool = False) -> None: ...
 
+class StoredRows:
+    shape: tuple[int, int]
+    indices: NDArray[np.int32]
+    data: NDArray[Any] | None
+    indptr: NDArray[np.int64] | None
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        indices: NDArray[np.int32],
+        data: NDArray[Any] | None = None,
+        indptr: NDArray[np.int64] | None = None,
+    ) -> None: ...
+
 def as_csr(X: Any) -> Any: ...
 def as_matrix(X: Any, augment: bool = False) -> Matrix: ...

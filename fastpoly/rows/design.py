@@ -1,7 +1,7 @@
 """The data as the algorithm sees it: X with an activation, dense or CSR, with lower-order terms."""
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,8 +11,13 @@ from fastpoly.kernels.explicit import make_gamma
 from fastpoly.kernels.features import ACTIVATIONS, Features, make_features
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.linear import LinearTerms
-from fastpoly.kernels.matrix import as_matrix
+from fastpoly.kernels.matrix import Matrix, as_matrix
 from fastpoly.kernels.runtime import effective_n_threads
+from fastpoly.problem import Problem
+
+if TYPE_CHECKING:
+    from fastpoly.rows.contract import Rows
+    from fastpoly.rows.sums import RowSums
 
 FIT_LOWER = (None, "augment", "explicit")
 
@@ -121,12 +126,32 @@ class Design:
         """The operators Gamma_c of loss gradients D (n, m)."""
         return make_gamma(self.matrix, D, self.activation, self.n_threads)
 
+    def largest(self) -> float:
+        """The largest |x|."""
+        return largest_entry(self.matrix)
 
-def check_scale(design: Design) -> None:
-    """Raise where X is too large or too small to be fitted, whose fourth powers are summed."""
-    X = design.matrix
+    def problem(self, y: ArrayLike | None, **options: Any) -> Problem:
+        """The problem of these rows and targets; see `Problem.of`."""
+        if y is None:
+            raise ValueError("y must be given: a Design holds no targets")
+        return Problem.of(self.n_samples, y, **options)
+
+    def sums(self, problem: Problem) -> "RowSums":
+        """The sums over the rows that a problem needs."""
+        from fastpoly.rows.sums import RowSums  # which takes a Design
+
+        return RowSums(self, problem)
+
+
+def largest_entry(X: Matrix) -> float:
+    """The largest |x| of the stored entries."""
     values = X.arrays[0] if X.sparse else X.array
-    largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+    return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+
+
+def check_scale(design: "Rows") -> None:
+    """Raise where X is too large or too small to be fitted, whose fourth powers are summed."""
+    largest = design.largest()
     if largest and not SMALLEST <= largest <= LARGEST:
         raise ValueError(
             f"X has entries of size {largest:.1e}, beyond {SMALLEST:g}..{LARGEST:g}, where fourth "
@@ -135,6 +160,6 @@ def check_scale(design: Design) -> None:
 
 
 def check_design(design: object) -> None:
-    """Raise unless it is a Design: the first mistake of a new user."""
-    if not isinstance(design, Design):
+    """Raise unless it is a Design or another `Rows`: the first mistake of a new user."""
+    if not all(hasattr(design, verb) for verb in ("largest", "problem", "sums")):
         raise TypeError(f"design must be a Design; wrap X: Design(X), got {type(design).__name__}")
