@@ -23,8 +23,8 @@ from fastpoly.refit.certificate import duality_gap
 from fastpoly.refit.joint import JointRefit
 from fastpoly.refit.output import SOLVERS
 from fastpoly.refit.rounds import LOOSEST_REFIT_TOL, OutputRefit, StepRefit, objective_at
-from fastpoly.rows.contract import Gradient, Rows, Sums
 from fastpoly.rows import as_rows
+from fastpoly.rows.contract import Gradient, Rows, Sums
 from fastpoly.rows.design import Design, check_scale
 from fastpoly.selection import METHODS, Selection, select_basis
 from fastpoly.state import TIMED, Model, State, check_start

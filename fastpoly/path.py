@@ -10,8 +10,8 @@ from fastpoly.algorithm import conditional_gradient
 from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.checks import as_count, as_float_array, as_positive
 from fastpoly.refit.joint import JointRefit
-from fastpoly.rows.contract import Rows
 from fastpoly.rows import as_rows
+from fastpoly.rows.contract import Rows
 from fastpoly.rows.design import check_scale
 from fastpoly.selection import select_basis
 from fastpoly.state import State

@@ -76,9 +76,7 @@ class PaperRefit:
 class OutputRefit(PaperRefit):
     """The paper's fully corrective step: V is fitted again on all vectors, a convex problem."""
 
-    def __init__(
-        self, sums: Sums, tol: float, max_iter: int, solver: str, memory: float
-    ) -> None:
+    def __init__(self, sums: Sums, tol: float, max_iter: int, solver: str, memory: float) -> None:
         self.sums, self.problem, self.tol, self.max_iter = sums, sums.problem, tol, max_iter
         self.solver, self.memory = solver, memory
         self.activations = None if sums.design is None else Activations(sums.design, memory)

@@ -73,7 +73,9 @@ def numbers(batch: Any, name: str) -> NDArray[np.float64]:
     """A column of finite numbers."""
     found = column(batch, name)
     if hasattr(found, "dictionary_encode"):
-        found = found.to_numpy() if hasattr(found, "chunks") else found.to_numpy(zero_copy_only=False)
+        found = (
+            found.to_numpy() if hasattr(found, "chunks") else found.to_numpy(zero_copy_only=False)
+        )
     found = np.asarray(found)
     if found.dtype.kind not in "buif":
         raise TypeError(f"column {name!r} must hold numbers, got {found.dtype}")

@@ -31,8 +31,8 @@ def header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
     array([3, 4], dtype=int32)
     """
     fields = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
-    length = HEADER_BYTES - 10
-    return b"\x93NUMPY\x01\x00" + length.to_bytes(2, "little") + fields.ljust(length - 1).encode() + b"\n"  # fmt: skip
+    text = fields.ljust(HEADER_BYTES - 11).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
 
 
 def write_array(path: Path, array: NDArray[Any]) -> str:

@@ -135,14 +135,14 @@ class ShardDesign:
         if classes is None:
             if y is not None:
                 raise ValueError("y must be None: the targets are numbers and are in the shards")
-            zeros = np.zeros((1, self.shards.manifest.n_targets))
-            loss = resolve_loss(loss, np.full((1, 1), 0.5))
-            if loss.target != "real":
+            one = np.ones((1, self.shards.manifest.n_targets))
+            loss = resolve_loss(loss, one)
+            if loss.target == "label":
                 raise ValueError(
                     f"{type(loss).__name__} needs classes, but the targets of the shards are "
                     'numbers; use loss="squared"'
                 )
-            return zeros, loss
+            return one, loss
         if y is not None:
             y = as_float_array(y, "y", (len(classes), *(None,) * (np.ndim(y) - 1)))
             return y, resolve_loss(loss, y)

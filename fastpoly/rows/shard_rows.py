@@ -93,12 +93,20 @@ class ShardRows:
     def objective(self) -> JointObjective:
         problem, y = self.template, self.shard.targets()
         levels = y if y.dtype == np.uint8 else None
-        Y = problem.Y if levels is not None else y if y.ndim == 2 else problem.Y[y]
+        Y = problem.Y if levels is not None else self._numbers(y) if y.ndim == 2 else problem.Y[y]
         return JointObjective(
             self.design.matrix, problem.loss, Y, problem.m, self.weights,
             activation=self.design.activation, linear=self.design.fit_lower == "explicit",
             levels=levels, spare=self.spare,
         )  # fmt: skip
+
+    def _numbers(self, y: Floats) -> Floats:
+        """Targets (n, m) that are stored as numbers; an indicator of labels becomes signs."""
+        if self.template.loss.target != "sign":
+            return y
+        if not (np.isin(y, (0, 1)).all() or (np.abs(y) == 1).all()):
+            raise ValueError(f"shard {self.shard.number}: labels must be 0 and 1, or -1 and +1")
+        return np.where(y > 0, 1.0, -1.0)
 
     @property
     def sums(self) -> RowSums:
@@ -146,10 +154,15 @@ class ShardRows:
         if X.sparse:
             data, indices, indptr = X.arrays
             row_weights = np.repeat(w, np.diff(indptr))
-            seen = np.bincount(indices, (row_weights > 0) & (data != 0), shape)
             values = data.astype(np.float64)
-            sums = np.bincount(indices, row_weights * values, shape)
-            squares = np.bincount(indices, row_weights * values**2, shape)
+            seen, sums, squares = (
+                np.bincount(indices, entries, shape).astype(np.float64)  # of nothing: integers
+                for entries in (
+                    (row_weights > 0) & (data != 0),
+                    row_weights * values,
+                    row_weights * values**2,
+                )
+            )
         else:
             seen = np.count_nonzero(X.array[present], axis=0).astype(float)
             sums = np.einsum("i,ij->j", w, X.array, dtype=np.float64)

@@ -166,9 +166,7 @@ class Shards:
         if min(shares) <= 0 or ends[-1] > 1 + 1e-12:
             raise ValueError(f"shares must be positive and sum to at most 1, got {shares}")
         ends[np.abs(ends - 1) < 1e-12] = 1.0
-        return [
-            self._but(part=Part(seed, *ends[i : i + 2].tolist())) for i in range(len(shares))
-        ]
+        return [self._but(part=Part(seed, *ends[i : i + 2].tolist())) for i in range(len(shares))]
 
     def on(self, engine: Any) -> Self:
         """The same rows, passes over which are run by an executor or engine.
@@ -289,7 +287,7 @@ class Shard:
             if not np.isfinite(y).all():
                 raise self._error("y", "it contains NaN or infinity")
             return y
-        if len(y) and not (0 <= y.min() and y.max() < n_classes):
+        if len(y) and not (y.min() >= 0 and y.max() < n_classes):
             raise self._error("y", f"levels must lie in 0..{n_classes - 1}, got {y.max()}")
         return y if y.dtype == np.uint8 else y.copy()  # they are indices: not to be changed
 
@@ -302,4 +300,3 @@ class Shard:
             return w
         mask = self.part.mask(self.number, self.n_rows)
         return mask.astype(np.float64) if w is None else np.where(mask, w, 0.0)
-
