@@ -76,3 +76,9 @@ def _job(*parts: Any) -> ShardJob:
         while len(_received) > KEPT_JOBS:
             _received.popitem(last=False)
         return _received[key]
+
+
+def received(key: str) -> ShardJob | None:
+    """The job of that key, if this process has received it."""
+    with _lock:
+        return _received.get(key)

@@ -70,13 +70,14 @@ class ShardDesign:
             raise ValueError(f"fit_lower must be one of {FIT_LOWER}, got {fit_lower!r}")
         self.shards, self.activation, self.fit_lower = shards, activation, fit_lower
         self.engine = shards.engine or ThreadEngine(n_threads)
+        self.loaders = list(shards)
         self.n_samples = shards.n_samples
         self.n_features = shards.n_features + (fit_lower == "augment")
 
     @cached_property
     def statistics(self) -> Statistics:
         """What one pass over the rows tells; see `Statistics`."""
-        job = ShardJob(list(self.shards), None)
+        job = ShardJob(self.loaders, None)
         weight, counts, largest, seen, *sums = self.engine.reduce(job, "statistics", ())
         classes = self.shards.classes
         return Statistics(
@@ -164,7 +165,7 @@ class ShardDesign:
 
     def outputs(self, model: Model) -> Iterator[Floats]:
         """The outputs of the rows, (n, m), a shard at a time and in their order."""
-        job = ShardJob(list(self.shards), None, self.activation, self.fit_lower)
+        job = ShardJob(self.loaders, None, self.activation, self.fit_lower)
         for place in range(len(job)):
             yield job.rows(place).outputs(model)
             del job.opened[place]
@@ -179,7 +180,7 @@ class ShardSums:
         self.rows, self.problem = rows, problem
         self.explicit = rows.fit_lower == "explicit"
         self.n_samples, self.n_features = rows.n_samples, rows.n_features
-        self.job = ShardJob(list(rows.shards), problem, rows.activation, rows.fit_lower)
+        self.job = ShardJob(rows.loaders, problem, rows.activation, rows.fit_lower)
         self.version = 0
 
     def total(self, verb: str, *arguments: Any) -> Any:

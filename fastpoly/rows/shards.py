@@ -219,6 +219,7 @@ class Shard:
         self.folder, self.number, self.files, self.kind = folder, number, files, kind
         self.shape, self.n_classes, self.part = shape, n_classes, part
         self.n_rows = shape[0]
+        self.matrices: dict[bool, Matrix] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Shard, (
@@ -269,16 +270,19 @@ class Shard:
         self.weights()
 
     def matrix(self, augment: bool) -> Matrix:
-        """X, checked, without a copy."""
-        _ = self._identities  # before anything is read
-        a = self.arrays
-        try:
-            if self.kind == "dense":
-                return as_matrix(a["x"], augment)
-            stored = StoredRows(self.shape, a["indices"], a.get("data"), a.get("indptr"))
-            return as_matrix(stored, augment)
-        except ValueError as error:
-            raise self._error("x" if self.kind == "dense" else "indices", error) from None
+        """X, without a copy; checked when it is first asked for."""
+        if augment not in self.matrices:
+            _ = self._identities  # before anything is read
+            a = self.arrays
+            try:
+                if self.kind == "dense":
+                    X = a["x"]
+                else:
+                    X = StoredRows(self.shape, a["indices"], a.get("data"), a.get("indptr"))
+                self.matrices[augment] = as_matrix(X, augment)
+            except ValueError as error:
+                raise self._error("x" if self.kind == "dense" else "indices", error) from None
+        return self.matrices[augment]
 
     def targets(self) -> NDArray:
         """Levels (n,) as numbers of classes, or numbers (n, n_targets), checked."""
