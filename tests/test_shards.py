@@ -16,6 +16,8 @@ from fastpoly import Shards, write_shards
 from fastpoly.kernels.matrix import StoredRows, as_matrix
 from fastpoly.rows import ShardDesign
 from fastpoly.rows.files import header, write_array
+from fastpoly.rows.reading import read_csv_batches, read_libsvm_batches
+from fastpoly.shards_command import main
 
 pd = pytest.importorskip("pandas")
 
@@ -476,3 +478,95 @@ def test_kernels_do_the_same_on_stored_rows(activation, width, augment):
         plain.basis_grad_outputs(H, H[:, :2], D[:, :2]),
         atol=1e-10,
     )
+
+
+# --- readers and the command ---
+
+
+def ratings(path, n=300, delimiter=","):
+    rng = np.random.default_rng(0)
+    table = {
+        "user": [f"u{i}" for i in rng.integers(20, size=n)],
+        "item": rng.integers(9, size=n),
+        "age": rng.random(n).round(3),
+        "stars": rng.integers(1, 12, size=n),
+    }
+    lines = [delimiter.join(table)] + [
+        delimiter.join(map(str, row)) for row in zip(*table.values(), strict=True)
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return table
+
+
+def test_a_csv_file(tmp_path):
+    table = ratings(tmp_path / "a.csv")
+    batches = read_csv_batches(tmp_path / "a.csv", rows_per_batch=70)
+    shards = write_shards(tmp_path / "out", batches, **NAMES, numeric=["age"], rows_per_shard=64)
+    want = write_shards(tmp_path / "want", [table], **NAMES, numeric=["age"], rows_per_shard=64)
+    assert shards.classes.tolist() == sorted(set(table["stars"]))
+    for a, b in zip(everything(shards), everything(want), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_bad_csv_files(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,2\n3\n")
+    with pytest.raises(ValueError, match="line 3"):
+        list(read_csv_batches(path))
+    path.write_text("a,b\n1,2\nx,2\n")
+    with pytest.raises(ValueError, match="'a', lines 3..3.*texts"):
+        list(read_csv_batches(path, rows_per_batch=1))
+    assert [b["a"][0] for b in read_csv_batches(path, rows_per_batch=1, texts=["a"])] == ["1", "x"]
+    with pytest.raises(ValueError, match="no columns"):
+        list(read_csv_batches(path, columns=["c"]))
+
+
+def test_a_libsvm_file(tmp_path):
+    path = tmp_path / "a.libsvm"
+    rng = np.random.default_rng(0)
+    X = sp.random_array((50, 7), density=0.4, rng=rng, format="csr")
+    y = rng.integers(3, size=50)
+    rows = [
+        " ".join([str(y[i]), *(f"{j + 1}:{float(X[i, j])!r}" for j in range(7) if X[i, j])])
+        for i in range(50)
+    ]
+    path.write_text("# data\n" + "\n\n".join(rows))
+    shards = write_shards(
+        tmp_path / "out", read_libsvm_batches(path, rows_per_batch=9), rows_per_shard=16
+    )
+    found, levels, _ = everything(shards)
+    np.testing.assert_array_equal(found[:, :7], X.toarray()[:, : found.shape[1]])
+    assert shards.classes[levels].tolist() == y.tolist()
+    for wrong in ("1 0:1", "1 a:1", "x 1:1", "1 1:", "1 99999999999:1", "1 1"):
+        path.write_text(f"1 1:1\n{wrong}\n")
+        with pytest.raises(ValueError, match="line 2"):
+            list(read_libsvm_batches(path))
+
+
+def test_the_command(tmp_path, capsys):
+    for suffix, delimiter in (("csv", ","), ("tsv", "\t")):
+        ratings(tmp_path / f"a.{suffix}", delimiter=delimiter)
+    folder = str(tmp_path / "out")
+    named = ["--one-hot", "user", "item", "--target", "stars", "--rows-per-shard", "100"]
+    both = [str(tmp_path / "a.csv"), str(tmp_path / "a.tsv")]
+    assert main([folder, *both, *named]) == 0
+    assert "600 rows" in capsys.readouterr().out
+    assert main([folder, "--verify"]) == 0
+    assert main([folder, *both, *named, "--quiet"]) == 1
+    assert "overwrite" in capsys.readouterr().err
+    assert main([folder, *both, *named, "--quiet", "--overwrite"]) == 0
+    next(tmp_path.glob("out/000001-y.npy")).write_bytes(b"")
+    assert main([folder, "--verify"]) == 1
+    assert "shard 1" in capsys.readouterr().err
+
+
+def test_the_command_reads_parquet(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    arrow = pytest.importorskip("pyarrow")
+    table = ratings(tmp_path / "a.csv")
+    parquet.write_table(arrow.table(table), tmp_path / "a.parquet")
+    named = ["--one-hot", "user", "item", "--target", "stars", "--quiet"]
+    assert main([str(tmp_path / "out"), str(tmp_path / "a.parquet"), *named]) == 0
+    want = write_shards(tmp_path / "want", [table], **NAMES)
+    for a, b in zip(everything(Shards(tmp_path / "out")), everything(want), strict=True):
+        np.testing.assert_array_equal(a, b)
