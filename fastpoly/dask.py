@@ -144,7 +144,9 @@ class DaskEngine:
                     distributed.wait(pending, timeout=POLL)
                     continue
                 except TimeoutError:
-                    workers = self.client.scheduler_info(n_workers=-1)["workers"]
+                    # Not client.scheduler_info, which another thread may empty meanwhile.
+                    found = self.client.sync(self.client.scheduler.identity, n_workers=-1)
+                    workers = found["workers"]
                 if workers:
                     alone = time.monotonic()
                 elif time.monotonic() - alone > self.timeout:
@@ -153,11 +155,13 @@ class DaskEngine:
                         "again, from the checkpoint if there is one"
                     )
                 last = max((w["last_seen"] for w in workers.values()), default=0.0)
-                lively = {a for a, w in workers.items() if w["last_seen"] > last - self.timeout}
+                lively = sorted(a for a in workers if workers[a]["last_seen"] > last - self.timeout)
                 for i, (worker, *task) in enumerate(tasks):
-                    if not futures[i].done() and worker in workers and worker not in lively:
-                        tasks[i] = (min(lively), *task)
-                        futures[i] = self._submit(sorted(lively), *task)
+                    # A task whose worker went may wait for it forever, whoever else is there.
+                    if lively and not futures[i].done() and worker not in lively:
+                        home = lively[i % len(lively)]
+                        tasks[i], futures[i] = (home, *task), self._submit([home], *task)
+                        self.slots = []
         finally:
             left = [f for f in futures if not f.done()]
             if left:
