@@ -6,6 +6,8 @@ those of threads in one process. A pass is a function of its arguments, so one t
 its worker is computed by another, from the model if need be.
 """
 
+import asyncio
+import concurrent.futures
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -132,44 +134,51 @@ class DaskEngine:
         return self.client.scatter(arguments, broadcast=True, hash=False, direct=False)
 
     def _run(self, tasks: list[tuple[Any, ...]]) -> list[Any]:
-        """Results of `_task` in order; a task goes elsewhere if its worker falls silent."""
-        futures = [self._submit([worker], *task) for worker, *task in tasks]
+        """Results of `_task` in order; a task goes elsewhere if its worker goes or falls silent."""
+        futures = [self._submit(*task) for task in tasks]
+        gathering = self._gather(futures)
+        alone = time.monotonic()  # since when there was no worker
         try:
-            alone = time.monotonic()  # since when there was no worker
             while True:
-                pending = [f for f in futures if not f.done()]
-                if not pending:
-                    return self.client.gather(futures)
                 try:
-                    distributed.wait(pending, timeout=POLL)
-                    continue
+                    return gathering.result(POLL)
                 except TimeoutError:
-                    # Not client.scheduler_info, which another thread may empty meanwhile.
-                    found = self.client.sync(self.client.scheduler.identity, n_workers=-1)
-                    workers = found["workers"]
-                if workers:
+                    if gathering.done():
+                        raise  # one of a connection
+                # Not client.scheduler_info, which another thread may empty meanwhile.
+                found = self.client.sync(self.client.scheduler.identity, n_workers=-1)
+                seen = {address: w["last_seen"] for address, w in found["workers"].items()}
+                if seen:
                     alone = time.monotonic()
                 elif time.monotonic() - alone > self.timeout:
                     raise RuntimeError(
-                        f"no worker has been there for {self.timeout:g} s; start workers and fit "
+                        f"there has been no worker for {self.timeout:g} s; start workers and fit "
                         "again, from the checkpoint if there is one"
                     )
-                last = max((w["last_seen"] for w in workers.values()), default=0.0)
-                lively = sorted(a for a in workers if workers[a]["last_seen"] > last - self.timeout)
-                for i, (worker, *task) in enumerate(tasks):
-                    # A task whose worker went may wait for it forever, whoever else is there.
-                    if lively and not futures[i].done() and worker not in lively:
-                        home = lively[i % len(lively)]
-                        tasks[i], futures[i] = (home, *task), self._submit([home], *task)
-                        self.slots = []
+                lively = sorted(a for a in seen if seen[a] > max(seen.values()) - self.timeout)
+                # A task whose worker went may wait for it forever, whoever else is there; and a
+                # result that went with it is computed again, or not.
+                lost = [i for i, (worker, *_) in enumerate(tasks) if worker not in lively]
+                if lively and lost:
+                    for i in lost:
+                        tasks[i] = (lively[i % len(lively)], *tasks[i][1:])
+                        futures[i] = self._submit(*tasks[i])
+                    gathering.cancel()
+                    gathering = self._gather(futures)
+                    self.slots = []
         finally:
-            left = [f for f in futures if not f.done()]
-            if left:
-                self.client.cancel(left, force=True)
+            if not gathering.done():
+                gathering.cancel()
+                self.client.cancel(futures, force=True)
 
-    def _submit(self, workers: list[str], *task: Any) -> distributed.Future:
+    def _gather(self, futures: list[distributed.Future]) -> concurrent.futures.Future:
+        """Their results, waited for in the thread of the client."""
+        results = self.client.gather(list(futures), asynchronous=True)
+        return asyncio.run_coroutine_threadsafe(results, self.client.loop.asyncio_loop)
+
+    def _submit(self, worker: str, *task: Any) -> distributed.Future:
         return self.client.submit(
-            _task, *task, workers=workers, allow_other_workers=True, pure=False
+            _task, *task, workers=[worker], allow_other_workers=True, pure=False
         )
 
     def _workers(self, refresh: bool) -> list[str]:

@@ -110,7 +110,14 @@ class ShardRows:
 
     @property
     def sums(self) -> RowSums:
-        """The same verbs on rows in memory; its targets are made for one use."""
+        """The verbs of rows in memory, as far as they do without the targets of all rows."""
+        self.shard.check_unchanged()
+        problem = replace(self.template, w=self.weights)
+        return RowSums(self.design, problem, self.objective)
+
+    @property
+    def full_sums(self) -> RowSums:
+        """All verbs of rows in memory; the targets are made for this one use."""
         self.shard.check_unchanged()
         problem = replace(self.template, Y=self.objective.targets, w=self.weights)
         return RowSums(self.design, problem, self.objective)
@@ -118,7 +125,7 @@ class ShardRows:
     # --- sums that need the parameters alone ---
 
     def value(self, model: Model) -> float:
-        return self.sums.value(model)
+        return self.value_layers(model)[0]  # as fast as the outputs, and without their memory
 
     def value_grad_packed(self, x: Floats, k: int) -> tuple[float, Floats]:
         self.shard.check_unchanged()
@@ -126,10 +133,7 @@ class ShardRows:
         return self.objective.value_grad_packed(x, k, g), g
 
     def value_layers(self, model: Model) -> tuple[Any, ...]:
-        self.shard.check_unchanged()
-        parts = tuple(model) if self.objective.linear else (model.H, model.V)
-        value, _, *gradients = self.objective.value_grad(*parts, basis=False)
-        return value, *gradients
+        return self.sums.value_layers(model)
 
     def squared_outputs(self, H: Floats, V: Floats) -> float:
         self.shard.check_unchanged()
@@ -142,7 +146,7 @@ class ShardRows:
         return self.sums.diagonal_curvature(model)
 
     def dense_curvature(self, model: Model, name: str, *arguments: Any) -> Floats:
-        return getattr(self.sums.dense_curvature(model), name)(*arguments)
+        return getattr(self.full_sums.dense_curvature(model), name)(*arguments)
 
     def statistics(self) -> tuple[Any, ...]:
         """Weight, rows by class, [largest], counts of entries other than 0, sums, squares."""
@@ -204,7 +208,7 @@ class ShardRows:
 
     def conjugate(self, at: At, c: float) -> float:
         D = self._gradients(at)
-        return self.sums.conjugate(D, c)
+        return self.full_sums.conjugate(D, c)
 
     def explicit(self, at: At) -> Floats:
         """Gamma_c themselves, (m, d, d)."""
