@@ -570,3 +570,55 @@ def test_the_command_reads_parquet(tmp_path):
     want = write_shards(tmp_path / "want", [table], **NAMES)
     for a, b in zip(everything(Shards(tmp_path / "out")), everything(want), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+# --- memory ---
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="needs Linux")
+def test_memory_is_bounded(tmp_path):
+    """Anonymous memory: of the writer a few shards, of the rows at most 60 bytes each."""
+    code = f"""
+import numpy as np
+from fastpoly import write_shards
+from fastpoly.rows import ShardDesign
+from fastpoly.state import Model
+
+def anonymous():
+    with open("/proc/self/smaps_rollup") as file:
+        return next(1024 * int(line.split()[1]) for line in file if line.startswith("Anonymous"))
+
+n, size = 1_000_000, 2**16
+def batches():
+    rng = np.random.default_rng(0)
+    for _ in range(0, n, size):
+        yield {{"user": rng.integers(900, size=size), "item": rng.integers(300, size=size),
+               "stars": rng.integers(5, size=size)}}
+
+before = anonymous()
+shards = write_shards({str(tmp_path)!r}, batches(), one_hot=["user", "item"], target="stars",
+                      rows_per_shard=size)
+assert anonymous() - before < 40e6, anonymous() - before
+n = shards.n_samples
+design = ShardDesign(shards, "anova", fit_lower="explicit", n_threads=1)
+signs = np.where(np.arange(5)[:, None] <= np.arange(4), 1.0, -1.0)
+sums = design.sums(design.problem(signs, loss="binary_logistic"))
+d = design.n_features
+model = Model(np.full((5, d), 0.1), np.ones((5, 4)), np.zeros(4), np.zeros((d, 4)))
+gamma = sums.gradient(model).gamma
+gamma.matvecs(np.ones((d, 4)))
+used = anonymous() - before
+assert used < 60 * n, used / n
+x, g = np.zeros(5 * (d + 4) + 4 + 4 * d), np.zeros(5 * (d + 4) + 4 + 4 * d)
+for i in range(30):
+    sums.value_grad_packed(x, 5, g)
+    gamma.forms(np.ones(d))
+    if i == 2:
+        settled = anonymous()
+assert anonymous() - settled < 2e6, anonymous() - settled
+print(used / n)
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
