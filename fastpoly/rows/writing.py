@@ -76,9 +76,8 @@ def write_shards(
     >>> import tempfile
     >>> from fastpoly import write_shards
     >>> batch = {"user": ["ann", "bob"], "item": [7, 3], "stars": [5, 4]}
-    >>> shards = write_shards(
-    ...     tempfile.mkdtemp(), [batch], one_hot=["user", "item"], target="stars"
-    ... )
+    >>> folder = tempfile.mkdtemp()
+    >>> shards = write_shards(folder, [batch], one_hot=["user", "item"], target="stars")
     >>> shards.n_features, shards.categories("item"), shards.classes
     (4, array([3, 7]), array([4, 5]))
     """
