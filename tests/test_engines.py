@@ -1,6 +1,7 @@
 """Sums over shards: the same bits whoever adds them, and the same problem as in memory."""
 
 import json
+import pickle
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from multiprocessing import get_context
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from shard_cases import KINDS, Case, bits, last_state
 
 from fastpoly import Design, Shards, alpha_max, conditional_gradient, write_shards
+from fastpoly.kernels.matrix import ScaledRows
 from fastpoly.problem import Problem
 from fastpoly.rows import ShardDesign
 from fastpoly.rows.engines import ThreadEngine, nodes_for
@@ -454,3 +456,82 @@ def test_errors_of_threads_leave_nothing_running(tmp_path):
     with pytest.raises(AttributeError):
         engine.reduce(job, "no_such_verb", ())
     assert engine.reduce(job, "statistics", ())[0] == 640
+
+
+# --- features and targets that are scaled ---
+
+
+@pytest.mark.parametrize("fit_lower", [None, "augment", "explicit"])
+@pytest.mark.parametrize("activation", ["squared", "anova"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_scaled_features(tmp_path, dtype, kind, activation, fit_lower):
+    case = Case(kind)
+    case.X = case.X.astype(dtype)
+    X = np.asarray(case.X if kind == "dense" else case.X.toarray(), dtype=np.float64)
+    rng = np.random.default_rng(2)
+    center = rng.standard_normal(X.shape[1]) * (kind == "dense")
+    factor = rng.random(X.shape[1]) + 0.5
+    how = {"fit_lower": fit_lower, "center": center, "factor": factor}
+    rows = ShardDesign(case.write(tmp_path, 5), activation, **how)
+    order = _order(case, 5)
+    here = Design((X[order] - center) * factor, activation, fit_lower=fit_lower)
+    there = rows.sums(rows.problem())
+    here = here.sums(here.problem(case.y[order]))
+    d = rows.n_features
+    linear = rng.standard_normal((d, 3)) if fit_lower == "explicit" else None
+    model = Model(rng.standard_normal((2, d)), rng.standard_normal((2, 3)), np.zeros(3), linear)
+    np.testing.assert_allclose(there.value(model), here.value(model), rtol=1e-10)
+    a, b = there.gradient(model), here.gradient(model)
+    np.testing.assert_allclose(a.V, b.V, rtol=1e-8)
+    B = rng.standard_normal((d, 3))
+    np.testing.assert_allclose(a.gamma.matvecs(B), b.gamma.matvecs(B), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(
+        there.squared_norms(model.H), here.squared_norms(model.H), rtol=1e-10
+    )
+    x = np.concatenate([part.ravel() for part in model[: 4 if linear is not None else 2]
+                        if part is not None])  # fmt: skip
+    g, want = np.empty_like(x), np.empty_like(x)
+    there.value_grad_packed(x, 2, g)
+    here.value_grad_packed(x, 2, want)
+    np.testing.assert_allclose(g, want, rtol=1e-8, atol=1e-8)
+    if kind == "dense":
+        found, wanted = there.curvature(model, np.ones(2)), here.curvature(model, np.ones(2))
+        np.testing.assert_allclose(found.joint, wanted.joint, rtol=1e-8, atol=1e-8)
+    outputs = np.concatenate(list(rows.outputs(model)))
+    np.testing.assert_allclose(outputs, here.outputs(model), rtol=1e-8, atol=1e-8)
+
+
+def test_scaled_rows_in_memory_are_the_rows_scaled():
+    rng = np.random.default_rng(0)
+    X, center, factor = rng.random((300, 4)), rng.random(4), rng.random(4)
+    y = (X[:, 0] * X[:, 1] > 0.25).astype(int)
+    lazy, plain = Design(ScaledRows(X, center, factor)), Design((X - center) * factor)
+    assert lazy.largest() == plain.largest()
+    states = [
+        last_state(d, y, alpha=0.5, refit=r) for d in (lazy, plain) for r in ("full", "output")
+    ]
+    assert states[0].objective == pytest.approx(states[2].objective, rel=1e-12)
+    assert states[1].objective == pytest.approx(states[3].objective, rel=1e-12)
+    again = pickle.loads(pickle.dumps(lazy))
+    H = rng.standard_normal((2, 4))
+    np.testing.assert_array_equal(again.activations(H), lazy.activations(H))
+
+
+def test_scaled_targets(tmp_path):
+    case = Case("dense")
+    y = 100 + 7 * case.X @ np.linspace(-1, 1, 16).reshape(8, 2)
+    shards = write_shards(tmp_path, [(case.X, y)], rows_per_shard=100)
+    design = ShardDesign(shards, fit_lower="explicit")
+    found = design.statistics
+    np.testing.assert_allclose(found.target_sums, y.sum(axis=0))
+    np.testing.assert_allclose(found.target_squares, (y**2).sum(axis=0))
+    center, unit = y.mean(axis=0), y.std(axis=0)
+    state = last_state(design, [center, unit], loss="squared", alpha=1.0)
+    want = last_state(case.design("squared"), (y - center) / unit, loss="squared", alpha=1.0)
+    assert state.objective == pytest.approx(want.objective, rel=1e-9)
+
+
+def test_sparse_rows_have_no_center(tmp_path):
+    with pytest.raises(ValueError, match="sparse"):
+        ShardDesign(Case("codes").write(tmp_path, 2), center=np.ones(22))

@@ -18,7 +18,7 @@ from fastpoly.kernels.gamma_loops cimport choose_gamma_loops, gamma_loops
 from fastpoly.kernels.joint_loops cimport (
     choose_joint_loops, joint_loops, pair_model, pair_sums,
 )
-from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
+from fastpoly.kernels.matrix cimport CsrMatrix, DenseMatrix, Matrix
 from fastpoly.kernels.rows cimport csr_rows, rows_of
 
 cdef const joint_loops* loops = choose_joint_loops()
@@ -188,7 +188,7 @@ cdef class DenseJointRows(JointRows):
         self, Py_ssize_t first, Py_ssize_t last, double* copy
     ) noexcept nogil:
         """The rows that `outputs` has read, from where it left them."""
-        if self.X.single or self.X.augment:
+        if (<DenseMatrix> self.X).copied:
             return copy
         return self.X.dense_rows(first, last, copy)
 

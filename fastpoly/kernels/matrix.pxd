@@ -17,7 +17,10 @@ cdef class Matrix:
 
 
 cdef class DenseMatrix(Matrix):
-    cdef readonly object array          # (n, d - augment), C order
+    cdef readonly object array          # (n, d - augment), C order; before it is scaled
+    cdef const double[::1] center       # rows are (array - center) * factor; None: the array
+    cdef const double[::1] factor
+    cdef readonly bint copied           # whether rows are made in a buffer
 
 
 cdef class CsrMatrix(Matrix):

@@ -12,6 +12,10 @@ class Matrix:
 
 class DenseMatrix(Matrix):
     array: NDArray[Any]
+    copied: bool
+    @property
+    def source(self) -> Any: ...
+    def rows(self, index: Any) -> NDArray[np.float64]: ...
     def __init__(self, X: Any, augment: bool = False) -> None: ...
 
 class CsrMatrix(Matrix):
@@ -19,6 +23,12 @@ class CsrMatrix(Matrix):
     pairs: bool
     ones: bool
     def __init__(self, X: Any, augment: bool = False) -> None: ...
+
+class ScaledRows:
+    array: NDArray[Any]
+    center: NDArray[np.float64]
+    factor: NDArray[np.float64]
+    def __init__(self, array: NDArray[Any], center: Any, factor: Any) -> None: ...
 
 class StoredRows:
     shape: tuple[int, int]

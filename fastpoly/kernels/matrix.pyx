@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memset
 
-from fastpoly.kernels.checks import as_array
+from fastpoly.kernels.checks import as_array, as_float_array
 
 _LIMIT = 2**31 - 1
 
@@ -27,11 +27,12 @@ cdef class Matrix:
 
 
 cdef class DenseMatrix(Matrix):
-    """Rows of a C-ordered array, (n, d - augment)."""
+    """Rows of a C-ordered array, (n, d - augment), or of `ScaledRows`."""
 
     # __cinit__, here and below: what exists is checked, and is never made a second time.
     def __cinit__(self, X, bint augment=False):
-        X = _as_real(as_array(X, "X"))
+        scaled = X if isinstance(X, ScaledRows) else None
+        X = _as_real(as_array(X if scaled is None else scaled.array, "X"))
         if X.ndim != 2:
             raise ValueError(
                 f"X must be a 2-D array, got shape {X.shape}; reshape a single sample with "
@@ -44,8 +45,25 @@ cdef class DenseMatrix(Matrix):
         self.array = X
         self.n, self.d = X.shape[0], X.shape[1] + augment
         self.augment, self.single = augment, X.dtype == np.float32
+        self.center = None if scaled is None else scaled.center
+        self.factor = None if scaled is None else scaled.factor
+        self.copied = augment or self.single or self.factor is not None
         cdef size_t address = X.ctypes.data
         self.data = <const void*> address
+
+    def rows(self, index):
+        """Some rows as float64, without the constant; `index` is a slice or an array."""
+        X = np.asarray(self.array[index], dtype=np.float64)
+        if self.factor is None:
+            return X
+        return (X - self.center.base) * self.factor.base
+
+    @property
+    def source(self):
+        """What the Matrix was made from: the array, or `ScaledRows`."""
+        if self.factor is None:
+            return self.array
+        return ScaledRows(self.array, self.center.base, self.factor.base)
 
     cdef const double* dense_rows(
         self, Py_ssize_t first, Py_ssize_t last, double* buffer
@@ -54,7 +72,7 @@ cdef class DenseMatrix(Matrix):
         cdef const double* x64 = <const double*> self.data + first * stored
         cdef const float* x32 = <const float*> self.data + first * stored
         cdef double* row
-        if not self.single and not self.augment:
+        if not self.copied:
             return x64
         for i in range(last - first):
             row = buffer + i * self.d
@@ -66,6 +84,9 @@ cdef class DenseMatrix(Matrix):
                     row[j] = x32[i * stored + j]
             else:
                 memcpy(row, x64 + i * stored, stored * sizeof(double))
+            if self.factor is not None:
+                for j in range(stored):
+                    row[j] = (row[j] - self.center[j]) * self.factor[j]
         return buffer
 
 
@@ -225,6 +246,33 @@ class StoredRows:
         if data is not None and data.shape != indices.shape:
             raise ValueError(f"data must have shape {indices.shape}, got {data.shape}")
         self.shape, self.indices, self.data, self.indptr = tuple(shape), indices, data, indptr
+
+
+class ScaledRows:
+    """Dense rows (x - center) * factor, which are made from x a block at a time.
+
+    Parameters
+    ----------
+    array : ndarray, (n, d)
+    center, factor : array-like, (d,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.kernels.matrix import ScaledRows, as_matrix
+    >>> X = as_matrix(ScaledRows(np.array([[1.0, 2.0], [3.0, 6.0]]), [2.0, 4.0], [1.0, 0.5]))
+    >>> X.rows(slice(None))
+    array([[-1., -1.],
+           [ 1.,  1.]])
+    """
+
+    def __init__(self, array, center, factor):
+        if array.ndim != 2:
+            raise ValueError(f"array must be 2-D, got shape {array.shape}")
+        d = array.shape[1]
+        self.array = array
+        self.center = np.array(as_float_array(center, "center", (d,)))
+        self.factor = np.array(as_float_array(factor, "factor", (d,)))
 
 
 # width: (ones, multiples of width) for the largest StoredRows so far; never written to again.

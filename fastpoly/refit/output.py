@@ -281,5 +281,5 @@ def has_curvature(problem: Problem) -> bool:
 def dense_array(X: Matrix) -> NDArray:
     """The rows of X, (n, d)."""
     if not X.sparse:
-        return X.array
+        return X.rows(slice(None))
     return csr_array(X.arrays, shape=(X.n, X.d)).toarray()

@@ -36,6 +36,8 @@ class Statistics(NamedTuple):
         Whether a feature is anything but 0 in some row.
     sums, squares : ndarray, (n_features,)
         sum_i w_i x_ij and sum_i w_i x_ij^2.
+    target_sums, target_squares : ndarray, (n_targets,), or None
+        The same of targets that are numbers.
     """
 
     n_samples: int
@@ -47,6 +49,8 @@ class Statistics(NamedTuple):
     seen: NDArray[np.bool_]
     sums: Floats
     squares: Floats
+    target_sums: Floats | None
+    target_squares: Floats | None
 
 
 class Gradient(NamedTuple):

@@ -62,7 +62,7 @@ class DenseCurvature:
         step = max(1, BLOCK_DOUBLES // max(1, X.d))
         for first in range(0, X.n, step):
             rows = slice(first, first + step)
-            block = np.asarray(X.array[rows], dtype=np.float64)
+            block = X.rows(rows)
             yield rows, np.hstack([np.ones((len(block), 1)), block]) if X.augment else block
 
     def totals(self) -> Floats:

@@ -11,7 +11,7 @@ from fastpoly.kernels.explicit import make_gamma
 from fastpoly.kernels.features import ACTIVATIONS, Features, make_features
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.linear import LinearTerms
-from fastpoly.kernels.matrix import Matrix, as_matrix
+from fastpoly.kernels.matrix import Matrix, ScaledRows, as_matrix
 from fastpoly.kernels.runtime import effective_n_threads
 from fastpoly.problem import Problem
 
@@ -81,7 +81,7 @@ class Design:
     def __reduce__(self) -> tuple[Any, ...]:
         # A Matrix holds pointers and is made anew from its arrays, with all checks.
         M = self.matrix
-        X = csr_array(M.arrays, shape=(M.n, M.d - M.augment)) if M.sparse else M.array
+        X = csr_array(M.arrays, shape=(M.n, M.d - M.augment)) if M.sparse else M.source
         make = partial(type(self), fit_lower=self.fit_lower, n_threads=self.n_threads)
         return make, (X, self.activation)
 
@@ -145,7 +145,9 @@ class Design:
 
 def largest_entry(X: Matrix) -> float:
     """The largest |x| of the stored entries."""
-    values = X.arrays[0] if X.sparse else X.array
+    values = X.arrays[0] if X.sparse else X.source
+    if isinstance(values, ScaledRows):
+        values = X.rows(slice(None))
     return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fastpoly.problem import Problem
 from fastpoly.rows.shard_rows import ShardRows
-from fastpoly.rows.shards import Shard
+from fastpoly.rows.shards import Scaling, Shard
 
 KEPT_JOBS = 2  # of a process that computes for others: the caches of older ones are dropped
 
@@ -30,6 +30,7 @@ class ShardJob:
     problem : Problem or None
     activation : str
     fit_lower : str or None
+    scaling : Scaling or None
     key : str, optional
         By which another process knows it; drawn at random.
     """
@@ -40,10 +41,11 @@ class ShardJob:
         problem: Problem | None,
         activation: str = "squared",
         fit_lower: str | None = None,
+        scaling: Scaling | None = None,
         key: str | None = None,
     ) -> None:
         self.shards, self.problem = list(shards), problem
-        self.activation, self.fit_lower = activation, fit_lower
+        self.activation, self.fit_lower, self.scaling = activation, fit_lower, scaling
         self.key = key or secrets.token_hex(16)
         self.spare: list[np.ndarray] = []
         self.opened: dict[int, ShardRows] = {}
@@ -57,13 +59,13 @@ class ShardJob:
         if rows is None:
             rows = self.opened[place] = ShardRows(
                 self.shards[place], place, self.problem, self.activation, self.fit_lower,
-                self.spare,
+                self.scaling, self.spare,
             )  # fmt: skip
         return rows
 
     def __reduce__(self) -> tuple[Any, ...]:
-        parts = self.shards, self.problem, self.activation, self.fit_lower, self.key
-        return _job, parts
+        how = self.activation, self.fit_lower, self.scaling
+        return _job, (self.shards, self.problem, *how, self.key)
 
 
 def _job(*parts: Any) -> ShardJob:

@@ -22,7 +22,7 @@ def take_rows(X: Matrix, rows: NDArray[np.intp]) -> Any:
            [1.]])
     """
     if not X.sparse:
-        return X.array[rows]
+        return X.rows(rows)
     values, indices, indptr = X.arrays
     counts = indptr[rows + 1] - indptr[rows]
     ends = np.cumsum(counts)

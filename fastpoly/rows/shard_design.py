@@ -22,7 +22,7 @@ from fastpoly.rows.design import FIT_LOWER
 from fastpoly.rows.engines import ThreadEngine
 from fastpoly.rows.job import ShardJob
 from fastpoly.rows.shard_rows import At
-from fastpoly.rows.shards import Shards
+from fastpoly.rows.shards import Scaling, Shards
 from fastpoly.rows.sums import empty_model, loss_curvature_bound
 from fastpoly.state import Model
 
@@ -37,6 +37,9 @@ class ShardDesign:
     shards : Shards
     activation : {"squared", "anova"}
     fit_lower : {None, "augment", "explicit"}
+    center, factor : array-like, (d,), optional
+        Take (x - center) * factor for the features of the shards. Sparse rows have no center, and
+        their scaled values are kept in memory.
     n_threads : int or None
         Threads that compute, where no other engine was given; each takes whole shards.
 
@@ -62,6 +65,8 @@ class ShardDesign:
         activation: str = "squared",
         *,
         fit_lower: str | None = None,
+        center: ArrayLike | None = None,
+        factor: ArrayLike | None = None,
         n_threads: int | None = None,
     ) -> None:
         if activation not in ACTIVATIONS:
@@ -69,14 +74,25 @@ class ShardDesign:
         if fit_lower not in FIT_LOWER:
             raise ValueError(f"fit_lower must be one of {FIT_LOWER}, got {fit_lower!r}")
         self.shards, self.activation, self.fit_lower = shards, activation, fit_lower
+        self.scaling = self._scaling(center, factor)
         self.engine = shards.engine or ThreadEngine(n_threads)
         self.loaders = list(shards)
         self.n_samples = shards.n_samples
         self.n_features = shards.n_features + (fit_lower == "augment")
 
+    def _scaling(self, center: ArrayLike | None, factor: ArrayLike | None) -> Scaling | None:
+        if center is None and factor is None:
+            return None
+        d = self.shards.n_features
+        center = np.zeros(d) if center is None else as_float_array(center, "center", (d,))
+        factor = np.ones(d) if factor is None else as_float_array(factor, "factor", (d,))
+        if center.any() and self.shards.manifest.kind != "dense":
+            raise ValueError("center must be None or zero: these rows are sparse")
+        return Scaling(center, factor)
+
     @cached_property
     def statistics(self) -> Statistics:
-        """What one pass over the rows tells; see `Statistics`."""
+        """What one pass over the rows, not scaled, tells; see `Statistics`."""
         job = ShardJob(self.loaders, None)
         weight, counts, largest, seen, *sums = self.engine.reduce(job, "statistics", ())
         classes = self.shards.classes
@@ -86,8 +102,14 @@ class ShardDesign:
         )  # fmt: skip
 
     def largest(self) -> float:
-        """The largest |x|."""
-        return self.statistics.largest
+        """The largest |x|; of scaled rows, the largest root mean square of a feature."""
+        found = self.statistics
+        if self.scaling is None:
+            return found.largest
+        mean, squares = found.sums / found.weight, found.squares / found.weight
+        center, factor = self.scaling
+        size = np.maximum(squares - 2 * center * mean + center**2, 0.0) * factor**2
+        return float(np.sqrt(size.max()))
 
     def problem(
         self,
@@ -108,7 +130,8 @@ class ShardDesign:
         y : array-like, (n_classes,) or (n_classes, m), optional
             What the loss is to take for each class of the shards. By default the numbers of the
             classes for a multi-class loss, -1 and +1 for two classes and a binary one, and the
-            classes themselves for the squared loss.
+            classes themselves for the squared loss. For targets that are numbers, (2, m): the loss
+            takes (t - y[0]) / y[1].
         sample_weight : array-like, (n_classes,), optional
             Weights of the classes; those of rows are in the shards.
         loss, penalty, alpha, tau, alpha_linear, n_outputs
@@ -134,16 +157,19 @@ class ShardDesign:
         """Targets of every class, or one row for all where they are numbers; and the loss."""
         classes = self.shards.classes
         if classes is None:
-            if y is not None:
-                raise ValueError("y must be None: the targets are numbers and are in the shards")
-            one = np.ones((1, self.shards.manifest.n_targets))
-            loss = resolve_loss(loss, one)
+            m = self.shards.manifest.n_targets
+            loss = resolve_loss(loss, np.ones((1, m)))
             if loss.target == "label":
                 raise ValueError(
                     f"{type(loss).__name__} needs classes, but the targets of the shards are "
                     'numbers; use loss="squared"'
                 )
-            return one, loss
+            if loss.target == "sign":
+                return np.ones((1, m)), loss
+            y = as_float_array([np.zeros(m), np.ones(m)] if y is None else y, "y", (2, m))
+            if not (y[1] > 0).all():
+                raise ValueError("y[1], the units of the targets, must be positive")
+            return y, loss
         if y is not None:
             y = as_float_array(y, "y", (len(classes), *(None,) * (np.ndim(y) - 1)))
             return y, resolve_loss(loss, y)
@@ -165,7 +191,7 @@ class ShardDesign:
 
     def outputs(self, model: Model) -> Iterator[Floats]:
         """The outputs of the rows, (n, m), a shard at a time and in their order."""
-        job = ShardJob(self.loaders, None, self.activation, self.fit_lower)
+        job = ShardJob(self.loaders, None, self.activation, self.fit_lower, self.scaling)
         for place in range(len(job)):
             yield job.rows(place).outputs(model)
             del job.opened[place]
@@ -180,7 +206,7 @@ class ShardSums:
         self.rows, self.problem = rows, problem
         self.explicit = rows.fit_lower == "explicit"
         self.n_samples, self.n_features = rows.n_samples, rows.n_features
-        self.job = ShardJob(rows.loaders, problem, rows.activation, rows.fit_lower)
+        self.job = ShardJob(rows.loaders, problem, rows.activation, rows.fit_lower, rows.scaling)
         self.version = 0
 
     def total(self, verb: str, *arguments: Any) -> Any:

@@ -17,7 +17,7 @@ from fastpoly.kernels.joint import JointObjective
 from fastpoly.problem import Problem
 from fastpoly.rows.design import Design, largest_entry
 from fastpoly.rows.sampling import take_rows
-from fastpoly.rows.shards import Shard
+from fastpoly.rows.shards import Scaling, Shard
 from fastpoly.rows.sums import RowSums, squared_outputs
 from fastpoly.state import Model
 
@@ -59,6 +59,7 @@ class ShardRows:
     problem : Problem or None
         Its Y holds the targets of every level, its w their weights. None: only `statistics`.
     activation, fit_lower : str
+    scaling : Scaling or None
     spare : list
         Memory of earlier passes, which all shards of a process share.
     """
@@ -70,10 +71,11 @@ class ShardRows:
         problem: Problem | None,
         activation: str,
         fit_lower: str | None,
+        scaling: Scaling | None,
         spare: list,
     ) -> None:
         self.shard, self.place, self.template, self.spare = shard, place, problem, spare
-        matrix = shard.matrix(fit_lower == "augment")
+        matrix = shard.matrix(fit_lower == "augment", scaling)
         self.design = Design(matrix, activation, fit_lower=fit_lower, n_threads=1)
         self.version = -1
         self.D: Floats | None = None
@@ -103,7 +105,8 @@ class ShardRows:
     def _numbers(self, y: Floats) -> Floats:
         """Targets (n, m) that are stored as numbers; an indicator of labels becomes signs."""
         if self.template.loss.target != "sign":
-            return y
+            center, unit = self.template.Y
+            return y if not center.any() and (unit == 1).all() else (y - center) / unit
         if not (np.isin(y, (0, 1)).all() or (np.abs(y) == 1).all()):
             raise ValueError(f"shard {self.shard.number}: labels must be 0 and 1, or -1 and +1")
         return np.where(y > 0, 1.0, -1.0)
@@ -149,7 +152,7 @@ class ShardRows:
         return getattr(self.full_sums.dense_curvature(model), name)(*arguments)
 
     def statistics(self) -> tuple[Any, ...]:
-        """Weight, rows by class, [largest], counts of entries other than 0, sums, squares."""
+        """Weight, counts of classes, [largest], entries other than 0, sums and squares of x, y."""
         X, y, n_classes = self.design.matrix, self.shard.targets(), self.shard.n_classes
         w = np.ones(X.n) if self.weights is None else self.weights
         present = w > 0
@@ -171,7 +174,8 @@ class ShardRows:
             seen = np.count_nonzero(X.array[present], axis=0).astype(float)
             sums = np.einsum("i,ij->j", w, X.array, dtype=np.float64)
             squares = np.einsum("i,ij,ij->j", w, X.array, X.array, dtype=np.float64)
-        return float(w.sum()), counts, [largest_entry(X)], seen, sums, squares
+        of_y = (None, None) if n_classes else (w @ y, w @ y**2)
+        return float(w.sum()), counts, [largest_entry(X)], seen, sums, squares, *of_y
 
     def sample(self, numbers: list[NDArray[np.intp]]) -> list[Any]:
         """The rows of this shard among those that are asked for, in a list."""

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.kernels.matrix import Matrix, StoredRows, as_matrix
+from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
 from fastpoly.rows.files import file_digest, identity, map_array
 from fastpoly.rows.manifest import File, Manifest
 
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from fastpoly.rows.engines import Engine
 
 Floats = NDArray[np.float64]
+
+
+class Scaling(NamedTuple):
+    """Features are (x - center) * factor, (d,) each; sparse rows have no center."""
+
+    center: Floats
+    factor: Floats
 
 
 @dataclass(frozen=True)
@@ -269,20 +276,27 @@ class Shard:
         self.targets()
         self.weights()
 
-    def matrix(self, augment: bool) -> Matrix:
-        """X, without a copy; checked when it is first asked for."""
-        if augment not in self.matrices:
-            _ = self._identities  # before anything is read
-            a = self.arrays
-            try:
-                if self.kind == "dense":
-                    X = a["x"]
-                else:
-                    X = StoredRows(self.shape, a["indices"], a.get("data"), a.get("indptr"))
-                self.matrices[augment] = as_matrix(X, augment)
-            except ValueError as error:
-                raise self._error("x" if self.kind == "dense" else "indices", error) from None
-        return self.matrices[augment]
+    def matrix(self, augment: bool, scaling: Scaling | None = None) -> Matrix:
+        """X, without a copy unless sparse rows are scaled; checked when it is first asked for."""
+        if scaling is None and augment in self.matrices:
+            return self.matrices[augment]
+        _ = self._identities  # before anything is read
+        a = self.arrays
+        try:
+            if self.kind == "dense":
+                X = a["x"] if scaling is None else ScaledRows(a["x"], *scaling)
+                found = as_matrix(X, augment)
+            else:
+                data, indptr = a.get("data"), a.get("indptr")
+                found = as_matrix(StoredRows(self.shape, a["indices"], data, indptr), augment)
+                if scaling is not None:
+                    own = scaling.factor[a["indices"]] * (1.0 if data is None else data)
+                    found = as_matrix(StoredRows(self.shape, a["indices"], own, indptr), augment)
+        except ValueError as error:
+            raise self._error("x" if self.kind == "dense" else "indices", error) from None
+        if scaling is None:
+            self.matrices[augment] = found
+        return found
 
     def targets(self) -> NDArray:
         """Levels (n,) as numbers of classes, or numbers (n, n_targets), checked."""
