@@ -10,6 +10,7 @@ from typing import Any
 
 import fastpoly
 from fastpoly import metrics, path, plotting, refit
+from fastpoly.rows import contract, reading, shard_design
 from fastpoly.storage import state_file as checkpoint
 
 PAGE = Path(__file__).with_name("api.md")
@@ -25,6 +26,14 @@ PARTS = {
         fastpoly.PathSearchCV,
     ],
     "Model": [fastpoly.PolyModel],
+    "Data larger than memory": [
+        fastpoly.Shards,
+        fastpoly.write_shards,
+        reading.read_csv_batches,
+        reading.read_libsvm_batches,
+        shard_design.ShardDesign,
+        contract.Statistics,
+    ],
     "Displays": [
         plotting.PathDisplay,
         plotting.ConvergenceDisplay,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastpoly.algorithm import conditional_gradient
 from fastpoly.model import PolyModel
 from fastpoly.path import alpha_max
-from fastpoly.rows.design import Design
+from fastpoly.rows import Design, Shards, write_shards
 from fastpoly.selection import select_basis
 from fastpoly.state import State
 
@@ -37,11 +37,13 @@ __all__ = [
     "PolynomialNetworkClassifier",
     "PolynomialNetworkOrdinalRegressor",
     "PolynomialNetworkRegressor",
+    "Shards",
     "State",
     "__version__",
     "alpha_max",
     "conditional_gradient",
     "select_basis",
+    "write_shards",
 ]
 
 

@@ -23,8 +23,9 @@ from fastpoly.refit.certificate import duality_gap
 from fastpoly.refit.joint import JointRefit
 from fastpoly.refit.output import SOLVERS
 from fastpoly.refit.rounds import LOOSEST_REFIT_TOL, OutputRefit, StepRefit, objective_at
-from fastpoly.rows.design import Design, check_design, check_scale
-from fastpoly.rows.sums import Gradient, RowSums
+from fastpoly.rows import as_rows
+from fastpoly.rows.contract import Gradient, Rows, Sums
+from fastpoly.rows.design import Design, check_scale
 from fastpoly.selection import METHODS, Selection, select_basis
 from fastpoly.state import TIMED, Model, State, check_start
 
@@ -38,8 +39,8 @@ NO_CHANGE = 1e-8  # relative change of an objective over those states that is no
 
 
 def conditional_gradient(
-    design: Design,
-    y: ArrayLike,
+    design: Rows,
+    y: ArrayLike | None = None,
     *,
     loss: Any = "logistic",
     penalty: Any = "l1/l2",
@@ -63,10 +64,12 @@ def conditional_gradient(
 
     Parameters
     ----------
-    design : Design
-        The data, with activation and lower-order terms.
+    design : Design, ShardDesign or Shards
+        The data, with activation and lower-order terms; rows in files as a `ShardDesign`, or as
+        `Shards` for a polynomial network without lower-order terms.
     y : array-like
-        Targets, as the loss takes them: class codes 0..m-1 (n,), signs or numbers (n, m).
+        Targets, as the loss takes them: class codes 0..m-1 (n,), signs or numbers (n, m). Shards
+        hold their own; y is then None, or one row for each of their classes.
     loss : str or object
         "logistic", "smoothed_hinge" or "squared_hinge" (multi-class for class codes, binary for
         signs), "squared", any name of `fastpoly.kernels.losses.LOSSES`, or a loss object. A loss
@@ -104,6 +107,7 @@ def conditional_gradient(
     selection : str
         A method of `select_basis`.
     sample_weight : array-like, (n,), optional
+        With shards, which hold those of the rows: of each class.
     n_outputs : int, optional
         Number of classes, where y does not show it.
     start : State, optional
@@ -139,13 +143,15 @@ def conditional_gradient(
     >>> bool((O.argmax(axis=1) == y).mean() > 0.95)
     True
     """
-    check_design(design)
+    design = as_rows(design)
     check_scale(design)
     check_choice(refit, "refit", REFITS)
     check_choice(selection, "selection", METHODS)
     check_choice(solver, "solver", SOLVERS)
-    problem = Problem.of(
-        design.n_samples, y, loss=loss, penalty=penalty, alpha=alpha, tau=tau,
+    if selection == "best_data" and not isinstance(design, Design):
+        raise ValueError('selection="best_data" needs rows in memory; use selection="refine"')
+    problem = design.problem(
+        y, loss=loss, penalty=penalty, alpha=alpha, tau=tau,
         alpha_linear=alpha_linear, sample_weight=sample_weight, n_outputs=n_outputs,
     )  # fmt: skip
     if start is not None:
@@ -169,7 +175,7 @@ def conditional_gradient(
         start.seed if start is not None else as_seed(random_state),
     )
     max_iter, memory = as_count(max_iter, "max_iter"), as_positive(memory, "memory", or_zero=True)
-    sums = RowSums(design, problem)
+    sums = design.sums(problem)
     method = OutputRefit(sums, options.tol, max_iter, solver, memory)
     if refit == "full":
         method = JointRefit(sums, options.tol, max_iter, options.n_components, method)
@@ -210,7 +216,7 @@ class _Past(NamedTuple):
 class _Run:
     """The loop of Algorithm 1 and its steps."""
 
-    def __init__(self, problem: Problem, sums: RowSums, refit: Any, options: _Options) -> None:
+    def __init__(self, problem: Problem, sums: Sums, refit: Any, options: _Options) -> None:
         self.problem, self.sums, self.refit, self.options = problem, sums, refit, options
         self.timings = dict.fromkeys(TIMED, 0.0)
 

@@ -1,7 +1,7 @@
 """An alpha from the data: that at which basis vectors of pure noise no longer enter.
 
 Where the row gradients have random signs, nothing is left to learn, and their violation is the
-`RowSums.noise_level`. An alpha of that size keeps noise out. The gradients are first those of the
+`noise_level` of the rows. An alpha of that size keeps noise out. The gradients are first those of the
 model without basis vectors, whose errors hold the interactions, too; then those of the model that
 this alpha gives. `bench/defaults.py` compares the rule with shares of the number of rows.
 """
@@ -12,10 +12,9 @@ from typing import Any
 
 from fastpoly.algorithm import conditional_gradient
 from fastpoly.kernels.blas_threads import one_blas_thread
-from fastpoly.problem import Problem
 from fastpoly.refit.joint import JointRefit
-from fastpoly.rows.design import Design
-from fastpoly.rows.sums import RowSums
+from fastpoly.rows import as_rows
+from fastpoly.rows.contract import Rows, Sums
 from fastpoly.state import Model, State
 
 # alpha is the noise level divided by this; for class codes, by the number of classes. Chosen on
@@ -27,12 +26,12 @@ LEAST_SHARE = 1e-4
 LOWER = 0.85
 
 
-def noise_alpha(sums: RowSums, model: Model) -> float:
+def noise_alpha(sums: Sums, model: Model) -> float:
     """The alpha for the errors that a model makes.
 
     Parameters
     ----------
-    sums : RowSums
+    sums : Sums
     model : Model
 
     Returns
@@ -40,19 +39,18 @@ def noise_alpha(sums: RowSums, model: Model) -> float:
     float
     """
     problem = sums.problem
-    total = len(problem.Y) if problem.w is None else problem.w.sum()
     divisor = problem.m if problem.loss.target == "label" else NOISE_DIVISOR
-    return max(sums.noise_level(model) / divisor, LEAST_SHARE * float(total))
+    return max(sums.noise_level(model) / divisor, LEAST_SHARE * sums.weight)
 
 
 def fit_above_noise(
-    design: Design, y: Any, *, start: State | None = None, **options: Any
+    design: Rows, y: Any = None, *, start: State | None = None, **options: Any
 ) -> Iterator[State]:
     """Run Algorithm 1 with alphas that are chosen by the noise level.
 
     Parameters
     ----------
-    design : Design
+    design : Design, ShardDesign or Shards
     y : array-like
     start : State, optional
         A state of an earlier run like this one, which goes on from there.
@@ -81,8 +79,8 @@ def fit_above_noise(
     """
     known = ("loss", "penalty", "alpha_linear", "sample_weight", "n_outputs")
     shared = {name: options[name] for name in known if name in options}
-    problem = Problem.of(design.n_samples, y, alpha=1.0, **shared)
-    sums = RowSums(design, problem)
+    design = as_rows(design)
+    sums = design.sums(design.problem(y, alpha=1.0, **shared))
     with one_blas_thread():
         empty = JointRefit(sums, 1e-3, 1000, 1).first(sums.empty_model())
         alpha = noise_alpha(sums, empty)

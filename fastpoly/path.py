@@ -9,17 +9,17 @@ from numpy.typing import ArrayLike, NDArray
 from fastpoly.algorithm import conditional_gradient
 from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.checks import as_count, as_float_array, as_positive
-from fastpoly.problem import Problem
 from fastpoly.refit.joint import JointRefit
-from fastpoly.rows.design import Design, check_design, check_scale
-from fastpoly.rows.sums import RowSums
+from fastpoly.rows import as_rows
+from fastpoly.rows.contract import Rows
+from fastpoly.rows.design import check_scale
 from fastpoly.selection import select_basis
 from fastpoly.state import State
 
 
 def alpha_max(
-    design: Design,
-    y: ArrayLike,
+    design: Rows,
+    y: ArrayLike | None = None,
     *,
     loss: Any = "logistic",
     penalty: Any = "l1/l2",
@@ -54,13 +54,13 @@ def alpha_max(
     >>> round(alpha_max(design, [[3.0], [1.0]], loss="squared"), 6)
     7.0
     """
-    check_design(design)
+    design = as_rows(design)
     check_scale(design)
-    problem = Problem.of(
-        design.n_samples, y, loss=loss, penalty=penalty, alpha=1.0, alpha_linear=alpha_linear,
+    problem = design.problem(
+        y, loss=loss, penalty=penalty, alpha=1.0, alpha_linear=alpha_linear,
         sample_weight=sample_weight, n_outputs=n_outputs,
     )  # fmt: skip
-    sums = RowSums(design, problem)
+    sums = design.sums(problem)
     with one_blas_thread():
         model = JointRefit(sums, tol, 1000, 1).first(sums.empty_model(), tol**2)
         gamma = sums.gradient(model).gamma
@@ -89,8 +89,8 @@ def alpha_grid(
 
 
 def regularization_path(
-    design: Design,
-    y: ArrayLike,
+    design: Rows,
+    y: ArrayLike | None = None,
     *,
     alphas: ArrayLike | None = None,
     n_alphas: int = 10,
@@ -147,8 +147,8 @@ def regularization_path(
 
 
 def _run_path(
-    design: Design,
-    y: ArrayLike,
+    design: Rows,
+    y: ArrayLike | None,
     alphas: NDArray[np.float64],
     n_components: int,
     random_state: object,

@@ -41,11 +41,11 @@ class Problem:
     ----------
     loss, penalty : object
     Y : ndarray, (n, 1 or m)
-        Targets as the loss takes them.
+        Targets as the loss takes them; for rows in shards, a row for each of their classes.
     m : int
         Number of outputs.
     w : ndarray, (n,), or None
-        Sample weights.
+        Sample weights; for rows in shards, those of their classes.
     alpha, tau : float or None
         Strength of the penalty, or radius of the ball; one of them is None.
     alpha_linear : float
@@ -86,12 +86,7 @@ class Problem:
         w = as_weights(sample_weight, "sample_weight", n_samples, some=True)
         ridge = as_positive(alpha_linear, "alpha_linear", or_zero=True)
         nothing = float(loss.value(Y, np.zeros((n_samples, m)), w))
-        if nothing and not SMALLEST_LOSS <= nothing <= LARGEST_LOSS:
-            raise ValueError(
-                f"the loss of a model without parameters is {nothing:.1e}, beyond "
-                f"{SMALLEST_LOSS:g}..{LARGEST_LOSS:g}; rescale y or sample_weight"
-            )
-        return cls(loss, penalty, Y, m, w, alpha, tau, ridge, PERFECT * nothing)
+        return cls(loss, penalty, Y, m, w, alpha, tau, ridge, small_objective(nothing))
 
     def size(self, objective: float) -> float:
         """What tolerances are relative to."""
@@ -108,6 +103,16 @@ class Problem:
     def ridge_value(self, W: Floats | None) -> float:
         """alpha_linear / 2 |W|^2."""
         return 0.0 if W is None else 0.5 * self.alpha_linear * float(np.vdot(W, W))
+
+
+def small_objective(nothing: float) -> float:
+    """What counts as a perfect fit, given the loss of a model without parameters."""
+    if nothing and not SMALLEST_LOSS <= nothing <= LARGEST_LOSS:
+        raise ValueError(
+            f"the loss of a model without parameters is {nothing:.1e}, beyond "
+            f"{SMALLEST_LOSS:g}..{LARGEST_LOSS:g}; rescale y or sample_weight"
+        )
+    return PERFECT * nothing
 
 
 def check_strength(alpha: float | None, tau: float | None) -> tuple[float | None, float | None]:

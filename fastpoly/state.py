@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fastpoly.kernels.checks import as_float_array
 
 if TYPE_CHECKING:
-    from fastpoly.rows.design import Design
+    from fastpoly.rows.contract import Rows
 
 Floats = NDArray[np.float64]
 
@@ -137,7 +137,7 @@ class State:
         return len(self.H)
 
 
-def check_start(start: State, design: "Design", m: int) -> None:
+def check_start(start: State, design: "Rows", m: int) -> None:
     """Raise unless the state is consistent and can be a model of these data."""
     if not isinstance(start, State):
         raise TypeError(f"start must be a State of an earlier run, got {type(start)}")
@@ -158,7 +158,7 @@ def check_start(start: State, design: "Design", m: int) -> None:
         raise ValueError(f"start.H must have rows of norm at most 1, got {norm}; scale them")
     if not np.isfinite(start.objective):
         raise ValueError(f"start.objective must be finite, got {start.objective}")
-    if (start.linear is None) != (design.linear is None):
+    if (start.linear is None) == (design.fit_lower == "explicit"):
         raise ValueError('start and design must both have fit_lower="explicit", or neither of them')
     if start.linear is not None:
         as_float_array(start.linear, "start.linear", (d, m))

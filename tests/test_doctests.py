@@ -15,7 +15,7 @@ import fastpoly
 ROOT = Path(__file__).parent.parent
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("core", "guide", "migrating")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("core", "guide", "large", "migrating")),
 ]
 MODULES = ["fastpoly"] + [
     found.name
@@ -41,6 +41,8 @@ def documented(module):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstrings(name):
+    if name == "fastpoly.dask":
+        pytest.importorskip("distributed")
     module = importlib.import_module(name)
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     parser, report = doctest.DocTestParser(), []

@@ -17,8 +17,8 @@ LAYERS = (
     ("problem", "state", "rows", "metrics", "interactions"),
     ("selection", "refit"),
     ("algorithm", "path", "noise", "model", "storage", "checkpoint"),
-    ("estimators", "plotting"),
-    ("demo",),
+    ("estimators", "plotting", "dask"),
+    ("demo", "shards_command"),
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 CORE = [name for layer in LAYERS[:4] for name in layer]
@@ -111,6 +111,16 @@ def test_only_the_top_names_scikit_learn_and_matplotlib():
     assert not wrong
 
 
+def test_only_one_module_names_distributed():
+    found = {
+        name
+        for name, path in modules()
+        for target in imports(path, name)
+        if target.split(".")[0] in {"dask", "distributed", "pyarrow"}
+    }
+    assert found == {"fastpoly.dask", "fastpoly.shards_command"}
+
+
 def test_core_loads_neither_scikit_learn_nor_matplotlib():
     """Every core module, compiled ones included, in a fresh interpreter."""
     code = f"""
@@ -121,7 +131,8 @@ for package in (fastpoly, fastpoly.kernels):  # walk_packages would import the e
     for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         if found.name.split(".")[1] in core:
             importlib.import_module(found.name)
-heavy = {{"sklearn", "matplotlib", "pandas"}} & {{name.split(".")[0] for name in sys.modules}}
+heavy = {{"sklearn", "matplotlib", "pandas", "distributed", "pyarrow"}}
+heavy &= {{name.split(".")[0] for name in sys.modules}}
 assert "fastpoly.kernels.losses" in sys.modules
 assert not heavy, heavy
 """

@@ -31,7 +31,7 @@ from fastpoly.model import PolyModel
 from fastpoly.noise import fit_above_noise
 from fastpoly.path import alpha_max
 from fastpoly.refit.rounds import LOOSEST_REFIT_TOL
-from fastpoly.rows.design import Design, check_entries
+from fastpoly.rows.design import Design, check_largest
 from fastpoly.rows.scaling import Scaling
 from fastpoly.state import Model, State
 from fastpoly.storage.stages import Stages
@@ -314,7 +314,8 @@ class PolyEstimator(Predictor):
     def _units(self, data: TrainingData) -> Scaling:
         """The units in which the model is trained."""
         X, explicit = data.X, self.fit_lower == "explicit"
-        check_entries(X.data if hasattr(X, "indptr") else X)
+        values = X.data if hasattr(X, "indptr") else X
+        check_largest(max(float(values.max(initial=0.0)), -float(values.min(initial=0.0))))
         if not self.standardize:
             return Scaling.none(X)
         scaling = Scaling.standard(X, data.w, centered=explicit)

@@ -287,8 +287,7 @@ def _lanczos(Gamma gamma, B, delta, tol, least, max_matvecs, each, rng):
             grown = np.empty((min(steps + 1, 2 * Q.shape[0]), d, width))
             grown[:j + 1] = Q.base
             Q = grown
-        with nogil:
-            gamma.apply(&Q[j, 0, 0], &Q[j + 1, 0, 0], &work[0])
+        gamma.apply_checked(&Q[j, 0, 0], &Q[j + 1, 0, 0], &work[0])
         if j == 0:
             units = _units(Q.base[1, :, :m])
             extreme = bool((units != 1).any())

@@ -204,9 +204,19 @@ def make_gamma(Matrix X not None, D, activation="squared", n_threads=1):
     cdef double stored = X.d
     if X.sparse:
         stored = len((<CsrMatrix> X).arrays[0]) / max(1.0, X.n)
+    if explicit_pays(X.n, X.d, D.shape[1], stored):
+        return explicit_gamma(X, D, anova, n_threads)
+    return row_gamma(X, D, anova, n_threads)
+
+
+def explicit_pays(double n, double d, double m, double stored):
+    """Whether explicit matrices are cheaper than passes over n rows of `stored` entries."""
     # In passes over the rows: forming costs d / 5 dense ones, which is more of them the sparser X
     # is; the work on matrices of d^2 entries counts where n is small. A selection takes about 25.
-    cdef double forming = X.d / 5.0 * X.d / max(1.0, stored) + 15.0 * X.d / max(1, X.n)
-    if forming <= PASSES and 8.0 * X.d * X.d * D.shape[1] <= EXPLICIT_BYTES:
-        return explicit_gamma(X, D, anova, n_threads)
+    cdef double forming = d / 5.0 * d / max(1.0, stored) + 15.0 * d / max(1.0, n)
+    return forming <= PASSES and 8.0 * d * d * m <= EXPLICIT_BYTES
+
+
+def row_gamma(Matrix X not None, D, bint anova=False, n_threads=1):
+    """Gamma_c as passes over the rows of X."""
     return (CsrGamma if X.sparse else DenseGamma)(X, D, anova, n_threads)

@@ -21,6 +21,8 @@ cdef class Gamma:
     cdef void combine_into(
         self, const double* w, const double* h, double* out, double* work
     ) noexcept nogil
+    # `apply` for a caller that holds the GIL; operators that may raise override this one.
+    cdef int apply_checked(self, const double* B, double* out, double* work) except -1
 
 
 cdef class RowGamma(Gamma):

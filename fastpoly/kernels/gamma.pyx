@@ -96,6 +96,11 @@ cdef class Gamma:
             for c in range(self.m):
                 out[i] += G[i * self.width + c]
 
+    cdef int apply_checked(self, const double* B, double* out, double* work) except -1:
+        with nogil:
+            self.apply(B, out, work)
+        return 0
+
     cdef int _set_shape(self, Py_ssize_t d, Py_ssize_t m) except -1:
         if self.m:
             raise ValueError("a Gamma is made once; make another one")

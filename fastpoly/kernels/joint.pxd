@@ -11,6 +11,7 @@ cdef class JointPass:
     cdef Loss compiled                    # None: a loss written in Python
     cdef const double[:, ::1] Y_rows      # targets and weights in the order of `rows`
     cdef const double[::1] w_rows         # None: all ones
+    cdef const unsigned char[::1] levels  # None, or the rows of Y that are the targets of `rows`
     cdef list spare                       # memory of earlier passes
     cdef Py_ssize_t at_once(self, Py_ssize_t k, int threads, int n_shares) noexcept nogil
     cdef int threads(self, Py_ssize_t k) noexcept nogil
@@ -39,5 +40,6 @@ cdef class JointObjective(JointPass):
     cdef readonly bint linear
     cdef const double[:, ::1] Y
     cdef const double[::1] w              # None: all ones
+    cdef object given_levels              # `levels` in the order of the data
     cdef int _check_made(self) except -1
     cdef Py_ssize_t size(self, Py_ssize_t k) noexcept nogil

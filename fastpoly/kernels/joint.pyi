@@ -32,6 +32,8 @@ class JointObjective(JointPass):
         activation: str = "squared",
         linear: bool = False,
         n_threads: int | None = 1,
+        levels: NDArray[np.uint8] | None = None,
+        spare: list[NDArray[np.float64]] | None = None,
     ) -> None: ...
     @property
     def activation(self) -> str: ...

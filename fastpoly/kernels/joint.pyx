@@ -72,6 +72,10 @@ cdef class JointObjective(JointPass):
         Whether the model has an intercept and linear terms beside the network.
     n_threads : int or None
         At most as many threads; short passes use one.
+    levels : ndarray of uint8, (n,), optional
+        Then Y holds the targets of every level, (n_levels, 1 or m), and row i has Y[levels[i]].
+    spare : list, optional
+        Memory of earlier passes, which objectives of the same problem may share.
 
     Examples
     --------
@@ -87,7 +91,7 @@ cdef class JointObjective(JointPass):
     """
 
     def __init__(self, Matrix X not None, loss, Y, Py_ssize_t n_outputs, w=None, *,
-                 activation="squared", bint linear=False, n_threads=1):
+                 activation="squared", bint linear=False, n_threads=1, levels=None, spare=None):
         if self.rows is not None:
             raise TypeError("a JointObjective cannot be made a second time")
         if n_outputs < 1:
@@ -96,21 +100,38 @@ cdef class JointObjective(JointPass):
             raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
         cdef int threads = effective_n_threads(n_threads)
         w = as_weights(w, "w", X.n)
+        if levels is not None:
+            Y = self._level_targets(Y, levels, X.n)
+        cdef Py_ssize_t n_targets = X.n if levels is None else 256
         if isinstance(loss, Loss):
-            Y = (<Loss> loss).targets(Y, X.n, n_outputs).base
+            Y = (<Loss> loss).targets(Y, n_targets, n_outputs).base
             if Y.shape[1] == 1:
                 Y = Y.copy()  # class codes are indices: nobody else may change them
             self.compiled = loss
         else:
-            Y = as_float_array(Y, "Y", (X.n, None))
+            Y = as_float_array(Y, "Y", (n_targets, None))
         cdef JointRows rows = make_joint_rows(X, activation == "anova", linear, n_outputs)
         self.X, self.loss, self.linear, self.n_threads = X, loss, linear, threads
         self.n, self.d, self.m = X.n, X.d, n_outputs
         self.Y, self.w = Y, w
-        self.Y_rows = Y if rows.order is None else Y[rows.order]
+        self.levels = levels if levels is None or rows.order is None else levels[rows.order]
+        self.given_levels = levels
+        self.Y_rows = Y if rows.order is None or levels is not None else Y[rows.order]
         self.w_rows = w if rows.order is None or w is None else w[rows.order]
-        self.spare = []
+        self.spare = [] if spare is None else spare
         self.rows = rows
+
+    def _level_targets(self, Y, levels, n):
+        """The targets of 256 levels: no byte leads outside of the table."""
+        if (
+            not isinstance(levels, np.ndarray) or levels.dtype != np.uint8
+            or levels.shape != (n,) or not levels.flags.c_contiguous
+        ):
+            raise ValueError(f"levels must be a contiguous array of uint8, of shape ({n},)")
+        Y = as_float_array(Y, "Y", (None, None))
+        if not 1 <= len(Y) <= 256 or (n and levels.max() >= len(Y)):
+            raise ValueError(f"Y must have a row for every level, and at most 256, got {len(Y)}")
+        return np.vstack([Y, np.repeat(Y[:1], 256 - len(Y), axis=0)])
 
     cdef int _check_made(self) except -1:
         if self.rows is None:
@@ -127,7 +148,7 @@ cdef class JointObjective(JointPass):
     def targets(self):
         """Encoded targets, (n, 1 or m)."""
         self._check_made()
-        return self.Y.base
+        return self.Y.base if self.levels is None else self.Y.base[self.given_levels]
 
     @property
     def w_array(self):

@@ -42,7 +42,7 @@ cdef class DenseJointRows(JointRows):
         self, Py_ssize_t first, Py_ssize_t last, double* copy
     ) noexcept nogil:
         """The rows that `outputs` has read, from where it left them."""
-        if self.X.single or self.X.augment:
+        if (<DenseMatrix> self.X).copied:
             return copy
         return self.X.dense_rows(first, last, copy)
 

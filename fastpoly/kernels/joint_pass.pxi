@@ -19,6 +19,16 @@ cdef inline Py_ssize_t whole_lines(Py_ssize_t size) noexcept nogil:
     return (size + LINE - 1) // LINE * LINE
 
 
+cdef inline void look_up(
+    const double* table, const unsigned char* levels, Py_ssize_t n, Py_ssize_t width, double* Y
+) noexcept nogil:
+    """Y (n, width): the rows of the table that the levels name."""
+    cdef Py_ssize_t i, c
+    for i in range(n):
+        for c in range(width):
+            Y[i * width + c] = table[levels[i] * width + c]
+
+
 cdef struct joint_pass:
     void* objective                  # JointPass
     int n_shares, n_parts            # of the rows, of the features
@@ -58,7 +68,7 @@ cdef class JointPass:
         cdef Py_ssize_t step = self.rows.block(k), most, at_once
         cdef Py_ssize_t layout = whole_lines(self.rows.layout_size(k)) + APART
         p.slot = whole_lines(self.rows.sums_size(k)) + APART
-        p.buffer = whole_lines(self.rows.buffer_size(k) + 2 * step * self.m) + APART
+        p.buffer = whole_lines(self.rows.buffer_size(k) + 3 * step * self.m) + APART
         p.n_shares = shares_for(threads, self.n * self.rows.seconds(k), p.slot)
         memory = take(
             self.spare, LINE + layout + p.n_shares * (p.slot + APART) + threads * p.buffer
@@ -100,22 +110,27 @@ cdef class JointPass:
         cdef Py_ssize_t step = self.rows.block(k), m = self.m, y_width = self.Y_rows.shape[1], end
         cdef double* O = buffer
         cdef double* own = O + step * m
+        cdef double* looked_up = own + step * m
         cdef double* gradients
         cdef const double* w = NULL
+        cdef const double* Y
         cdef double value = 0
-        buffer = own + step * m
+        buffer = looked_up + step * m
         while first < last:
             end = min(first + step, last)
+            if self.levels is not None:
+                look_up(&self.Y_rows[0, 0], &self.levels[first], end - first, y_width, looked_up)
+                Y = looked_up
+            else:
+                Y = &self.Y_rows[first, 0]
             # The targets come from memory: ask for those of the next block in time.
-            if end < last:
+            if end < last and self.levels is None:
                 prefetch(&self.Y_rows[end, 0], (min(end + step, last) - end) * y_width)
             self.rows.outputs(k, first, end, x, P, O, buffer)
             if self.w_rows is not None:
                 w = &self.w_rows[first]
             gradients = own if D == NULL else D + first * m
-            value += self.compiled.rows(
-                &self.Y_rows[first, 0], O, w, gradients, end - first, m, y_width
-            )
+            value += self.compiled.rows(Y, O, w, gradients, end - first, m, y_width)
             self.rows.add_gradient(k, basis, first, end, x, P, gradients, sums, buffer)
             first = end
         return value

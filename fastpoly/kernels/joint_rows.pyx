@@ -18,7 +18,7 @@ from fastpoly.kernels.gamma_loops cimport choose_gamma_loops, gamma_loops
 from fastpoly.kernels.joint_loops cimport (
     choose_joint_loops, joint_loops, pair_model, pair_sums,
 )
-from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
+from fastpoly.kernels.matrix cimport CsrMatrix, DenseMatrix, Matrix
 from fastpoly.kernels.rows cimport csr_rows, rows_of
 from fastpoly.kernels.runtime cimport flop_seconds, loss_seconds
 

@@ -73,7 +73,10 @@ cdef class LinearTerms:
             data, indices, _ = (<CsrMatrix> self.X).arrays
             rows = np.repeat(w, np.diff((<CsrMatrix> self.X).arrays[2]))
             return np.bincount(indices, rows * data.astype(np.float64)**2, self.X.d)
-        return np.einsum("i,ij,ij->j", w, (<DenseMatrix> self.X).array, (<DenseMatrix> self.X).array, dtype=np.float64)
+        X = (<DenseMatrix> self.X).array
+        if (<DenseMatrix> self.X).factor is not None:
+            X = self.X.rows(slice(None))
+        return np.einsum("i,ij,ij->j", w, X, X, dtype=np.float64)
 
     def outputs(self, W):
         """X @ W.

@@ -17,7 +17,10 @@ cdef class Matrix:
 
 
 cdef class DenseMatrix(Matrix):
-    cdef readonly object array          # (n, d - augment), C order
+    cdef readonly object array          # (n, d - augment), C order; before it is scaled
+    cdef const double[::1] center       # rows are (array - center) * factor; None: the array
+    cdef const double[::1] factor
+    cdef readonly bint copied           # whether rows are made in a buffer
 
 
 cdef class CsrMatrix(Matrix):
@@ -28,3 +31,7 @@ cdef class CsrMatrix(Matrix):
     cdef tuple grouped(self)            # (the same rows in another order, that order) for pairs
     cdef const int64_t* indptr
     cdef const int32_t* indices
+    cdef int share(self, X, bint augment) except -1
+    cdef int point(
+        self, data, indices, indptr, Py_ssize_t n, Py_ssize_t d, bint augment
+    ) except -1

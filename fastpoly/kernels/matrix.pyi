@@ -12,6 +12,10 @@ class Matrix:
 
 class DenseMatrix(Matrix):
     array: NDArray[Any]
+    copied: bool
+    @property
+    def source(self) -> Any: ...
+    def rows(self, index: Any) -> NDArray[np.float64]: ...
     def __init__(self, X: Any, augment: bool = False) -> None: ...
 
 class CsrMatrix(Matrix):
@@ -19,6 +23,25 @@ class CsrMatrix(Matrix):
     pairs: bool
     ones: bool
     def __init__(self, X: Any, augment: bool = False) -> None: ...
+
+class ScaledRows:
+    array: NDArray[Any]
+    center: NDArray[np.float64]
+    factor: NDArray[np.float64]
+    def __init__(self, array: NDArray[Any], center: Any, factor: Any) -> None: ...
+
+class StoredRows:
+    shape: tuple[int, int]
+    indices: NDArray[np.int32]
+    data: NDArray[Any] | None
+    indptr: NDArray[np.int64] | None
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        indices: NDArray[np.int32],
+        data: NDArray[Any] | None = None,
+        indptr: NDArray[np.int64] | None = None,
+    ) -> None: ...
 
 def as_csr(X: Any) -> Any: ...
 def as_matrix(X: Any, augment: bool = False) -> Matrix: ...

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memset
 
-from fastpoly.kernels.checks import as_array
+from fastpoly.kernels.checks import as_array, as_float_array
 
 _LIMIT = 2**31 - 1
 
@@ -27,11 +27,12 @@ cdef class Matrix:
 
 
 cdef class DenseMatrix(Matrix):
-    """Rows of a C-ordered array, (n, d - augment)."""
+    """Rows of a C-ordered array, (n, d - augment), or of `ScaledRows`."""
 
     # __cinit__, here and below: what exists is checked, and is never made a second time.
     def __cinit__(self, X, bint augment=False):
-        X = _as_real(as_array(X, "X"))
+        scaled = X if isinstance(X, ScaledRows) else None
+        X = _as_real(as_array(X if scaled is None else scaled.array, "X"))
         if X.ndim != 2:
             raise ValueError(
                 f"X must be a 2-D array, got shape {X.shape}; reshape a single sample with "
@@ -44,8 +45,25 @@ cdef class DenseMatrix(Matrix):
         self.array = X
         self.n, self.d = X.shape[0], X.shape[1] + augment
         self.augment, self.single = augment, X.dtype == np.float32
+        self.center = None if scaled is None else scaled.center
+        self.factor = None if scaled is None else scaled.factor
+        self.copied = augment or self.single or self.factor is not None
         cdef size_t address = X.ctypes.data
         self.data = <const void*> address
+
+    def rows(self, index):
+        """Some rows as float64, without the constant; `index` is a slice or an array."""
+        X = np.asarray(self.array[index], dtype=np.float64)
+        if self.factor is None:
+            return X
+        return (X - self.center.base) * self.factor.base
+
+    @property
+    def source(self):
+        """What the Matrix was made from: the array, or `ScaledRows`."""
+        if self.factor is None:
+            return self.array
+        return ScaledRows(self.array, self.center.base, self.factor.base)
 
     cdef const double* dense_rows(
         self, Py_ssize_t first, Py_ssize_t last, double* buffer
@@ -54,7 +72,7 @@ cdef class DenseMatrix(Matrix):
         cdef const double* x64 = <const double*> self.data + first * stored
         cdef const float* x32 = <const float*> self.data + first * stored
         cdef double* row
-        if not self.single and not self.augment:
+        if not self.copied:
             return x64
         for i in range(last - first):
             row = buffer + i * self.d
@@ -66,6 +84,9 @@ cdef class DenseMatrix(Matrix):
                     row[j] = x32[i * stored + j]
             else:
                 memcpy(row, x64 + i * stored, stored * sizeof(double))
+            if self.factor is not None:
+                for j in range(stored):
+                    row[j] = (row[j] - self.center[j]) * self.factor[j]
         return buffer
 
 
@@ -73,6 +94,9 @@ cdef class CsrMatrix(Matrix):
     """Rows of a CSR array: sorted int32 indices without duplicates, int64 indptr."""
 
     def __cinit__(self, X, bint augment=False):
+        if isinstance(X, StoredRows):
+            self.share(X, augment)
+            return
         if not sp.issparse(X):
             raise TypeError(f"X must be a scipy sparse matrix or array, got {type(X).__name__}")
         if len(X.shape) != 2:
@@ -96,10 +120,40 @@ cdef class CsrMatrix(Matrix):
         data, indices, indptr = data.view(), indices.copy(), indptr.copy()
         for array in (data, indices, indptr):
             array.flags.writeable = False
-        self.n, self.d = n, d + augment
-        self.sparse, self.augment, self.single = True, augment, data.dtype == np.float32
         self.pairs = n > 0 and bool((np.diff(indptr) == 2).all())
         self.ones = bool((data == 1).all())
+        self.point(data, indices, indptr, n, d, augment)
+
+    cdef int share(self, X, bint augment) except -1:
+        """Take arrays as they are, in the order of their rows; see `StoredRows`."""
+        n, d = X.shape
+        _check_shape((n, d), augment)
+        width = X.indices.shape[1] if X.indptr is None else 0
+        ones, steps = _constants(n, width)
+        data = ones if X.data is None else X.data.reshape(-1)
+        indices, indptr = X.indices.reshape(-1), steps if X.indptr is None else X.indptr
+        if len(indptr) != n + 1 or not len(data) == len(indices) == indptr[n] or indptr[0] != 0:
+            raise ValueError("indptr must start at 0 and end with the number of entries")
+        if X.indptr is not None and n and (np.diff(indptr) < 0).any():
+            raise ValueError("indptr must never decrease")
+        _check_range(indices, "indices", d)
+        if not _strictly_increasing(indices, indptr, n):
+            raise ValueError("the indices of a row must increase")
+        if X.data is not None and not np.isfinite(data).all():
+            raise ValueError("it contains NaN or infinity")
+        self.pairs = n > 0 and (
+            width == 2 if X.indptr is None else bool((np.diff(indptr) == 2).all())
+        )
+        self.ones = X.data is None
+        self.point(data, indices, indptr, n, d, augment)
+        self._grouped = (self, None)
+        return 0
+
+    cdef int point(
+        self, data, indices, indptr, Py_ssize_t n, Py_ssize_t d, bint augment
+    ) except -1:
+        self.n, self.d = n, d + augment
+        self.sparse, self.augment, self.single = True, augment, data.dtype == np.float32
         self.arrays = (data, indices, indptr)
         cdef size_t address = data.ctypes.data
         self.data = <const void*> address
@@ -107,6 +161,7 @@ cdef class CsrMatrix(Matrix):
         self.indices = <const int32_t*> address
         address = indptr.ctypes.data
         self.indptr = <const int64_t*> address
+        return 0
 
     cdef tuple grouped(self):
         """Pairs with the rows of one user behind one another, and their order; or (self, None).
@@ -145,6 +200,94 @@ cdef class CsrMatrix(Matrix):
                 else:
                     row[self.indices[p]] = (<const double*> self.data)[p]
         return buffer
+
+
+class StoredRows:
+    """Rows in arrays that must stay where they are, such as files mapped to memory.
+
+    `as_matrix` checks them once and copies nothing: whoever changes them later breaks the kernels.
+    Rows keep their order, so those of two entries should be sorted by the first one.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (n, d)
+    indices : ndarray of int32, (n, width), or (n_entries,) with indptr
+        Columns; they increase along a row.
+    data : ndarray of float32 or float64, like indices, optional
+        Values; all ones where it is not given, which takes no memory.
+    indptr : ndarray of int64, (n + 1,), optional
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.kernels.matrix import StoredRows, as_matrix
+    >>> X = as_matrix(StoredRows((2, 5), np.array([[0, 3], [1, 3]], dtype=np.int32)))
+    >>> X.n, X.d, X.pairs
+    (2, 5, True)
+    """
+
+    def __init__(self, shape, indices, data=None, indptr=None):
+        wanted = ((indices, np.int32, 2 if indptr is None else 1, "indices"),
+                  (data, (np.float32, np.float64), indices.ndim, "data"),
+                  (indptr, np.int64, 1, "indptr"))
+        for a, dtypes, ndim, name in wanted:
+            if a is None:
+                continue
+            if a.ndim != ndim or a.dtype not in np.atleast_1d(dtypes) or not (
+                a.flags.c_contiguous and a.flags.aligned
+            ):
+                raise ValueError(
+                    f"{name} must be C-ordered, of {ndim} dimension(s) and dtype {dtypes}, "
+                    f"got shape {a.shape} of {a.dtype}"
+                )
+        if indptr is None and len(indices) != shape[0]:
+            raise ValueError(f"indices must have {shape[0]} rows, got {len(indices)}")
+        if data is not None and data.shape != indices.shape:
+            raise ValueError(f"data must have shape {indices.shape}, got {data.shape}")
+        self.shape, self.indices, self.data, self.indptr = tuple(shape), indices, data, indptr
+
+
+class ScaledRows:
+    """Dense rows (x - center) * factor, which are made from x a block at a time.
+
+    Parameters
+    ----------
+    array : ndarray, (n, d)
+    center, factor : array-like, (d,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.kernels.matrix import ScaledRows, as_matrix
+    >>> X = as_matrix(ScaledRows(np.array([[1.0, 2.0], [3.0, 6.0]]), [2.0, 4.0], [1.0, 0.5]))
+    >>> X.rows(slice(None))
+    array([[-1., -1.],
+           [ 1.,  1.]])
+    """
+
+    def __init__(self, array, center, factor):
+        if array.ndim != 2:
+            raise ValueError(f"array must be 2-D, got shape {array.shape}")
+        d = array.shape[1]
+        self.array = array
+        self.center = np.array(as_float_array(center, "center", (d,)))
+        self.factor = np.array(as_float_array(factor, "factor", (d,)))
+
+
+# width: (ones, multiples of width) for the largest StoredRows so far; never written to again.
+_constant_arrays = {}
+
+
+def _constants(n, width):
+    """Values and indptr of n rows of `width` ones, shared by all such matrices."""
+    ones, steps = _constant_arrays.get(width, (np.empty(0, np.float32), np.empty(0, np.int64)))
+    if len(steps) <= n:
+        ones, steps = np.ones(n * width, np.float32), np.arange(n + 1) * width
+        for array in (ones, steps):
+            array.flags.writeable = False
+        _constant_arrays[width] = ones, steps
+    return ones[:n * width], steps[:n + 1]
 
 
 def _check_dtype(dtype):
@@ -295,7 +438,7 @@ def as_matrix(X, bint augment=False):
         if (<Matrix> X).augment != augment:
             raise ValueError("X is a Matrix already, made with another `augment`")
         return X
-    if sp.issparse(X):
+    if sp.issparse(X) or isinstance(X, StoredRows):
         return CsrMatrix(X, augment)
     if hasattr(X, "to_numpy"):
         X = _frame_values(X)

@@ -24,7 +24,7 @@ from fastpoly.refit.lbfgs import SHORTEST, minimize
 from fastpoly.refit.preconditioner import Preconditioner
 from fastpoly.refit.pruning import merge_parallel
 from fastpoly.refit.rounds import OutputRefit, objective_at
-from fastpoly.rows.sums import RowSums
+from fastpoly.rows.contract import Sums
 from fastpoly.selection import Selection
 from fastpoly.state import Model, State
 
@@ -47,7 +47,7 @@ class JointRefit:
 
     Parameters
     ----------
-    sums : RowSums
+    sums : Sums
     tol : float
         Tolerance of the run, which decides how accurate a descent must be.
     max_iter : int
@@ -62,7 +62,7 @@ class JointRefit:
 
     def __init__(
         self,
-        sums: RowSums,
+        sums: Sums,
         tol: float,
         max_iter: int,
         n_components: int,
@@ -74,14 +74,14 @@ class JointRefit:
 
     def block(self, k: int) -> int:
         """Vectors to add to k of them."""
-        d, m = self.sums.design.n_features, self.problem.m
+        d, m = self.sums.n_features, self.problem.m
         return max(m, k // 2) if k else max(2 * m, min(d, FIRST_BLOCK))
 
     def flops(self, state: State) -> float:
         """About what the next round costs."""
         (k, d), m = state.H.shape, self.problem.m
         passes = STRETCH * STRETCHES
-        return 6.0 * passes * self.sums.design.n_samples * (k + self.block(k)) * (d + m)
+        return 6.0 * passes * self.sums.n_samples * (k + self.block(k)) * (d + m)
 
     def first(self, model: Model, gain: float = 1.0) -> Model:
         """The best lower-order terms, or a model of another problem after one descent."""
@@ -268,7 +268,7 @@ class JointRefit:
 
     def unpack(self, x: Floats, k: int) -> Model:
         """The model of k basis vectors in a packed vector."""
-        d, m = self.sums.design.n_features, self.problem.m
+        d, m = self.sums.n_features, self.problem.m
         H, V, rest = np.split(x, [k * d, k * (d + m)])
         intercept = rest[:m] if self.sums.explicit else np.zeros(m)
         linear = rest[m:].reshape(d, m) if self.sums.explicit else None

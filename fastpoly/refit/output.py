@@ -16,7 +16,9 @@ from fastpoly.kernels.penalties import Penalty
 from fastpoly.problem import Problem, check_choice
 from fastpoly.refit.fista import Solution, fista
 from fastpoly.refit.newton import newton
-from fastpoly.refit.output_problem import OutputProblem
+from fastpoly.refit.output_problem import OutputProblem, SummedProblem
+from fastpoly.rows.contract import Sums
+from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
 Solver = Callable[..., Solution]
@@ -189,17 +191,39 @@ def solve(
     method = choose_solver(problem, features, linear, solver, memory)
     make = joined_problem if method is newton and linear is not None else output_problem
     convex = make(problem, features, linear, memory)
-    k, m = features.k, problem.m
-    P = np.zeros((convex.objective.n_rows, m))
+    return _solve(convex, method, V, intercept, W, tol, max_iter, at_least)
+
+
+def solve_sums(sums: Sums, model: Model, *, solver: str, tol: float, max_iter: int) -> Refit:
+    """Refit from a model, by sums over rows that are not in memory."""
+    if solver == "newton":
+        raise ValueError('solver="newton" needs rows in memory; use solver="fista"')
+    convex = SummedProblem(sums, model.H)
+    return _solve(convex, fista, model.V, model.intercept, model.linear, tol, max_iter, 1)
+
+
+def _solve(
+    convex: OutputProblem,
+    method: Solver,
+    V: Floats,
+    intercept: Floats | None,
+    W: Floats | None,
+    tol: float,
+    max_iter: int,
+    at_least: int,
+) -> Refit:
+    problem, k, m = convex.problem, convex.n_penalized, convex.problem.m
+    P = np.zeros((len(convex.ridge), m))
+    explicit = len(P) > k
     P[:k] = V if problem.tau is None or not k else problem.penalty.project(V, problem.tau)
-    if linear is not None and W is not None:
+    if explicit and W is not None:
         P[k], P[k + 1 :] = intercept, W
     solution = method(convex, P, tol=tol, max_iter=max_iter, at_least=at_least)
     P = solution.P
     return Refit(
         P[:k].copy(),
-        np.zeros(m) if linear is None else P[k].copy(),
-        None if linear is None else P[k + 1 :].copy(),
+        P[k].copy() if explicit else np.zeros(m),
+        P[k + 1 :].copy() if explicit else None,
         solution.objective,
         solution.value - convex.ridge_value(P),
         float(solution.gap),
@@ -259,5 +283,5 @@ def has_curvature(problem: Problem) -> bool:
 def dense_array(X: Matrix) -> NDArray:
     """The rows of X, (n, d)."""
     if not X.sparse:
-        return X.array
+        return X.rows(slice(None))
     return csr_array(X.arrays, shape=(X.n, X.d)).toarray()

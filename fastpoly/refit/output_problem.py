@@ -1,5 +1,7 @@
 """The refitting problem as `fista` and `newton` see it: verbs on one parameter matrix."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -8,7 +10,9 @@ from fastpoly.kernels.penalties import FistaStep, fista_update
 from fastpoly.problem import Problem
 from fastpoly.refit.certificate import duality_gap
 from fastpoly.refit.fista import Certificate
+from fastpoly.rows.contract import Sums
 from fastpoly.rows.sums import squared_norms
+from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
 
@@ -38,13 +42,18 @@ class OutputProblem:
     def __init__(
         self, problem: Problem, objective: Objective, n_penalized: int, memory: float = 1e9
     ) -> None:
-        self.problem, self.objective, self.n_penalized = problem, objective, n_penalized
+        self.objective, self.memory = objective, memory
+        norms = squared_norms(objective.features, objective.linear, objective.w_array)
+        self._set(problem, n_penalized, norms)
+
+    def _set(self, problem: Problem, n_penalized: int, norms: Floats) -> None:
+        """What does not depend on where the rows are; norms (k,) or (k + 1 + d,)."""
+        self.problem, self.n_penalized = problem, n_penalized
         self.penalty, self.alpha, self.tau = problem.penalty, problem.alpha, problem.tau
-        self.memory = memory
-        ridge = np.zeros(objective.n_rows)
+        ridge = np.zeros(len(norms))
         ridge[n_penalized + 1 :] = problem.alpha_linear
         self.ridge = ridge[:, None]
-        metric = squared_norms(objective.features, objective.linear, objective.w_array) + ridge
+        metric = norms + ridge
         # Scales may differ by many orders; only what is zero needs a stand-in.
         largest = metric.max(initial=0.0)
         self.metric = np.maximum(metric, 1e-30 * largest if largest > 0 else 1.0)
@@ -90,8 +99,49 @@ class OutputProblem:
                 return np.nan
             return loss.conjugate(objective.targets, D, c, objective.w_array)
 
+        return self.bounded(P, value, G, conjugate)
+
+    def bounded(
+        self, P: Floats, value: float, G: Floats, conjugate: Callable[[float], float]
+    ) -> Certificate:
+        """The certificate from F, its gradient and the conjugate of the loss."""
         gap = duality_gap(
             self.problem, P, G - self.ridge * P, value - self.ridge_value(P), conjugate,
             self.n_penalized, self.ridge[:, 0], lambda: self.metric,
         )  # fmt: skip
         return Certificate(value, G, value + self.penalty_value(P), gap)
+
+
+class SummedProblem(OutputProblem):
+    """The same refit as sums over rows that may be anywhere.
+
+    Parameters
+    ----------
+    sums : Sums
+    H : ndarray, (k, d)
+    """
+
+    def __init__(self, sums: Sums, H: Floats) -> None:
+        self.sums, self.H = sums, H
+        self._set(sums.problem, len(H), sums.squared_norms(H))
+
+    def model(self, P: Floats) -> Model:
+        """The model of the stacked parameters P."""
+        k, m = len(self.H), P.shape[1]
+        if not self.sums.explicit:
+            return Model(self.H, P, np.zeros(m), None)
+        return Model(self.H, P[:k], P[k], P[k + 1 :])
+
+    def value_grad(self, P: Floats, D: Floats | None = None) -> tuple[float, Floats]:
+        value, *parts = self.sums.value_layers(self.model(P))
+        return value + self.ridge_value(P), _stacked(*parts) + self.ridge * P
+
+    def certify(self, P: Floats) -> Certificate:
+        """F, its gradient, the objective and the duality gap at P."""
+        value, *parts, conjugate = self.sums.value_dual(self.model(P))
+        G = _stacked(*parts) + self.ridge * P
+        return self.bounded(P, value + self.ridge_value(P), G, conjugate)
+
+
+def _stacked(V: Floats, intercept: Floats | None, linear: Floats | None) -> Floats:
+    return V if linear is None else np.vstack([V, intercept, linear])

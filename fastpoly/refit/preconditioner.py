@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from fastpoly.kernels.smooth_forms import SmoothForm
 from fastpoly.problem import Problem
-from fastpoly.rows.sums import NO_CURVATURE, Curvature
+from fastpoly.rows.contract import Curvature
+from fastpoly.rows.curvature import NO_CURVATURE
 from fastpoly.state import Model
 
 Floats = NDArray[np.float64]

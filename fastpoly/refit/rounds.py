@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.features import RowBlocks, StoredFeatures
-from fastpoly.refit.output import solve
+from fastpoly.refit.output import solve, solve_sums
 from fastpoly.refit.pruning import merge_parallel
-from fastpoly.refit.single_step import single_step
-from fastpoly.rows.sums import RowSums
+from fastpoly.refit.single_step import single_step, summed_step
+from fastpoly.rows.contract import Sums
+from fastpoly.rows.design import Design
 from fastpoly.selection import Selection
 from fastpoly.state import Model, State
 
@@ -36,8 +37,8 @@ class Activations:
     gets the same bits as one that added it.
     """
 
-    def __init__(self, sums: RowSums, memory: float) -> None:
-        self.design, self.memory = sums.design, memory
+    def __init__(self, design: Design, memory: float) -> None:
+        self.design, self.memory = design, memory
         self.H = np.empty((0, self.design.n_features))
         self.A = np.empty((self.design.n_samples, 0))
 
@@ -75,12 +76,10 @@ class PaperRefit:
 class OutputRefit(PaperRefit):
     """The paper's fully corrective step: V is fitted again on all vectors, a convex problem."""
 
-    def __init__(
-        self, sums: RowSums, tol: float, max_iter: int, solver: str, memory: float
-    ) -> None:
+    def __init__(self, sums: Sums, tol: float, max_iter: int, solver: str, memory: float) -> None:
         self.sums, self.problem, self.tol, self.max_iter = sums, sums.problem, tol, max_iter
         self.solver, self.memory = solver, memory
-        self.activations = Activations(sums, memory)
+        self.activations = None if sums.design is None else Activations(sums.design, memory)
 
     def first(self, model: Model) -> Model:
         return self._refitted(model, self.tol, self.max_iter)
@@ -110,11 +109,14 @@ class OutputRefit(PaperRefit):
     def _refitted(self, model: Model, tol: float, max_iter: int) -> Model:
         if not len(model.H) and not self.sums.explicit:
             return model
-        fit = solve(
-            self.problem, self.activations.at(model.H), model.V, model.intercept, model.linear,
-            linear=self.sums.design.linear, solver=self.solver, tol=tol, max_iter=max_iter,
-            memory=self.memory,
-        )  # fmt: skip
+        if self.activations is None:
+            fit = solve_sums(self.sums, model, solver=self.solver, tol=tol, max_iter=max_iter)
+        else:
+            fit = solve(
+                self.problem, self.activations.at(model.H), model.V, model.intercept,
+                model.linear, linear=self.sums.design.linear, solver=self.solver, tol=tol,
+                max_iter=max_iter, memory=self.memory,
+            )  # fmt: skip
         return Model(model.H, fit.V, fit.intercept, fit.linear).nonzero()
 
 
@@ -123,7 +125,7 @@ class StepRefit(PaperRefit):
 
     corrective = False
 
-    def __init__(self, sums: RowSums, output: OutputRefit) -> None:
+    def __init__(self, sums: Sums, output: OutputRefit) -> None:
         self.sums, self.output = sums, output
 
     def first(self, model: Model) -> Model:
@@ -134,17 +136,20 @@ class StepRefit(PaperRefit):
 
     def advance(self, state: State, chosen: Selection) -> Model:
         H, V, intercept, W = state.model
-        linear = self.sums.design.linear
-        lower = np.zeros((self.sums.design.n_samples, V.shape[1]))
-        if linear is not None:
-            lower = linear.outputs(W) + intercept
         H = np.vstack([H, chosen.H[:1]])
-        features = self.output.activations.at(H)
-        V = single_step(self.sums.problem, features, V, chosen.Q[0], lower)
+        if self.output.activations is None:
+            V = summed_step(self.sums, state.model, chosen.h, chosen.Q[0])
+        else:
+            linear = self.sums.design.linear
+            lower = np.zeros((self.sums.n_samples, V.shape[1]))
+            if linear is not None:
+                lower = linear.outputs(W) + intercept
+            features = self.output.activations.at(H)
+            V = single_step(self.sums.problem, features, V, chosen.Q[0], lower)
         return merged(self.sums, Model(H, V, intercept, W).nonzero())
 
 
-def merged(sums: RowSums, model: Model) -> Model:
+def merged(sums: Sums, model: Model) -> Model:
     """The model with nearly parallel basis vectors made one, where that is no loss."""
     fewer: Any = merge_parallel(model.H, model.V)
     if fewer is None:
@@ -153,7 +158,7 @@ def merged(sums: RowSums, model: Model) -> Model:
     return new if objective_at(sums, new) <= objective_at(sums, model) else model
 
 
-def objective_at(sums: RowSums, model: Model) -> float:
+def objective_at(sums: Sums, model: Model) -> float:
     """Loss plus penalties."""
     problem = sums.problem
     penalties = problem.penalty_value(model.V) + problem.ridge_value(model.linear)

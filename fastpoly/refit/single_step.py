@@ -1,10 +1,14 @@
 """The plain conditional gradient step, without refitting: how far to go towards one new vertex."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.features import RowBlocks
 from fastpoly.problem import Problem
+from fastpoly.rows.contract import Sums
+from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
 
@@ -33,21 +37,59 @@ def single_step(
     -------
     ndarray, (k + 1, m)
     """
-    from scipy.optimize import minimize  # slow to import, and rarely needed
+    old, new = _ends(problem, V, q)
+    O_old, O_new = features.outputs(old), features.outputs(new)
 
+    def loss(a: float, b: float) -> tuple[float, float, float]:
+        value, D = problem.loss.value_grad(problem.Y, offset + a * O_old + b * O_new, problem.w)
+        return value, float((D * O_old).sum()), float((D * O_new).sum())
+
+    # In units of the scale at which the new activations are of size one.
+    scale = 1 / max(np.abs(O_new).max(initial=0.0), 1e-300)
+    return _minimized(problem, loss, old, new, scale)
+
+
+def summed_step(sums: Sums, model: Model, h: Floats, q: Floats) -> Floats:
+    """The same for rows that are not in memory, towards the basis vector h (d,)."""
+    problem = sums.problem
+    old, new = _ends(problem, model.V, q)
+    H = np.vstack([model.H, h])
+
+    def loss(a: float, b: float) -> tuple[float, float, float]:
+        value, G, _, _ = sums.value_layers(model._replace(H=H, V=a * old + b * new))
+        return value, float(np.vdot(G, old)), float(np.vdot(G, new))
+
+    squares = float(sums.squared_norms(h[None])[0])
+    scale = np.sqrt(sums.n_samples / max(squares, 1e-300))
+    return _minimized(problem, loss, old, new, scale)
+
+
+def _ends(problem: Problem, V: Floats, q: Floats) -> tuple[Floats, Floats]:
+    """V with a zero row, and zeros with the vertex in that row."""
     if not hasattr(problem.penalty, "polar"):
         raise TypeError('refit=None needs a penalty with a method `polar`; use refit="output"')
     p = problem.penalty.polar(-q)
     old = np.vstack([V, np.zeros_like(p)])
     new = np.zeros_like(old)
     new[-1] = p
-    O_old, O_new = features.outputs(old), features.outputs(new)
-    omega = float(problem.penalty.value(V)) if len(V) else 0.0
+    return old, new
+
+
+def _minimized(
+    problem: Problem,
+    loss: Callable[[float, float], tuple[float, float, float]],
+    old: Floats,
+    new: Floats,
+    scale: float,
+) -> Floats:
+    """The best combination of the two; loss(a, b) has its derivatives with it."""
+    from scipy.optimize import minimize  # slow to import, and rarely needed
+
+    omega = float(problem.penalty.value(old[:-1])) if len(old) > 1 else 0.0
 
     def objective(a: float, b: float) -> tuple[float, float, float]:
         """The objective at a V + b p and its derivatives in a and b."""
-        value, D = problem.loss.value_grad(problem.Y, offset + a * O_old + b * O_new, problem.w)
-        slopes = float((D * O_old).sum()), float((D * O_new).sum())
+        value, *slopes = loss(a, b)
         if problem.tau is not None:
             return value, *slopes
         strength = problem.alpha
@@ -63,9 +105,6 @@ def single_step(
 
         g = minimize(along, [0.0], jac=True, bounds=[(0, 1)], method="L-BFGS-B").x[0]
         return (1 - g) * old + tau * g * new
-
-    # In units of the scale at which the new activations are of size one.
-    scale = 1 / max(np.abs(O_new).max(initial=0.0), 1e-300)
 
     def both(x: Floats) -> tuple[float, Floats]:
         value, da, db = objective(x[0], scale * x[1])

@@ -1,5 +1,19 @@
 """Where the rows of the data are: sums over rows of small things, behind one contract."""
 
-from fastpoly.rows.design import Design
+from typing import Any
 
-__all__ = ["Design"]
+from fastpoly.rows.contract import Rows
+from fastpoly.rows.design import Design, check_design
+from fastpoly.rows.shard_design import ShardDesign
+from fastpoly.rows.shards import Shards
+from fastpoly.rows.writing import write_shards
+
+__all__ = ["Design", "Rows", "ShardDesign", "Shards", "as_rows", "write_shards"]
+
+
+def as_rows(data: Any) -> Rows:
+    """Data as the algorithm takes them: `Shards` get the default activation."""
+    if isinstance(data, Shards):
+        return ShardDesign(data)
+    check_design(data)
+    return data

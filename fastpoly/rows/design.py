@@ -1,7 +1,7 @@
 """The data as the algorithm sees it: X with an activation, dense or CSR, with lower-order terms."""
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,8 +11,13 @@ from fastpoly.kernels.explicit import make_gamma
 from fastpoly.kernels.features import ACTIVATIONS, Features, make_features
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.linear import LinearTerms
-from fastpoly.kernels.matrix import as_matrix
+from fastpoly.kernels.matrix import Matrix, ScaledRows, as_matrix
 from fastpoly.kernels.runtime import effective_n_threads
+from fastpoly.problem import Problem
+
+if TYPE_CHECKING:
+    from fastpoly.rows.contract import Rows
+    from fastpoly.rows.sums import RowSums
 
 FIT_LOWER = (None, "augment", "explicit")
 
@@ -76,7 +81,7 @@ class Design:
     def __reduce__(self) -> tuple[Any, ...]:
         # A Matrix holds pointers and is made anew from its arrays, with all checks.
         M = self.matrix
-        X = csr_array(M.arrays, shape=(M.n, M.d - M.augment)) if M.sparse else M.array
+        X = csr_array(M.arrays, shape=(M.n, M.d - M.augment)) if M.sparse else M.source
         make = partial(type(self), fit_lower=self.fit_lower, n_threads=self.n_threads)
         return make, (X, self.activation)
 
@@ -97,7 +102,8 @@ class Design:
         """|x_i|^2 of all rows, (n,), without the constant feature."""
         M = self.matrix
         if not M.sparse:
-            return np.einsum("ij,ij->i", M.array, M.array, dtype=np.float64)
+            X = M.array if M.factor is None else M.rows(slice(None))
+            return np.einsum("ij,ij->i", X, X, dtype=np.float64)
         data, _, indptr = M.arrays
         sums = np.concatenate([[0.0], np.cumsum(data.astype(np.float64) ** 2)])
         return np.diff(sums[indptr])
@@ -130,16 +136,38 @@ class Design:
         """The operators Gamma_c of loss gradients D (n, m)."""
         return make_gamma(self.matrix, D, self.activation, self.n_threads)
 
+    def largest(self) -> float:
+        """The largest |x|."""
+        return largest_entry(self.matrix)
 
-def check_scale(design: Design) -> None:
+    def problem(self, y: ArrayLike | None, **options: Any) -> Problem:
+        """The problem of these rows and targets; see `Problem.of`."""
+        if y is None:
+            raise ValueError("y must be given: a Design holds no targets")
+        return Problem.of(self.n_samples, y, **options)
+
+    def sums(self, problem: Problem) -> "RowSums":
+        """The sums over the rows that a problem needs."""
+        from fastpoly.rows.sums import RowSums  # which takes a Design
+
+        return RowSums(self, problem)
+
+
+def largest_entry(X: Matrix) -> float:
+    """The largest |x| of the stored entries."""
+    values = X.arrays[0] if X.sparse else X.source
+    if isinstance(values, ScaledRows):
+        values = X.rows(slice(None))
+    return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+
+
+def check_scale(design: "Rows") -> None:
     """Raise where X is too large or too small to be fitted, whose fourth powers are summed."""
-    X = design.matrix
-    check_entries(X.arrays[0] if X.sparse else X.array)
+    check_largest(design.largest())
 
 
-def check_entries(values: NDArray) -> None:
-    """Raise where the largest entry of X is out of the range that can be fitted."""
-    largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+def check_largest(largest: float) -> None:
+    """Raise where the largest |x| is out of the range that can be fitted."""
     if largest and not SMALLEST <= largest <= LARGEST:
         raise ValueError(
             f"X has entries of size {largest:.1e}, beyond {SMALLEST:g}..{LARGEST:g}, where fourth "
@@ -148,6 +176,6 @@ def check_entries(values: NDArray) -> None:
 
 
 def check_design(design: object) -> None:
-    """Raise unless it is a Design: the first mistake of a new user."""
-    if not isinstance(design, Design):
+    """Raise unless it is a Design or another `Rows`: the first mistake of a new user."""
+    if not all(hasattr(design, verb) for verb in ("largest", "problem", "sums")):
         raise TypeError(f"design must be a Design; wrap X: Design(X), got {type(design).__name__}")

@@ -107,5 +107,5 @@ def _rows(X: Matrix, first: int, last: int) -> Floats:
         of_row = np.repeat(np.arange(last - first), np.diff(indptr[first : last + 1]))
         H[of_row, indices[entries] + X.augment] = values[entries]
     else:
-        H[:, X.augment :] = X.array[first:last]
+        H[:, X.augment :] = X.rows(slice(first, last))
     return H

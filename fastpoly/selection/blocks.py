@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.features import ACTIVATIONS, make_features
 from fastpoly.kernels.gamma import Gamma, RowGamma
 from fastpoly.kernels.matrix import Matrix, as_matrix
+from fastpoly.kernels.summed import SummedGamma
+from fastpoly.rows.sampling import take_rows
 from fastpoly.selection.ascent import Floats, thin
 
 # Rows on which activations are compared: those of 256 candidates fill one block, and the sampling
@@ -39,6 +40,8 @@ class Signatures:
         if isinstance(gamma, RowGamma):
             self.rows = sample_rows(gamma.X, rng)
             self.activation = ACTIVATIONS[int(gamma.anova)]
+        elif isinstance(gamma, SummedGamma) and gamma.sample is not None:
+            self.rows, self.activation = gamma.sample(SAMPLED_ROWS, rng)
 
     def __call__(self, H: Floats) -> Floats:
         """H (k, d) -> (k, n sampled rows), or (k, d) where there are no rows."""
@@ -54,14 +57,7 @@ def sample_rows(X: Matrix, rng: np.random.Generator) -> Matrix:
     if X.n <= SAMPLED_ROWS:
         return X
     rows = np.unique(rng.integers(X.n, size=SAMPLED_ROWS))
-    if not X.sparse:
-        return as_matrix(X.array[rows], bool(X.augment))
-    values, indices, indptr = X.arrays
-    counts = indptr[rows + 1] - indptr[rows]
-    ends = np.cumsum(counts)
-    entries = np.arange(ends[-1]) + np.repeat(indptr[rows] - ends + counts, counts)
-    arrays = values[entries], indices[entries], np.concatenate([[0], ends])
-    return as_matrix(csr_array(arrays, shape=(len(rows), X.d - X.augment)), bool(X.augment))
+    return as_matrix(take_rows(X, rows), bool(X.augment))
 
 
 def choose(

@@ -1,0 +1,238 @@
+"""Passes over shards on a Dask cluster; the only module that imports `distributed`.
+
+One task for each thread of a worker and pass. A worker opens the shards that it is asked for, keeps
+the gradients of their rows, and returns sums of whole subtrees (`fastpoly.rows.tree`): the bits are
+those of threads in one process. A pass is a function of its arguments, so one that was lost with
+its worker is computed by another, from the model if need be.
+"""
+
+import asyncio
+import concurrent.futures
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import distributed
+from distributed.client import FutureCancelledError
+from distributed.comm import CommClosedError
+from distributed.scheduler import KilledWorker
+
+from fastpoly.kernels.checks import as_count, as_positive
+from fastpoly.kernels.runtime import simd_level
+from fastpoly.rows.engines import remote_sum, with_model
+from fastpoly.rows.job import ShardJob, received
+from fastpoly.rows.shard_rows import At
+from fastpoly.rows.shards import Shards
+from fastpoly.rows.tree import Node, subtrees, tree_sum
+
+__all__ = ["on_cluster"]
+
+# Bytes of arguments from which on they are sent to a worker once, not with each of its tasks.
+LARGE = 1e6
+POLL = 0.5  # seconds between two looks at the workers while a pass is under way
+REFRESH = 2.0  # seconds after which workers that joined are noticed
+
+# What happens to tasks when workers or connections go, as opposed to errors in the data.
+LOST = (KilledWorker, CommClosedError, FutureCancelledError, OSError, TimeoutError)
+
+
+def on_cluster(
+    shards: Shards,
+    client: distributed.Client,
+    *,
+    timeout: float = 60.0,
+    retries: int = 3,
+    strict: bool = True,
+) -> Shards:
+    """The same shards, passes over which run on the workers of a cluster.
+
+    The folder must be at the same path for every worker and for this process. What is fitted is the
+    same to the last bit as without a cluster. Below about 1e7 rows a cluster does not pay.
+
+    Parameters
+    ----------
+    shards : Shards
+    client : distributed.Client
+        Dask unpickles what it receives: use it in a network that you trust, or with TLS.
+    timeout : float
+        Seconds to wait for workers when there are none, and until a worker that has fallen silent
+        is given up.
+    retries : int
+        How often a pass is repeated after it was lost with its workers.
+    strict : bool
+        Refuse workers with different instruction sets, whose sums differ in their last bits.
+
+    Returns
+    -------
+    Shards
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from fastpoly import Shards
+    >>> from fastpoly.dask import on_cluster
+    >>> client = Client("tcp://scheduler:8786")  # doctest: +SKIP
+    >>> model.fit(on_cluster(Shards("/shared/ratings"), client))  # doctest: +SKIP
+    """
+    if not isinstance(client, distributed.Client) or client.asynchronous:
+        raise TypeError(f"client must be a synchronous distributed.Client, got {client!r}")
+    timeout = as_positive(timeout, "timeout")
+    return shards.on(DaskEngine(client, timeout, as_count(retries, "retries"), strict))
+
+
+class DaskEngine:
+    """Workers of a cluster; see `on_cluster`."""
+
+    def __init__(
+        self, client: distributed.Client, timeout: float, retries: int, strict: bool
+    ) -> None:
+        self.client, self.timeout, self.retries = client, timeout, retries
+        self.strict = strict
+        self.slots: list[str] = []  # the worker of every task of a pass
+        self.looked = -float("inf")
+        self.instructions: dict[str, Any] = {}
+
+    def reduce(self, job: ShardJob, verb: str, arguments: tuple[Any, ...]) -> Any:
+        """The sum of `verb(*arguments)` over all shards."""
+        for attempt in range(self.retries + 1):
+            slots = self._workers(refresh=attempt > 0 or verb == "gradient")
+            try:
+                sums = list(self._pass(job, slots, verb, arguments))
+            except LOST as error:
+                if attempt == self.retries:
+                    raise RuntimeError(
+                        f"a pass over the shards was lost {attempt + 1} times with its workers; "
+                        f"the last time: {error}"
+                    ) from error
+            else:
+                return tree_sum(sums, len(job))
+        raise AssertionError("unreachable")
+
+    def _pass(
+        self, job: ShardJob, slots: list[str], verb: str, arguments: tuple[Any, ...]
+    ) -> Iterator[tuple[Node, Any]]:
+        """Subtrees and their sums."""
+        n, m = len(job), min(len(slots), len(job))
+        ranges = [subtrees(n * i // m, n * (i + 1) // m) for i in range(m)]
+        sent = self._sent(arguments)
+        results = self._run(
+            [(slots[i], None, job.key, r, verb, sent) for i, r in enumerate(ranges)]
+        )
+        missing = [i for i, found in enumerate(results) if found is None]
+        if missing:
+            full = self._sent(with_model(arguments))
+            again = [(slots[i], job, job.key, ranges[i], verb, full) for i in missing]
+            for i, found in zip(missing, self._run(again), strict=True):
+                results[i] = found
+        for nodes, found in zip(ranges, results, strict=True):
+            yield from zip(nodes, found, strict=True)
+
+    def _sent(self, arguments: tuple[Any, ...]) -> Any:
+        """The arguments, or a future of them where they are large."""
+        if _size(arguments) < LARGE:
+            return arguments
+        return self.client.scatter(arguments, broadcast=True, hash=False, direct=False)
+
+    def _run(self, tasks: list[tuple[Any, ...]]) -> list[Any]:
+        """Results of `_task` in order; a task goes elsewhere if its worker goes or falls silent."""
+        futures = [self._submit(*task) for task in tasks]
+        gathering = self._gather(futures)
+        alone = time.monotonic()  # since when there was no worker
+        try:
+            while True:
+                try:
+                    return gathering.result(POLL)
+                except TimeoutError:
+                    if gathering.done():
+                        raise  # one of a connection
+                # Not client.scheduler_info, which another thread may empty meanwhile.
+                found = self.client.sync(self.client.scheduler.identity, n_workers=-1)
+                seen = {address: w["last_seen"] for address, w in found["workers"].items()}
+                if seen:
+                    alone = time.monotonic()
+                elif time.monotonic() - alone > self.timeout:
+                    raise RuntimeError(
+                        f"there has been no worker for {self.timeout:g} s; start workers and fit "
+                        "again, from the checkpoint if there is one"
+                    )
+                lively = sorted(a for a in seen if seen[a] > max(seen.values()) - self.timeout)
+                # A task whose worker went may wait for it forever, whoever else is there; and a
+                # result that went with it is computed again, or not.
+                lost = [i for i, (worker, *_) in enumerate(tasks) if worker not in lively]
+                if lively and lost:
+                    for i in lost:
+                        tasks[i] = (lively[i % len(lively)], *tasks[i][1:])
+                        futures[i] = self._submit(*tasks[i])
+                    gathering.cancel()
+                    gathering = self._gather(futures)
+                    self.slots = []
+        finally:
+            if not gathering.done():
+                gathering.cancel()
+                self.client.cancel(futures, force=True)
+
+    def _gather(self, futures: list[distributed.Future]) -> concurrent.futures.Future:
+        """Their results, waited for in the thread of the client."""
+        results = self.client.gather(list(futures), asynchronous=True)
+        return asyncio.run_coroutine_threadsafe(results, self.client.loop.asyncio_loop)
+
+    def _submit(self, worker: str, *task: Any) -> distributed.Future:
+        return self.client.submit(
+            _task, *task, workers=[worker], allow_other_workers=True, pure=False
+        )
+
+    def _workers(self, refresh: bool) -> list[str]:
+        """The worker of every slot, in a fixed order: one for each thread."""
+        now = time.monotonic()
+        if self.slots and not (refresh and now - self.looked > REFRESH):
+            return self.slots
+        threads = self.client.nthreads()
+        while not threads:
+            if time.monotonic() - now > self.timeout:
+                raise RuntimeError(
+                    f"the cluster has had no worker for {self.timeout:g} s; start workers"
+                )
+            time.sleep(POLL)
+            threads = self.client.nthreads()
+        self.looked = time.monotonic()
+        if self.strict:
+            self._check_alike(threads)
+        self.slots = [address for address in sorted(threads) for _ in range(threads[address])]
+        return self.slots
+
+    def _check_alike(self, workers: Any) -> None:
+        """Raise where two workers do not round alike."""
+        new = [address for address in workers if address not in self.instructions]
+        if new:
+            self.instructions.update(self.client.run(_instructions, workers=new))
+        kinds = {self.instructions[address]: address for address in workers}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"workers have different instruction sets, {kinds}: their sums differ in the last "
+                "bits; use workers of one kind, or on_cluster(..., strict=False)"
+            )
+
+
+def _task(
+    job: ShardJob | None, key: str, nodes: list[Node], verb: str, arguments: tuple[Any, ...]
+) -> list[Any] | None:
+    """On a worker: sums of subtrees; None where job and model must be sent along."""
+    job = job or received(key)
+    return None if job is None else remote_sum(job, nodes, verb, arguments)
+
+
+def _size(arguments: Any) -> int:
+    """Bytes of the arrays that travel."""
+    if isinstance(arguments, At):
+        arguments = arguments.model if arguments.send else None
+    if isinstance(arguments, (tuple, list)):
+        return sum(map(_size, arguments))
+    return getattr(arguments, "nbytes", 0)
+
+
+def _instructions() -> tuple[str, ...]:
+    """What the last bits of a worker's sums depend on."""
+    from threadpoolctl import threadpool_info
+
+    blas = {i.get("architecture") or "" for i in threadpool_info() if i["user_api"] == "blas"}
+    return simd_level(), *sorted(blas)

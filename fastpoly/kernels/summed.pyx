@@ -1,0 +1,80 @@
+"""Gamma_c as sums over rows that are not here: every verb is a call of a Python function."""
+
+import numpy as np
+
+from libc.math cimport NAN
+from libc.string cimport memcpy
+
+from fastpoly.kernels.gamma cimport Gamma
+
+from fastpoly.kernels.checks import as_float_array
+
+
+cdef class SummedGamma(Gamma):
+    """The operators whose verbs are sums that somebody else makes.
+
+    Parameters
+    ----------
+    d, m : int
+        Size and number of the operators.
+    verb : callable
+        verb(name, S, *arguments) -> ndarray, for the names and arguments "matvecs" (B), "forms" (h)
+        and "combine" (w, h), of the operators sum_c S_ce Gamma_c; S (m, e) or None.
+    sample : callable, optional
+        (number, Generator) -> (Matrix, activation): at most so many rows, drawn at random, by
+        which basis vectors are told apart.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.kernels.summed import SummedGamma
+    >>> SummedGamma(2, 1, lambda name, S, B: 3 * B).matvecs([[1.0], [2.0]])
+    array([[3.],
+           [6.]])
+    """
+
+    cdef object verb, S
+    cdef readonly object sample
+
+    def __init__(self, Py_ssize_t d, Py_ssize_t m, verb, sample=None, S=None):
+        self._set_shape(d, m)
+        self.verb, self.sample, self.S = verb, sample, S
+
+    cdef void apply(self, const double* B, double* out, double* work) noexcept nogil:
+        # No way to call Python, or to raise, from here: see apply_checked.
+        cdef Py_ssize_t i
+        for i in range(self.d * self.width):
+            out[i] = NAN
+
+    cdef int apply_checked(self, const double* B, double* out, double* work) except -1:
+        cdef double[:, ::1] block = np.empty((self.d, self.width))
+        memcpy(&block[0, 0], B, self.d * self.width * sizeof(double))
+        block.base[:, :self.m] = self.matvecs(block.base[:, :self.m])
+        memcpy(out, &block[0, 0], self.d * self.width * sizeof(double))
+        return 0
+
+    def matvecs(self, B):
+        """Gamma_c B_:c for every output, (d, m)."""
+        self._check_made()
+        B = as_float_array(B, "B", (self.d, self.m))
+        return as_float_array(self.verb("matvecs", self.S, B), "the sum", B.shape, finite=False)
+
+    def forms(self, h):
+        """The quadratic forms q_c = h' Gamma_c h, (m,)."""
+        self._check_made()
+        h = as_float_array(h, "h", (self.d,))
+        return as_float_array(self.verb("forms", self.S, h), "the sum", (self.m,), finite=False)
+
+    def combine(self, w, h):
+        """The weighted combination sum_c w_c Gamma_c h, (d,)."""
+        self._check_made()
+        w, h = as_float_array(w, "w", (self.m,)), as_float_array(h, "h", (self.d,))
+        total = self.verb("combine", self.S, w, h)
+        return as_float_array(total, "the sum", (self.d,), finite=False)
+
+    def combined(self, S):
+        """The operators sum_c S_ce Gamma_c for every column e of S (m, e)."""
+        self._check_made()
+        S = as_float_array(S, "S", (self.m, None))
+        both = S if self.S is None else self.S @ S
+        return SummedGamma(self.d, S.shape[1], self.verb, self.sample, both)

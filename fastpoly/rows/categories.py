@@ -1,0 +1,133 @@
+"""Categories of a column, numbered while they come in and sorted at the end."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastpoly.kernels.checks import BLOCK_DOUBLES
+
+# Integers within a range of this size are looked up in a table, which is then 256 MB long at most.
+LONGEST_TABLE = 64 * BLOCK_DOUBLES
+
+
+class Categories:
+    """The different values of a column.
+
+    Parameters
+    ----------
+    name : str
+        Of the column, for messages.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.rows.categories import Categories
+    >>> categories = Categories("color")
+    >>> codes = categories.encode(np.array(["red", "blue", "red"]))
+    >>> values, places = categories.finish()
+    >>> values, places[codes]
+    (array(['blue', 'red'], dtype='<U4'), array([1, 0, 1], dtype=int32))
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.known: dict[Any, int] = {}
+        self.kind = ""
+        self.low, self.table = 0, np.empty(0, np.int32)
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def encode(self, column: Any) -> NDArray[np.int32]:
+        """Provisional numbers of these values, (n,)."""
+        if hasattr(column, "dictionary_encode"):
+            return self._encode_arrow(column)
+        column = np.asarray(column)
+        if column.ndim != 1:
+            raise ValueError(f"column {self.name!r} must be 1-D, got shape {column.shape}")
+        kind = column.dtype.kind
+        if kind in "biu":
+            self._check_kind("i")
+            return self._encode_integers(column.astype(np.int64, copy=False))
+        if kind == "f":
+            self._check_kind("f")
+            if np.isnan(column).any():
+                raise self._missing()
+            values, inverse = np.unique(column, return_inverse=True)
+            return self._numbers(values.tolist())[inverse]
+        values = column.tolist()
+        self._check_kind("U")
+        known = self.known
+        codes = np.array([known.setdefault(v, len(known)) for v in values], np.int32)
+        self._check_texts()
+        return codes
+
+    def _encode_arrow(self, column: Any) -> NDArray[np.int32]:
+        """A column of Arrow, which finds the different values itself."""
+        if column.null_count:
+            raise self._missing()
+        encoded = column if hasattr(column, "indices") else column.dictionary_encode()
+        if hasattr(encoded, "combine_chunks"):
+            encoded = encoded.unify_dictionaries().combine_chunks()
+            if hasattr(encoded, "chunks"):  # none, or one
+                if not encoded.num_chunks:
+                    return np.empty(0, np.int32)
+                encoded = encoded.chunk(0)
+        values = np.asarray(encoded.dictionary.to_numpy(zero_copy_only=False))
+        return self.encode(values)[encoded.indices.to_numpy(zero_copy_only=False)]
+
+    def _encode_integers(self, column: NDArray[np.int64]) -> NDArray[np.int32]:
+        if not len(column):
+            return np.empty(0, np.int32)
+        low, high = int(column.min()), int(column.max())
+        if len(self.table):
+            low, high = min(low, self.low), max(high, self.low + len(self.table) - 1)
+        if high - low >= LONGEST_TABLE:
+            self.table = self.table[:0]
+            values, inverse = np.unique(column, return_inverse=True)
+            return self._numbers(values.tolist())[inverse]
+        if high - low >= len(self.table) or low < self.low or not len(self.table):
+            size = min(LONGEST_TABLE, max(high - low + 1, 2 * len(self.table)))
+            self.low, self.table = low, np.full(size, -1, np.int32)
+            for value, code in self.known.items():
+                self.table[value - low] = code
+        codes = self.table[column - self.low]
+        new = codes < 0
+        if new.any():
+            values = np.unique(column[new])
+            self.table[values - self.low] = self._numbers(values.tolist())
+            codes = self.table[column - self.low]
+        return codes
+
+    def _numbers(self, values: list[Any]) -> NDArray[np.int32]:
+        known = self.known
+        return np.array([known.setdefault(v, len(known)) for v in values], np.int32)
+
+    def _check_kind(self, kind: str) -> None:
+        if self.kind not in ("", kind):
+            raise ValueError(f"column {self.name!r} mixes numbers and texts; make it one of them")
+        self.kind = kind
+
+    def _check_texts(self) -> None:
+        # Those that are new come last.
+        for value in reversed(self.known):
+            if isinstance(value, str):
+                break
+            if value is None or value != value:
+                raise self._missing()
+            raise TypeError(
+                f"column {self.name!r} holds {value!r}; one-hot fields take numbers or texts"
+            )
+
+    def _missing(self) -> ValueError:
+        return ValueError(f"column {self.name!r} has missing values; fill them or drop their rows")
+
+    def finish(self) -> tuple[NDArray, NDArray[np.int32]]:
+        """The values, sorted, and the place of each provisional number among them."""
+        dtype = {"i": np.int64, "f": np.float64}.get(self.kind)
+        values = np.array(list(self.known), dtype)
+        order = np.argsort(values, kind="stable")
+        places = np.empty(len(order), np.int32)
+        places[order] = np.arange(len(order), dtype=np.int32)
+        return values[order], places

@@ -1,0 +1,173 @@
+"""What the algorithm may know of the data: sums over rows, wherever the rows are.
+
+`Rows` is the data with an activation: a `Design` in memory, a `ShardDesign` in files or on a
+cluster. `Sums` are its sums for one problem. Every verb takes small arguments and returns a small
+result that is a sum over rows; no array of n numbers crosses.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastpoly.kernels.gamma import Gamma
+from fastpoly.problem import Problem
+from fastpoly.state import Model
+
+Floats = NDArray[np.float64]
+
+
+class Statistics(NamedTuple):
+    """What one pass over the rows tells before anything is fitted.
+
+    Attributes
+    ----------
+    n_samples, n_features : int
+    weight : float
+        Sum of the weights of the rows; n_samples where there are none.
+    classes : ndarray, (n_levels,), or None
+        The different targets, sorted; None where targets are numbers of any kind.
+    counts : ndarray, (n_levels,), or None
+        Rows of each class; those of weight 0 do not count.
+    largest : float
+        The largest |x|.
+    seen : ndarray of bool, (n_features,)
+        Whether a feature is anything but 0 in some row.
+    sums, squares : ndarray, (n_features,)
+        sum_i w_i x_ij and sum_i w_i x_ij^2.
+    target_sums, target_squares : ndarray, (n_targets,), or None
+        The same of targets that are numbers.
+    """
+
+    n_samples: int
+    n_features: int
+    weight: float
+    classes: NDArray | None
+    counts: Floats | None
+    largest: float
+    seen: NDArray[np.bool_]
+    sums: Floats
+    squares: Floats
+    target_sums: Floats | None
+    target_squares: Floats | None
+
+
+class Gradient(NamedTuple):
+    """The loss at a model, its gradients (as `Model`), and what selection and certificate need."""
+
+    value: float
+    V: Floats
+    intercept: Floats | None
+    linear: Floats | None
+    gamma: Gamma
+    conjugate: Callable[[float], float]
+
+
+class Curvature(NamedTuple):
+    """Sums of second derivatives (Gauss-Newton) for the preconditioner.
+
+    Attributes
+    ----------
+    directions : ndarray, (d, d), or None
+        Columns T in which the curvature of every basis vector is nearly diagonal; None: unit
+        vectors.
+    basis : ndarray, (k, d)
+        Curvature of h_r along each direction.
+    joint : ndarray, (k + 1 + d, k + 1 + d) or (k, k)
+        Gram matrix of activations, constant and features, weighted by the mean curvature of the
+        outputs; without linear terms, or where d is large, of the activations.
+    intercept : ndarray, (m,), or None
+    linear : ndarray, (d, m), or None
+        Diagonals, where `joint` has no features.
+    """
+
+    directions: Floats | None
+    basis: Floats
+    joint: Floats
+    intercept: Floats | None
+    linear: Floats | None
+
+
+class Sums(Protocol):
+    """The sums of one problem over the rows.
+
+    Attributes
+    ----------
+    problem : Problem
+    explicit : bool
+        Whether the model has an intercept and linear terms beside the network.
+    n_samples, n_features : int
+    weight : float
+        Sum of the weights of the rows.
+    design : Design or None
+        The rows themselves, where they are in memory.
+    """
+
+    problem: Problem
+    explicit: bool
+    n_samples: int
+    n_features: int
+    weight: float
+    design: Any
+
+    def empty_model(self) -> Model:
+        """The model without basis vectors, all zero."""
+
+    def value(self, model: Model) -> float:
+        """The loss."""
+
+    def value_grad_packed(self, x: Floats, k: int, g: Floats) -> float:
+        """The loss at the packed model [H | V | intercept | linear]; its gradient goes to g."""
+
+    def value_layers(self, model: Model) -> tuple[float, Floats, Floats | None, Floats | None]:
+        """The loss and its gradients in V, intercept and linear weights."""
+
+    def value_dual(self, model: Model) -> tuple[Any, ...]:
+        """As `value_layers`, and c -> sum_i w_i l*(c d_i / w_i) at the row gradients d_i."""
+
+    def gradient(self, model: Model) -> Gradient:
+        """The loss and its gradient, with the operators Gamma_c of the row gradients."""
+
+    def ray(
+        self, model: Model, H: Floats, V: Floats
+    ) -> tuple[Callable[[float], tuple[float, float]], float]:
+        """The loss and its slope at the model with t V appended on H, as a function of t.
+
+        Also a bound of its second derivative, or the one of a loss of smoothness 1 where the
+        smoothness is not known.
+        """
+
+    def noise_level(self, model: Model) -> float:
+        """The violation that the row gradients of a model would have if their signs were random."""
+
+    def squared_norms(self, H: Floats) -> Floats:
+        """sum_i w_i a_i^2 for each activation, the constant and each feature, (k + 1 + d,)."""
+
+    def curvature(self, model: Model, penalty: Floats) -> Curvature:
+        """The sums of the preconditioner; `penalty` (k,) is the penalty's mean curvature."""
+
+
+class Rows(Protocol):
+    """The data with an activation.
+
+    Attributes
+    ----------
+    n_samples, n_features : int
+    activation : {"squared", "anova"}
+    fit_lower : {None, "augment", "explicit"}
+    """
+
+    n_samples: int
+    n_features: int
+    activation: str
+    fit_lower: str | None
+
+    def largest(self) -> float:
+        """The largest |x|."""
+
+    def problem(self, y: Any, **options: Any) -> Problem:
+        """The problem of these rows and targets, with everything checked; see `Problem.of`."""
+
+    def sums(self, problem: Problem) -> Sums:
+        """The sums over the rows for that problem."""

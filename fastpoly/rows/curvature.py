@@ -1,0 +1,146 @@
+"""The curvature of the loss in an eigenbasis that all basis vectors share, for few dense features.
+
+With u_ir the curvature of the loss along z_ir = h_r'x_i, vector r sees the curvature
+B_r = X' diag(u_r) X. All share the eigenbasis T of their normalized mean, penalty included, in
+units of its diagonal: columns may differ by many orders of magnitude. Each has its own diagonal of
+T' B_r T. For ANOVA, z_ir^2 / 2 stands in for the kernel. Three sums over rows, each of which needs
+the result of the one before: `totals`, `mean`, `along`; and a fourth, `gram`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastpoly.kernels.checks import BLOCK_DOUBLES
+from fastpoly.problem import Problem
+from fastpoly.rows.contract import Curvature
+from fastpoly.rows.design import Design
+from fastpoly.state import Model
+
+Floats = NDArray[np.float64]
+
+# Curvature below this is none: that of a perfect fit, whose loss falls without end. Data and
+# targets that `check_scale` and `Problem` let through stay far above it.
+NO_CURVATURE = 1e-250
+
+
+class DenseCurvature:
+    """The sums over rows in memory.
+
+    Parameters
+    ----------
+    design : Design
+        Dense.
+    problem : Problem
+    model : Model
+    O : ndarray, (n, m)
+        Outputs of the model.
+    """
+
+    def __init__(self, design: Design, problem: Problem, model: Model, O: Floats) -> None:
+        self.design, self.model = design, model
+        self.C = _loss_curvature(problem, O)
+        activity = 4.0 if design.activation == "squared" else 1.0
+        self.V2 = activity * (model.V**2).T
+        self.once: list[tuple[Floats, Floats]] | None = None
+        if design.n_samples * (design.n_features + len(model.H)) <= BLOCK_DOUBLES:
+            self.once = list(self._compute())
+
+    def _compute(self) -> Iterator[tuple[Floats, Floats]]:
+        for rows, X in self._rows():
+            yield X, (X @ self.model.H.T) ** 2 * (self.C[rows] @ self.V2)
+
+    def _blocks(self) -> Iterator[tuple[Floats, Floats]]:
+        """X and u, a block of rows at a time."""
+        return self._compute() if self.once is None else iter(self.once)
+
+    def _rows(self) -> Iterator[tuple[slice, Floats]]:
+        """Dense rows, the constant included, a block at a time."""
+        X = self.design.matrix
+        step = max(1, BLOCK_DOUBLES // max(1, X.d))
+        for first in range(0, X.n, step):
+            rows = slice(first, first + step)
+            block = X.rows(rows)
+            yield rows, np.hstack([np.ones((len(block), 1)), block]) if X.augment else block
+
+    def totals(self) -> Floats:
+        """sum_i u_ir, (k,)."""
+        return sum((U.sum(axis=0) for _, U in self._blocks()), np.zeros(len(self.model.H)))
+
+    def mean(self, shares: Floats, start: Floats) -> Floats:
+        """start + sum_r shares_r B_r, (d, d)."""
+        mean = start.copy()
+        for X, U in self._blocks():
+            mean += (X * (U @ shares)[:, None]).T @ X
+        return mean
+
+    def along(self, directions: Floats) -> Floats:
+        """t_j' B_r t_j for the columns t_j of `directions`, (k, d)."""
+        basis = np.zeros(self.model.H.shape)
+        for X, U in self._blocks():
+            basis += U.T @ (X @ directions) ** 2
+        return basis
+
+    def gram(self) -> Floats:
+        """Gram matrix of [activations, 1, X], weighted by the mean curvature of the outputs."""
+        k, d = self.model.H.shape
+        width = k + (1 + d if self.design.fit_lower == "explicit" else 0)
+        joint = np.zeros((width, width))
+        mean_curvature = self.C.mean(axis=1)
+        for rows, X in self._rows():
+            A = self._stacked(X)
+            joint += (A * mean_curvature[rows, None]).T @ A
+        return joint
+
+    def _stacked(self, X: Floats) -> Floats:
+        """[activations, 1, X] of some rows, or the activations without linear terms."""
+        H = self.model.H
+        S = (X @ H.T) ** 2
+        if self.design.activation == "anova":
+            S = 0.5 * (S - (X * X) @ (H * H).T)
+        explicit = self.design.fit_lower == "explicit"
+        return np.hstack([S, np.ones((len(X), 1)), X]) if explicit else S
+
+
+def eigen_curvature(ask: Callable[..., Any], k: int, d: int, penalty: Floats) -> Curvature:
+    """The curvature from the four sums.
+
+    Parameters
+    ----------
+    ask : callable
+        ask(name, *arguments): the sum of that name, as `DenseCurvature` has them.
+    k, d : int
+    penalty : ndarray, (k,)
+        Mean curvature of the penalty in each vector.
+    """
+    directions, basis = np.eye(d), np.zeros((k, d))
+    if k:
+        totals = ask("totals")
+        shares = 1 / np.where(totals > NO_CURVATURE, totals, 1.0)
+        mean = ask("mean", shares, np.diag(np.full(d, shares @ penalty)))
+        scale = mean.diagonal()
+        scale = 1 / np.sqrt(np.where(scale > NO_CURVATURE, scale, 1.0))
+        directions = scale[:, None] * np.linalg.eigh(mean * scale * scale[:, None])[1]
+        basis = ask("along", directions)
+    return Curvature(directions, basis, ask("gram"), None, None)
+
+
+def has_eigenbasis(sparse: bool, d: int) -> bool:
+    """Whether the eigenbasis is worth it: it costs d^2 per row, and d^3.
+
+    Up to about 500 features it is; with 1000 a diagonal is as good.
+    """
+    return not sparse and 4 * d**2 <= BLOCK_DOUBLES
+
+
+def _loss_curvature(problem: Problem, O: Floats) -> Floats:
+    """Weighted second derivatives of the loss, (n, m), or their bound where it has none."""
+    loss, w = problem.loss, problem.w
+    if hasattr(loss, "curvature"):
+        C = np.asarray(loss.curvature(problem.Y, O, w))
+    else:
+        C = np.full(O.shape, float(loss.smoothness(problem.m)))
+        C = C if w is None else C * w[:, None]
+    return C if np.isfinite(C).all() else np.ones_like(O)

@@ -1,0 +1,157 @@
+"""Who computes the sums over shards: threads, or any executor of `concurrent.futures`.
+
+An engine has one verb, `reduce(job, verb, arguments)`: the sum of a verb of `ShardRows` over all
+shards of a job. It may give shards to whomever it likes. The additions are those of
+`fastpoly.rows.tree`, so the bits are the same ones.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Protocol
+
+from fastpoly.kernels.blas_threads import one_blas_thread
+from fastpoly.kernels.runtime import effective_n_threads
+from fastpoly.rows.job import ShardJob
+from fastpoly.rows.shard_rows import At, ModelMissing
+from fastpoly.rows.tree import Node, subtree_sum, subtrees, tree_sum
+
+# Tasks for each thread or worker and pass: so that all end at about the same time.
+TASKS = 4
+
+
+class Engine(Protocol):
+    """What passes over shards are run by."""
+
+    def reduce(self, job: ShardJob, verb: str, arguments: tuple[Any, ...]) -> Any:
+        """The sum of `verb(*arguments)` over all shards."""
+
+
+def nodes_for(n_shards: int, n_tasks: int) -> list[Node]:
+    """Subtrees of equal size that cover all shards: n_tasks or some more, or one for each shard.
+
+    Examples
+    --------
+    >>> from fastpoly.rows.engines import nodes_for
+    >>> nodes_for(10, 3)
+    [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]
+    """
+    level = max(0, (n_shards // n_tasks).bit_length() - 1)
+    size = 1 << level
+    nodes = []
+    for first in range(0, n_shards, size):
+        nodes += subtrees(first, min(first + size, n_shards))
+    return nodes
+
+
+def node_sum(job: ShardJob, node: Node, verb: str, arguments: tuple[Any, ...]) -> Any:
+    """The sum over the shards of a node, in this thread."""
+    return subtree_sum(node, lambda i: getattr(job.rows(i), verb)(*arguments))
+
+
+def collect(futures: Iterable[Future]) -> list[Any]:
+    """The results in order; none is left running when one of them failed."""
+    futures = list(futures)
+    try:
+        return [future.result() for future in futures]
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        for future in futures:
+            if not future.cancelled():
+                future.exception()
+        raise
+
+
+class ThreadEngine:
+    """Threads of this process; each takes a few shards at a time.
+
+    Parameters
+    ----------
+    n_threads : int or None
+        None for the OpenMP default.
+    """
+
+    def __init__(self, n_threads: int | None = None) -> None:
+        self.n_threads = effective_n_threads(n_threads)
+        self.pool: ThreadPoolExecutor | None = None
+        self.process = os.getpid()
+
+    def reduce(self, job: ShardJob, verb: str, arguments: tuple[Any, ...]) -> Any:
+        """The sum of `verb(*arguments)` over all shards."""
+        n_threads = min(self.n_threads, len(job))
+        with one_blas_thread():
+            if n_threads == 1:
+                nodes = subtrees(0, len(job))
+                sums = [node_sum(job, node, verb, arguments) for node in nodes]
+            else:
+                nodes = nodes_for(len(job), TASKS * n_threads)
+                submit = self._pool().submit
+                sums = collect([submit(node_sum, job, node, verb, arguments) for node in nodes])
+        return tree_sum(zip(nodes, sums, strict=True), len(job))
+
+    def _pool(self) -> ThreadPoolExecutor:
+        if self.pool is None or self.process != os.getpid():  # threads do not survive a fork
+            self.pool = ThreadPoolExecutor(self.n_threads, thread_name_prefix="fastpoly")
+            self.process = os.getpid()
+        return self.pool
+
+
+def remote_sum(
+    job: ShardJob, nodes: list[Node], verb: str, arguments: tuple[Any, ...]
+) -> list[Any] | None:
+    """The sums over some nodes in another process; None where the model must be sent along."""
+    try:
+        with one_blas_thread():
+            return [node_sum(job, node, verb, arguments) for node in nodes]
+    except ModelMissing:
+        return None
+
+
+def with_model(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same arguments with the model itself, for a process that does not have it."""
+    return tuple(replace(a, send=True) if isinstance(a, At) else a for a in arguments)
+
+
+class ExecutorEngine:
+    """Any executor, of processes say, to which shards are given as their numbers.
+
+    Every process maps the files itself and keeps the gradients of rows that it was asked for. An
+    executor gives tasks to any of its processes, so each may come to hold those of all rows.
+
+    Parameters
+    ----------
+    executor : concurrent.futures.Executor
+    n_slots : int, optional
+        How many tasks it runs at once; by default its `_max_workers`, or the number of processors.
+    """
+
+    def __init__(self, executor: Executor, n_slots: int | None = None) -> None:
+        self.executor = executor
+        known = getattr(executor, "_max_workers", None)
+        self.n_slots = n_slots or known or os.cpu_count() or 1
+
+    def reduce(self, job: ShardJob, verb: str, arguments: tuple[Any, ...]) -> Any:
+        """The sum of `verb(*arguments)` over all shards."""
+        nodes = nodes_for(len(job), self.n_slots)
+        run: Callable[..., Future] = self.executor.submit
+        sums = collect([run(remote_sum, job, [node], verb, arguments) for node in nodes])
+        missing = [i for i, total in enumerate(sums) if total is None]
+        if missing:
+            full = with_model(arguments)
+            again = collect([run(remote_sum, job, [nodes[i]], verb, full) for i in missing])
+            for i, total in zip(missing, again, strict=True):
+                sums[i] = total
+        return tree_sum(((n, s[0]) for n, s in zip(nodes, sums, strict=True)), len(job))
+
+
+def as_engine(engine: Any) -> Engine:
+    """An engine from an engine or an executor."""
+    if hasattr(engine, "reduce"):
+        return engine
+    if isinstance(engine, ThreadPoolExecutor):
+        raise TypeError("threads need no executor: fit the Shards themselves, with n_threads")
+    if isinstance(engine, Executor) or hasattr(engine, "submit"):
+        return ExecutorEngine(engine)
+    raise TypeError(f"engine must be a concurrent.futures.Executor, got {type(engine).__name__}")

@@ -1,0 +1,86 @@
+"""One problem over one set of shards, as it travels to whoever computes sums.
+
+A job is pickled as what it is made from. A process that receives it again finds the one it has
+already, with its mapped files and cached gradients.
+"""
+
+import secrets
+from collections import OrderedDict
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from fastpoly.problem import Problem
+from fastpoly.rows.shard_rows import ShardRows
+from fastpoly.rows.shards import Scaling, Shard
+
+KEPT_JOBS = 2  # of a process that computes for others: the caches of older ones are dropped
+
+_received: OrderedDict[str, "ShardJob"] = OrderedDict()
+_lock = Lock()
+
+
+class ShardJob:
+    """The rows of all shards of a run, opened when they are first needed.
+
+    Parameters
+    ----------
+    shards : list of Shard
+    problem : Problem or None
+    activation : str
+    fit_lower : str or None
+    scaling : Scaling or None
+    key : str, optional
+        By which another process knows it; drawn at random.
+    """
+
+    def __init__(
+        self,
+        shards: list[Shard],
+        problem: Problem | None,
+        activation: str = "squared",
+        fit_lower: str | None = None,
+        scaling: Scaling | None = None,
+        key: str | None = None,
+    ) -> None:
+        self.shards, self.problem = list(shards), problem
+        self.activation, self.fit_lower, self.scaling = activation, fit_lower, scaling
+        self.key = key or secrets.token_hex(16)
+        self.spare: list[np.ndarray] = []
+        self.opened: dict[int, ShardRows] = {}
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def rows(self, place: int) -> ShardRows:
+        """The verbs of a shard. Two threads never ask for the same one at once."""
+        rows = self.opened.get(place)
+        if rows is None:
+            rows = self.opened[place] = ShardRows(
+                self.shards[place], place, self.problem, self.activation, self.fit_lower,
+                self.scaling, self.spare,
+            )  # fmt: skip
+        return rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        how = self.activation, self.fit_lower, self.scaling
+        return _job, (self.shards, self.problem, *how, self.key)
+
+
+def _job(*parts: Any) -> ShardJob:
+    """The job of that key in this process."""
+    key = parts[-1]
+    with _lock:
+        if key not in _received:
+            _received[key] = ShardJob(*parts)
+        _received.move_to_end(key)
+        while len(_received) > KEPT_JOBS:
+            _received.popitem(last=False)
+        return _received[key]
+
+
+def received(key: str) -> ShardJob | None:
+    """The job of that key, if this process has received it."""
+    with _lock:
+        return _received.get(key)

@@ -1,0 +1,207 @@
+"""The table of contents of a folder of shards, read from a file that is not trusted.
+
+`manifest.json` says how rows are stored, which files each shard has, and what they must look like:
+
+    kind        arrays of a shard
+    "codes"     indices (rows, width) int32: a column of X for each one-hot field, where it is 1
+    "mixed"     the same and data (rows, width): one-hot fields, then numeric ones
+    "csr"       indptr (rows + 1) int64, indices (entries,) int32, data (entries,)
+    "dense"     x (rows, d)
+    all         y (rows,) levels or (rows, width) numbers; w (rows,) where there are weights
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+NAME = "manifest.json"
+FORMAT, VERSION = "fastpoly-shards", 1
+KINDS = ("codes", "mixed", "csr", "dense")
+MOST = 2**31 - 1  # rows of a shard, columns, shards
+_FILE = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+_DIGEST = re.compile(r"[0-9a-f]{40}")
+_CATEGORIES = re.compile(r"<i8|<f8|<U[1-9][0-9]{0,4}")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file by its name in the folder, its digest, and the array that it holds."""
+
+    name: str
+    digest: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of the table that the shards were made from, and its columns first.. of X."""
+
+    name: str
+    first: int
+    size: int
+    categories: File | None  # of a one-hot field, sorted; None for numbers
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What `manifest.json` says, checked.
+
+    Attributes
+    ----------
+    kind : str
+    n_samples, n_features : int
+    fields : tuple of Field
+        Empty where the rows came without names.
+    target : str
+        "levels" or "real".
+    classes : tuple of (int, float or str)
+        The levels, sorted; none for "real".
+    n_targets : int
+        Numbers that are the target of a row.
+    weighted, ordered : bool
+        Whether rows have weights; whether those of a shard are sorted by their first index.
+    shards : tuple of dict
+        Files by what they hold, for every shard.
+    rows : tuple of int
+        Rows of every shard.
+    digest : str
+        Of the manifest, and so of all that the digests in it stand for.
+    """
+
+    kind: str
+    n_samples: int
+    n_features: int
+    fields: tuple[Field, ...]
+    target: str
+    classes: tuple[Any, ...]
+    n_targets: int
+    weighted: bool
+    ordered: bool
+    shards: tuple[dict[str, File], ...]
+    rows: tuple[int, ...]
+    digest: str
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the manifest of a folder; ValueError names what is wrong with it."""
+        from fastpoly.rows.files import file_digest
+
+        path = folder / NAME
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ValueError(
+                f"{folder} holds no {NAME}: it is no folder of shards, or was not written to its "
+                "end; write it with write_shards"
+            ) from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise ValueError(f"{path} cannot be read: {error}; write the shards again") from None
+        try:
+            return _checked(cls, content, file_digest(path))
+        except (KeyError, TypeError, AttributeError) as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{path} is not a manifest of shards ({problem})") from None
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+
+def _checked(cls: type[Manifest], content: Any, digest: str) -> Manifest:
+    if content["format"] != FORMAT:
+        raise ValueError(f"it is of format {content['format']!r}, not {FORMAT!r}")
+    if content["version"] != VERSION:
+        raise ValueError(
+            f"it is of version {content['version']!r}, this fastpoly reads {VERSION}; "
+            "write the shards again"
+        )
+    kind, target = content["kind"], content["target"]
+    if kind not in KINDS or target not in ("levels", "real"):
+        raise ValueError(f"unknown kind {kind!r} or target {target!r}")
+    d = _count(content["n_features"], "n_features", least=1)
+    fields = tuple(_field(f) for f in content["fields"])
+    at = 0
+    for f in fields:
+        if f.first != at:
+            raise ValueError(f"field {f.name!r} begins at column {f.first}, not {at}")
+        at += f.size
+    if fields and at != d:
+        raise ValueError(f"its fields have {at} columns, n_features is {d}")
+    classes = tuple(content["classes"])
+    if not all(type(c) in (int, float, str) for c in classes) or len(set(classes)) < len(classes):
+        raise ValueError("its classes must be different numbers or texts")
+    if (target == "levels") != bool(classes):
+        raise ValueError("levels need classes, and numbers have none")
+    n_targets = _count(content["n_targets"], "n_targets", least=1)
+    width = _count(content["width"], "width")
+    values = np.dtype({"<f4": "<f4", "<f8": "<f8"}[content["dtype"]])
+    weighted, ordered = content["weighted"], content["ordered"]
+    if not isinstance(weighted, bool) or not isinstance(ordered, bool):
+        raise ValueError("weighted and ordered must be true or false")
+    level = np.dtype("u1" if len(classes) <= 256 else "<i4")
+    rows, shards = [], []
+    for shard in content["shards"]:
+        n = _count(shard["rows"], "rows")
+        entries = _count(shard.get("entries", 0), "entries", most=2**62)
+        arrays = {
+            "codes": {"indices": ("<i4", (n, width))},
+            "mixed": {"indices": ("<i4", (n, width)), "data": (values, (n, width))},
+            "csr": {
+                "indptr": ("<i8", (n + 1,)),
+                "indices": ("<i4", (entries,)),
+                "data": (values, (entries,)),
+            },
+            "dense": {"x": (values, (n, d))},
+        }[kind]
+        arrays["y"] = (level, (n,)) if target == "levels" else ("<f8", (n, n_targets))
+        if weighted:
+            arrays["w"] = "<f8", (n,)
+        if set(shard["files"]) != set(arrays):
+            raise ValueError(f"a shard of kind {kind!r} must have {sorted(arrays)}")
+        rows.append(n)
+        shards.append(
+            {
+                name: _file(shard["files"][name], np.dtype(dtype), shape)
+                for name, (dtype, shape) in arrays.items()
+            }
+        )
+    _count(len(shards), "the number of shards", least=1)
+    if sum(rows) != content["n_samples"]:
+        raise ValueError(f"its shards have {sum(rows)} rows, n_samples is {content['n_samples']}")
+    if not sum(rows):
+        raise ValueError("there are no rows")
+    return cls(
+        kind, sum(rows), d, fields, target, classes, n_targets, weighted, ordered, tuple(shards),
+        tuple(rows), digest,
+    )  # fmt: skip
+
+
+def _count(value: Any, name: str, least: int = 0, most: int = MOST) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} must be an integer from {least} to {most}, got {value!r}")
+    return value
+
+
+def _file(entry: dict[str, Any], dtype: np.dtype, shape: tuple[int, ...]) -> File:
+    name, digest = entry["name"], entry["digest"]
+    if not _FILE.fullmatch(name) or name in (".", ".."):
+        raise ValueError(f"{name!r} is not the name of a file in the folder")
+    if not _DIGEST.fullmatch(digest):
+        raise ValueError(f"the digest of {name} is not one")
+    return File(name, digest, dtype, shape)
+
+
+def _field(entry: dict[str, Any]) -> Field:
+    name, size = entry["name"], _count(entry["size"], "size", least=1)
+    if not isinstance(name, str):
+        raise ValueError(f"the name of a field must be text, got {name!r}")
+    categories = None
+    if entry["categories"] is not None:
+        dtype = entry["categories"]["dtype"]
+        if not _CATEGORIES.fullmatch(dtype):
+            raise ValueError(f"the categories of {name!r} are of dtype {dtype!r}")
+        categories = _file(entry["categories"], np.dtype(dtype), (size,))
+    return Field(name, _count(entry["first"], "first"), size, categories)

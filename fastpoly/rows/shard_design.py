@@ -1,0 +1,324 @@
+"""Shards as the algorithm sees them: rows with an activation, and sums over all of them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import vstack
+
+from fastpoly.kernels.checks import as_float_array, as_positive, as_weights
+from fastpoly.kernels.explicit import ExplicitGamma, explicit_pays
+from fastpoly.kernels.features import ACTIVATIONS
+from fastpoly.kernels.matrix import Matrix, as_matrix
+from fastpoly.kernels.penalties import get_penalty
+from fastpoly.kernels.summed import SummedGamma
+from fastpoly.problem import Problem, check_strength, encode, resolve_loss, small_objective
+from fastpoly.rows.contract import Curvature, Gradient, Statistics
+from fastpoly.rows.curvature import eigen_curvature, has_eigenbasis
+from fastpoly.rows.design import FIT_LOWER
+from fastpoly.rows.engines import ThreadEngine
+from fastpoly.rows.job import ShardJob
+from fastpoly.rows.shard_rows import At
+from fastpoly.rows.shards import Scaling, Shards
+from fastpoly.rows.sums import empty_model, loss_curvature_bound, noise_of
+from fastpoly.state import Model
+
+Floats = NDArray[np.float64]
+
+
+class ShardDesign:
+    """`Shards` with an activation, in place of a `Design`.
+
+    Parameters
+    ----------
+    shards : Shards
+    activation : {"squared", "anova"}
+    fit_lower : {None, "augment", "explicit"}
+    center, factor : array-like, (d,), optional
+        Take (x - center) * factor for the features of the shards. Sparse rows have no center, and
+        their scaled values are kept in memory.
+    n_threads : int or None
+        Threads that compute, where no other engine was given; each takes whole shards.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fastpoly import conditional_gradient, write_shards
+    >>> from fastpoly.rows import ShardDesign
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 5))
+    >>> y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    >>> shards = write_shards(tempfile.mkdtemp(), [(X, y)], rows_per_shard=50)
+    >>> design = ShardDesign(shards, "anova")
+    >>> *_, state = conditional_gradient(design, alpha=2.0, random_state=0)
+    >>> state.stop
+    'optimal'
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        activation: str = "squared",
+        *,
+        fit_lower: str | None = None,
+        center: ArrayLike | None = None,
+        factor: ArrayLike | None = None,
+        n_threads: int | None = None,
+    ) -> None:
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
+        if fit_lower not in FIT_LOWER:
+            raise ValueError(f"fit_lower must be one of {FIT_LOWER}, got {fit_lower!r}")
+        self.shards, self.activation, self.fit_lower = shards, activation, fit_lower
+        self.scaling = self._scaling(center, factor)
+        self.engine = shards.engine or ThreadEngine(n_threads)
+        self.loaders = list(shards)
+        self.n_samples = shards.n_samples
+        self.n_features = shards.n_features + (fit_lower == "augment")
+
+    def _scaling(self, center: ArrayLike | None, factor: ArrayLike | None) -> Scaling | None:
+        if center is None and factor is None:
+            return None
+        d = self.shards.n_features
+        center = np.zeros(d) if center is None else as_float_array(center, "center", (d,))
+        factor = np.ones(d) if factor is None else as_float_array(factor, "factor", (d,))
+        if center.any() and self.shards.manifest.kind != "dense":
+            raise ValueError("center must be None or zero: these rows are sparse")
+        return Scaling(center, factor)
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """What one pass over the rows, not scaled, tells; see `Statistics`."""
+        job = ShardJob(self.loaders, None)
+        weight, counts, largest, seen, *sums = self.engine.reduce(job, "statistics", ())
+        classes = self.shards.classes
+        return Statistics(
+            self.n_samples, self.shards.n_features, weight, classes, counts, max(largest), seen > 0,
+            *sums,
+        )  # fmt: skip
+
+    def largest(self) -> float:
+        """The largest |x|; of scaled rows, the largest root mean square of a feature."""
+        found = self.statistics
+        if self.scaling is None:
+            return found.largest
+        mean, squares = found.sums / found.weight, found.squares / found.weight
+        center, factor = self.scaling
+        size = np.maximum(squares - 2 * center * mean + center**2, 0.0) * factor**2
+        return float(np.sqrt(size.max()))
+
+    def problem(
+        self,
+        y: ArrayLike | None = None,
+        *,
+        loss: Any = "logistic",
+        penalty: Any = "l1/l2",
+        alpha: float | None = None,
+        tau: float | None = None,
+        alpha_linear: float = 1.0,
+        sample_weight: ArrayLike | None = None,
+        n_outputs: int | None = None,
+    ) -> Problem:
+        """The problem of these rows, whose targets are in the shards.
+
+        Parameters
+        ----------
+        y : array-like, (n_classes,) or (n_classes, m), optional
+            What the loss is to take for each class of the shards. By default the numbers of the
+            classes for a multi-class loss, -1 and +1 for two classes and a binary one, and the
+            classes themselves for the squared loss. For targets that are numbers, (2, m): the loss
+            takes (t - y[0]) / y[1].
+        sample_weight : array-like, (n_classes,), optional
+            Weights of the classes; those of rows are in the shards.
+        loss, penalty, alpha, tau, alpha_linear, n_outputs
+            As for `Problem.of`.
+        """
+        alpha, tau = check_strength(alpha, tau)
+        Y, loss = self._targets(y, loss)
+        Y, m = encode(loss, Y, n_outputs, len(Y))
+        w = sample_weight
+        if w is not None:
+            if self.shards.classes is None:
+                raise ValueError("sample_weight is one of classes, and these targets have none")
+            w = as_weights(w, "sample_weight", len(Y), some=True)
+        ridge = as_positive(alpha_linear, "alpha_linear", or_zero=True)
+        problem = Problem(loss, get_penalty(penalty), Y, m, w, alpha, tau, ridge, 0.0)
+        if not self.statistics.weight:
+            raise ValueError("the weights of all rows are zero")
+        sums = self.sums(problem)
+        nothing = sums.value(sums.empty_model())
+        return replace(problem, small=small_objective(nothing))
+
+    def _targets(self, y: ArrayLike | None, loss: Any) -> tuple[NDArray, Any]:
+        """Targets of every class, or one row for all where they are numbers; and the loss."""
+        classes = self.shards.classes
+        if classes is None:
+            m = self.shards.manifest.n_targets
+            loss = resolve_loss(loss, np.ones((1, m)))
+            if loss.target == "label":
+                raise ValueError(
+                    f"{type(loss).__name__} needs classes, but the targets of the shards are "
+                    'numbers; use loss="squared"'
+                )
+            if loss.target == "sign":
+                return np.ones((1, m)), loss
+            y = as_float_array([np.zeros(m), np.ones(m)] if y is None else y, "y", (2, m))
+            if not (y[1] > 0).all():
+                raise ValueError("y[1], the units of the targets, must be positive")
+            return y, loss
+        if y is not None:
+            y = as_float_array(y, "y", (len(classes), *(None,) * (np.ndim(y) - 1)))
+            return y, resolve_loss(loss, y)
+        loss = resolve_loss(loss, np.arange(len(classes)))
+        if loss.target == "label":
+            return np.arange(len(classes)), loss
+        if loss.target == "sign":
+            if len(classes) != 2:
+                raise ValueError(
+                    f"y must be given: {type(loss).__name__} takes signs, and there are "
+                    f"{len(classes)} classes"
+                )
+            return np.array([-1.0, 1.0]), loss
+        return as_float_array(classes, "the targets of the shards", (None,)), loss
+
+    def sums(self, problem: Problem) -> "ShardSums":
+        """The sums over the rows that a problem needs."""
+        return ShardSums(self, problem)
+
+    def outputs(self, model: Model) -> Iterator[Floats]:
+        """The outputs of the rows, (n, m), a shard at a time and in their order."""
+        job = ShardJob(self.loaders, None, self.activation, self.fit_lower, self.scaling)
+        for place in range(len(job)):
+            yield job.rows(place).outputs(model)
+            del job.opened[place]
+
+
+class ShardSums:
+    """The sums of one problem over all shards; see `fastpoly.rows.contract.Sums`."""
+
+    design = None
+
+    def __init__(self, rows: ShardDesign, problem: Problem) -> None:
+        self.rows, self.problem = rows, problem
+        self.explicit = rows.fit_lower == "explicit"
+        self.n_samples, self.n_features = rows.n_samples, rows.n_features
+        self.job = ShardJob(rows.loaders, problem, rows.activation, rows.fit_lower, rows.scaling)
+        self.version = 0
+
+    @cached_property
+    def weight(self) -> float:
+        """Sum of the weights of the rows, times those of their classes."""
+        found, w = self.rows.statistics, self.problem.w
+        return found.weight if w is None else self.total("weight")
+
+    def total(self, verb: str, *arguments: Any) -> Any:
+        """The sum of a verb of `ShardRows` over all shards."""
+        return self.rows.engine.reduce(self.job, verb, arguments)
+
+    def empty_model(self) -> Model:
+        """The model without basis vectors, all zero."""
+        return empty_model(self.n_features, self.problem.m, self.explicit)
+
+    def value(self, model: Model) -> float:
+        """The loss."""
+        return self.total("value", model)
+
+    def value_grad_packed(self, x: Floats, k: int, g: Floats) -> float:
+        """The loss at the packed model [H | V | intercept | linear]; its gradient goes to g."""
+        value, g[:] = self.total("value_grad_packed", x, k)
+        return value
+
+    def value_layers(self, model: Model) -> tuple[float, Floats, Floats | None, Floats | None]:
+        """The loss and its gradients in V, intercept and linear weights."""
+        return self.total("value_layers", model)
+
+    def value_dual(self, model: Model) -> tuple[Any, ...]:
+        """As `value_layers`, and the conjugate of the loss at the row gradients."""
+        at, *parts = self._evaluate(model)
+        return *parts, lambda c: self.total("conjugate", at, c)
+
+    def gradient(self, model: Model) -> Gradient:
+        """The loss and its gradient, with the operators Gamma_c of the row gradients."""
+        at, *parts = self._evaluate(model)
+        return Gradient(*parts, self._gamma(at), lambda c: self.total("conjugate", at, c))
+
+    def _evaluate(self, model: Model) -> tuple[Any, ...]:
+        """Where the rows now keep their gradients, value, and gradients of the parameters."""
+        self.version += 1
+        at = At(self.version, model)
+        value, *gradients = self.total("gradient", replace(at, send=True))
+        if not np.isfinite(value):
+            raise ValueError("the loss overflows; scale X, y or sample_weight down")
+        return at, value, *gradients
+
+    def noise_level(self, model: Model) -> float:
+        """The violation that the row gradients of a model would have if their signs were random."""
+        at, *_ = self._evaluate(model)
+        return noise_of(self._operators(at, 1, "noise_matrix", "noise"), self.rows.activation)
+
+    def _gamma(self, at: At) -> ExplicitGamma | SummedGamma:
+        return self._operators(at, self.problem.m, "explicit", "gamma")
+
+    def _operators(
+        self, at: At, m: int, matrices: str, verbs: str
+    ) -> ExplicitGamma | SummedGamma:
+        """m operators whose matrices, or the results of their verbs, are sums over shards."""
+        d, shards = self.n_features, self.rows.shards
+        stored = float(d)
+        if shards.manifest.kind != "dense":
+            stored = shards.n_entries / self.n_samples
+        if explicit_pays(self.n_samples, d, m, stored):
+            return ExplicitGamma(self.total(matrices, at))
+
+        def verb(name: str, S: Floats | None, *arguments: Any) -> Floats:
+            return self.total(verbs, at, name, S, *arguments)
+
+        return SummedGamma(d, m, verb, self.sample)
+
+    def sample(self, most: int, rng: np.random.Generator) -> tuple[Matrix, str]:
+        """At most so many rows, drawn with replacement and made distinct, and the activation."""
+        n, sizes = self.n_samples, [shard.n_rows for shard in self.job.shards]
+        chosen = np.arange(n) if n <= most else np.unique(rng.integers(n, size=most))
+        ends = np.cumsum(sizes)
+        cuts = np.searchsorted(chosen, ends)
+        numbers = np.split(chosen, cuts[:-1])
+        numbers = [own - end + size for own, end, size in zip(numbers, ends, sizes, strict=True)]
+        parts = self.total("sample", numbers)
+        together = np.vstack(parts) if isinstance(parts[0], np.ndarray) else vstack(parts, "csr")
+        return as_matrix(together, self.rows.fit_lower == "augment"), self.rows.activation
+
+    def ray(
+        self, model: Model, H: Floats, V: Floats
+    ) -> tuple[Callable[[float], tuple[float, float]], float]:
+        """The loss and its slope at the model with t V appended on H, as a function of t."""
+        k = len(model.H)
+
+        def at(t: float) -> tuple[float, float]:
+            value, GV, _, _ = self.value_layers(model.append(H, t * V))
+            return value, float(np.vdot(GV[k:], V))
+
+        squares = self.total("squared_outputs", H, V)
+        return at, squares * loss_curvature_bound(self.problem)
+
+    def squared_norms(self, H: Floats) -> Floats:
+        """sum_i w_i a_i^2 for each activation, the constant and each feature, (k + 1 + d,)."""
+        return self.total("squared_norms", H)
+
+    def curvature(self, model: Model, penalty: Floats) -> Curvature:
+        """The sums of the preconditioner, in an eigenbasis where there are few features."""
+        sparse = self.rows.shards.manifest.kind != "dense"
+        if not has_eigenbasis(sparse, self.n_features):
+            return Curvature(None, *self.total("diagonal_curvature", model))
+
+        def ask(name: str, *arguments: Any) -> Floats:
+            if name != "mean":
+                return self.total("dense_curvature", model, name, *arguments)
+            shares, start = arguments
+            none = np.zeros_like(start)
+            return start + self.total("dense_curvature", model, name, shares, none)
+
+        return eigen_curvature(ask, len(model.H), self.n_features, penalty)

@@ -1,0 +1,246 @@
+"""The sums over the rows of one shard: what a thread or a worker computes.
+
+A shard is summed by one thread in the order of its rows. What it keeps (the loss gradients D of the
+rows at the current model) is a cache: it can be made again from the model, by any process.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastpoly.kernels.explicit import explicit_gamma, row_gamma
+from fastpoly.kernels.gamma import Gamma
+from fastpoly.kernels.joint import JointObjective
+from fastpoly.problem import Problem
+from fastpoly.rows.design import Design, largest_entry
+from fastpoly.rows.sampling import take_rows
+from fastpoly.rows.shards import Scaling, Shard
+from fastpoly.rows.sums import RowSums, noise_weights, squared_outputs
+from fastpoly.state import Model
+
+Floats = NDArray[np.float64]
+
+
+class ModelMissing(Exception):
+    """Row gradients must be made again, and the model is needed for that."""
+
+
+@dataclass(frozen=True)
+class At:
+    """A model by its number. The model itself travels only where it is not known yet.
+
+    Attributes
+    ----------
+    version : int
+    model : Model or None
+    send : bool
+        Whether pickling keeps the model.
+    """
+
+    version: int
+    model: Model | None
+    send: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return At, (self.version, self.model if self.send else None, self.send)
+
+
+class ShardRows:
+    """The verbs of one shard for one problem.
+
+    Parameters
+    ----------
+    shard : Shard
+    place : int
+        Among the shards of the run.
+    problem : Problem or None
+        Its Y holds the targets of every level, its w their weights. None: only `statistics`.
+    activation, fit_lower : str
+    scaling : Scaling or None
+    spare : list
+        Memory of earlier passes, which all shards of a process share.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        place: int,
+        problem: Problem | None,
+        activation: str,
+        fit_lower: str | None,
+        scaling: Scaling | None,
+        spare: list,
+    ) -> None:
+        self.shard, self.place, self.template, self.spare = shard, place, problem, spare
+        matrix = shard.matrix(fit_lower == "augment", scaling)
+        self.design = Design(matrix, activation, fit_lower=fit_lower, n_threads=1)
+        self.version = -1
+        self.D: Floats | None = None
+        self.gammas: dict[bytes, Gamma] = {}
+
+    @cached_property
+    def weights(self) -> Floats | None:
+        """Of the rows, times those of their levels."""
+        w, problem = self.shard.weights(), self.template
+        by_level = None if problem is None else problem.w
+        if by_level is None:
+            return w
+        levels = by_level[self.shard.targets()]
+        return levels if w is None else levels * w
+
+    @cached_property
+    def objective(self) -> JointObjective:
+        problem, y = self.template, self.shard.targets()
+        levels = y if y.dtype == np.uint8 else None
+        Y = problem.Y if levels is not None else self._numbers(y) if y.ndim == 2 else problem.Y[y]
+        return JointObjective(
+            self.design.matrix, problem.loss, Y, problem.m, self.weights,
+            activation=self.design.activation, linear=self.design.fit_lower == "explicit",
+            levels=levels, spare=self.spare,
+        )  # fmt: skip
+
+    def _numbers(self, y: Floats) -> Floats:
+        """Targets (n, m) that are stored as numbers; an indicator of labels becomes signs."""
+        if self.template.loss.target != "sign":
+            center, unit = self.template.Y
+            return y if not center.any() and (unit == 1).all() else (y - center) / unit
+        if not (np.isin(y, (0, 1)).all() or (np.abs(y) == 1).all()):
+            raise ValueError(f"shard {self.shard.number}: labels must be 0 and 1, or -1 and +1")
+        return np.where(y > 0, 1.0, -1.0)
+
+    @property
+    def sums(self) -> RowSums:
+        """The verbs of rows in memory, as far as they do without the targets of all rows."""
+        self.shard.check_unchanged()
+        problem = replace(self.template, w=self.weights)
+        return RowSums(self.design, problem, self.objective)
+
+    @property
+    def full_sums(self) -> RowSums:
+        """All verbs of rows in memory; the targets are made for this one use."""
+        self.shard.check_unchanged()
+        problem = replace(self.template, Y=self.objective.targets, w=self.weights)
+        return RowSums(self.design, problem, self.objective)
+
+    # --- sums that need the parameters alone ---
+
+    def weight(self) -> float:
+        return float(len(self.shard.targets()) if self.weights is None else self.weights.sum())
+
+    def value(self, model: Model) -> float:
+        return self.value_layers(model)[0]  # as fast as the outputs, and without their memory
+
+    def value_grad_packed(self, x: Floats, k: int) -> tuple[float, Floats]:
+        self.shard.check_unchanged()
+        g = np.empty_like(x)
+        return self.objective.value_grad_packed(x, k, g), g
+
+    def value_layers(self, model: Model) -> tuple[Any, ...]:
+        return self.sums.value_layers(model)
+
+    def squared_outputs(self, H: Floats, V: Floats) -> float:
+        self.shard.check_unchanged()
+        return squared_outputs(self.design.outputs(H, V), self.weights)
+
+    def squared_norms(self, H: Floats) -> Floats:
+        return self.sums.squared_norms(H)
+
+    def diagonal_curvature(self, model: Model) -> tuple[Any, ...]:
+        return self.sums.diagonal_curvature(model)
+
+    def dense_curvature(self, model: Model, name: str, *arguments: Any) -> Floats:
+        return getattr(self.full_sums.dense_curvature(model), name)(*arguments)
+
+    def statistics(self) -> tuple[Any, ...]:
+        """Weight, counts of classes, [largest], entries other than 0, sums and squares of x, y."""
+        X, y, n_classes = self.design.matrix, self.shard.targets(), self.shard.n_classes
+        w = np.ones(X.n) if self.weights is None else self.weights
+        present = w > 0
+        counts = np.bincount(y[present], minlength=n_classes).astype(float) if n_classes else None
+        shape = X.d - X.augment
+        if X.sparse:
+            data, indices, indptr = X.arrays
+            row_weights = np.repeat(w, np.diff(indptr))
+            values = data.astype(np.float64)
+            seen, sums, squares = (
+                np.bincount(indices, entries, shape).astype(np.float64)  # of nothing: integers
+                for entries in (
+                    (row_weights > 0) & (data != 0),
+                    row_weights * values,
+                    row_weights * values**2,
+                )
+            )
+        else:
+            seen = np.count_nonzero(X.array[present], axis=0).astype(float)
+            sums = np.einsum("i,ij->j", w, X.array, dtype=np.float64)
+            squares = np.einsum("i,ij,ij->j", w, X.array, X.array, dtype=np.float64)
+        of_y = (None, None) if n_classes else (w @ y, w @ y**2)
+        return float(w.sum()), counts, [largest_entry(X)], seen, sums, squares, *of_y
+
+    def sample(self, numbers: list[NDArray[np.intp]]) -> list[Any]:
+        """The rows of this shard among those that are asked for, in a list."""
+        return [take_rows(self.design.matrix, numbers[self.place])]
+
+    def outputs(self, model: Model) -> Floats:
+        """The outputs of all rows, (n, m)."""
+        self.shard.check_unchanged()
+        O = self.design.outputs(model.H, model.V)
+        if self.design.linear is not None:
+            O += model.intercept
+            O += self.design.linear.outputs(model.linear)
+        return O
+
+    # --- sums that need the gradients of the rows ---
+
+    def gradient(self, at: At) -> tuple[Any, ...]:
+        """Value and gradients of V, intercept and linear weights; D stays here."""
+        shape = self.design.n_samples, self.template.m
+        D = self.D if self.D is not None else np.empty(shape)
+        self.version, self.gammas = -1, {}
+        if at.model is None:
+            raise ModelMissing
+        value, *gradients, self.D = self.sums.row_gradients(at.model, D)
+        self.version = at.version
+        return value, *gradients
+
+    def _gradients(self, at: At) -> Floats:
+        """D at that model, made again where it is not here."""
+        if self.version != at.version:
+            self.gradient(at)
+        self.shard.check_unchanged()
+        return self.D
+
+    def conjugate(self, at: At, c: float) -> float:
+        D = self._gradients(at)
+        return self.full_sums.conjugate(D, c)
+
+    def explicit(self, at: At) -> Floats:
+        """Gamma_c themselves, (m, d, d)."""
+        D = self._gradients(at)
+        return explicit_gamma(self.design.matrix, D, self.design.activation == "anova").dense()
+
+    def noise_weights(self, at: At) -> Floats:
+        return noise_weights(self.design, self._gradients(at), self.weights)
+
+    def noise_matrix(self, at: At) -> Floats:
+        """The operator of the noise level itself, (1, d, d)."""
+        return explicit_gamma(self.design.matrix, self.noise_weights(at), False).dense()
+
+    def noise(self, at: At, name: str, S: Floats | None, *arguments: Any) -> Floats:
+        """A verb of the operator of the noise level."""
+        weights = self.noise_weights(at)
+        own = weights if S is None else weights @ S
+        return getattr(row_gamma(self.design.matrix, own, False), name)(*arguments)
+
+    def gamma(self, at: At, name: str, S: Floats | None, *arguments: Any) -> Floats:
+        """A verb of the operators sum_c S_ce Gamma_c."""
+        D = self._gradients(at)
+        key = b"" if S is None else S.tobytes()
+        if key not in self.gammas:
+            own = D if S is None else D @ S
+            anova = self.design.activation == "anova"
+            self.gammas = {key: row_gamma(self.design.matrix, own, anova)}
+        return getattr(self.gammas[key], name)(*arguments)

@@ -1,0 +1,320 @@
+"""Rows in files: a folder of shards, mapped to memory, in the order in which they were written."""
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
+from fastpoly.rows.files import file_digest, identity, map_array
+from fastpoly.rows.manifest import File, Manifest
+
+if TYPE_CHECKING:
+    from fastpoly.rows.engines import Engine
+
+Floats = NDArray[np.float64]
+
+
+class Scaling(NamedTuple):
+    """Features are (x - center) * factor, (d,) each; sparse rows have no center."""
+
+    center: Floats
+    factor: Floats
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of every shard: those whose random number is in low..high."""
+
+    seed: int
+    low: float
+    high: float
+
+    def mask(self, number: int, n_rows: int) -> NDArray[np.bool_]:
+        """Which rows of a shard belong to it, (n_rows,)."""
+        draw = np.random.Generator(np.random.Philox(key=self.seed, counter=[0, 0, 0, number]))
+        u = draw.random(n_rows)
+        return (self.low <= u) & (u < self.high)
+
+
+class Shards:
+    """Rows in a folder that `write_shards` wrote, to be fitted in place of X and y.
+
+    Opening reads the manifest and looks at sizes and headers of the files. Indices and numbers of
+    a shard are checked when it is first used. What was checked must not change: a file that was
+    written to since is refused, but one that is cut off while it is read ends the process.
+
+    Parameters
+    ----------
+    folder : str or path-like
+    verify : bool
+        Also read every file and compare its digest, and check all rows at once.
+
+    Attributes
+    ----------
+    folder : Path
+    n_samples, n_features : int
+    classes : ndarray, (n_levels,), or None
+        The different targets, sorted; None where targets are numbers of any kind.
+    field_names : tuple of str
+    digest : str
+        Stands for all of the data: shards of the same digest are the same.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fastpoly import Shards, write_shards
+    >>> folder = tempfile.mkdtemp()
+    >>> batches = [(np.eye(3), [1, 2, 1]), (np.ones((1, 3)), [2])]
+    >>> shards = write_shards(folder, batches, rows_per_shard=3)
+    >>> len(shards), shards.n_samples, shards.n_features, shards.classes
+    (2, 4, 3, array([1, 2]))
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, verify: bool = False) -> None:
+        self.folder = Path(os.path.abspath(folder))
+        self.manifest = Manifest.read(self.folder)
+        self.numbers: tuple[int, ...] = tuple(range(len(self.manifest.rows)))
+        self.part: Part | None = None
+        self.engine: Engine | None = None
+        for shard in self:
+            shard.check_files()
+        if verify:
+            self.verify()
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, i: int) -> "Shard":
+        number, m = self.numbers[i], self.manifest
+        return Shard(
+            self.folder, number, m.shards[number], m.kind, (m.rows[number], m.n_features),
+            len(m.classes), self.part,
+        )  # fmt: skip
+
+    def __iter__(self) -> Iterator["Shard"]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"Shards({str(self.folder)!r})"
+
+    @property
+    def n_samples(self) -> int:
+        return sum(self.manifest.rows[i] for i in self.numbers)
+
+    @property
+    def n_features(self) -> int:
+        return self.manifest.n_features
+
+    @property
+    def n_entries(self) -> int:
+        """Stored numbers of all rows."""
+        files = (self.manifest.shards[i] for i in self.numbers)
+        return sum(math.prod(f["x" if "x" in f else "indices"].shape) for f in files)
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.manifest.fields)
+
+    @property
+    def classes(self) -> NDArray | None:
+        return np.array(self.manifest.classes) if self.manifest.classes else None
+
+    @property
+    def digest(self) -> str:
+        chosen = "" if self.numbers == tuple(range(len(self.manifest.rows))) else self.numbers
+        return f"{self.manifest.digest} {chosen} {self.part or ''}".strip()
+
+    def verify(self) -> None:
+        """Read everything and raise ValueError where a digest or a row is wrong."""
+        for shard in self:
+            shard.verify()
+        for field in self.manifest.fields:
+            if field.categories is not None:
+                self.categories(field.name, verify=True)
+
+    def categories(self, field: str, verify: bool = False) -> NDArray:
+        """The categories of a one-hot field: category i is column first + i of X."""
+        (found,) = [f for f in self.manifest.fields if f.name == field] or [None]
+        if found is None or found.categories is None:
+            raise ValueError(f"{field!r} is not a one-hot field; known: {self.field_names}")
+        path = self.folder / found.categories.name
+        try:
+            values = map_array(path, found.categories.dtype, found.categories.shape)
+            if verify and file_digest(path) != found.categories.digest:
+                raise ValueError("its digest is another one than in the manifest")
+        except ValueError as error:
+            raise ValueError(f"the categories of {field!r}, {path}: {error}") from None
+        return np.array(values)
+
+    def take(self, numbers: Sequence[int]) -> Self:
+        """Some of the shards, in this order: folds of whole shards, say."""
+        chosen = tuple(self.numbers[i] for i in numbers)
+        if not chosen:
+            raise ValueError("numbers must name at least one shard")
+        return self._but(numbers=chosen)
+
+    def split(self, *shares: float, seed: int = 0) -> list[Self]:
+        """Random rows: one Shards for every share, which must sum to at most 1.
+
+        Each holds all files, and the rows that are not its own have weight 0. The same seed gives
+        the same rows, whatever fits them.
+        """
+        if self.part is not None:
+            raise ValueError("these shards are a part already; split the whole")
+        ends = np.concatenate([[0.0], np.cumsum(shares)])
+        if min(shares) <= 0 or ends[-1] > 1 + 1e-12:
+            raise ValueError(f"shares must be positive and sum to at most 1, got {shares}")
+        ends[np.abs(ends - 1) < 1e-12] = 1.0
+        return [self._but(part=Part(seed, *ends[i : i + 2].tolist())) for i in range(len(shares))]
+
+    def on(self, engine: Any) -> Self:
+        """The same rows, passes over which are run by an executor or engine.
+
+        Parameters
+        ----------
+        engine : concurrent.futures.Executor or Engine
+        """
+        from fastpoly.rows.engines import as_engine
+
+        return self._but(engine=as_engine(engine))
+
+    def _but(self, **changes: Any) -> Self:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, **changes)
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        # An engine belongs to the process that has it.
+        return {**self.__dict__, "engine": None}
+
+
+class Shard:
+    """The rows of one shard: a picklable loader that keeps what it has mapped.
+
+    Parameters
+    ----------
+    folder : Path
+    number : int
+        By which it is called, and by which its rows are drawn.
+    files : dict of File
+    kind : str
+    shape : tuple of int
+        (n, d)
+    n_classes : int
+        0 where targets are numbers of any kind.
+    part : Part or None
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        number: int,
+        files: dict[str, File],
+        kind: str,
+        shape: tuple[int, int],
+        n_classes: int,
+        part: Part | None,
+    ) -> None:
+        self.folder, self.number, self.files, self.kind = folder, number, files, kind
+        self.shape, self.n_classes, self.part = shape, n_classes, part
+        self.n_rows = shape[0]
+        self.matrices: dict[bool, Matrix] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Shard, (
+            self.folder, self.number, self.files, self.kind, self.shape, self.n_classes, self.part,
+        )  # fmt: skip
+
+    def check_files(self) -> None:
+        """Raise unless all files are there and have the size and header that they must have."""
+        for name, file in self.files.items():
+            self._map(name, file)
+
+    def _map(self, name: str, file: File) -> NDArray:
+        try:
+            return map_array(self.folder / file.name, file.dtype, file.shape)
+        except ValueError as error:
+            raise self._error(name, error) from None
+
+    def _error(self, name: str, error: Any) -> ValueError:
+        path = self.folder / self.files[name].name
+        return ValueError(f"shard {self.number}, file {path}: {error}")
+
+    @cached_property
+    def arrays(self) -> dict[str, NDArray]:
+        """The arrays by what they hold, mapped."""
+        return {name: self._map(name, file) for name, file in self.files.items()}
+
+    @cached_property
+    def _identities(self) -> dict[str, tuple[int, ...]]:
+        return {name: identity(self.folder / file.name) for name, file in self.files.items()}
+
+    def check_unchanged(self) -> None:
+        """Raise if a file was written to, or replaced, since it was mapped."""
+        for name, file in self.files.items():
+            try:
+                if identity(self.folder / file.name) != self._identities[name]:
+                    raise ValueError("it changed while it was in use; open the shards again")
+            except ValueError as error:
+                raise self._error(name, error) from None
+
+    def verify(self) -> None:
+        """Compare digests and check all rows."""
+        for name, file in self.files.items():
+            path = self.folder / file.name
+            if file_digest(path) != file.digest:
+                raise self._error(name, "its digest is another one than in the manifest")
+        self.matrix(False)
+        self.targets()
+        self.weights()
+
+    def matrix(self, augment: bool, scaling: Scaling | None = None) -> Matrix:
+        """X, without a copy unless sparse rows are scaled; checked when it is first asked for."""
+        if scaling is None and augment in self.matrices:
+            return self.matrices[augment]
+        _ = self._identities  # before anything is read
+        a = self.arrays
+        try:
+            if self.kind == "dense":
+                X = a["x"] if scaling is None else ScaledRows(a["x"], *scaling)
+                found = as_matrix(X, augment)
+            else:
+                data, indptr = a.get("data"), a.get("indptr")
+                found = as_matrix(StoredRows(self.shape, a["indices"], data, indptr), augment)
+                if scaling is not None:
+                    own = scaling.factor[a["indices"]] * (1.0 if data is None else data)
+                    found = as_matrix(StoredRows(self.shape, a["indices"], own, indptr), augment)
+        except ValueError as error:
+            raise self._error("x" if self.kind == "dense" else "indices", error) from None
+        if scaling is None:
+            self.matrices[augment] = found
+        return found
+
+    def targets(self) -> NDArray:
+        """Levels (n,) as numbers of classes, or numbers (n, n_targets), checked."""
+        y, n_classes = self.arrays["y"], self.n_classes
+        if not n_classes:
+            if not np.isfinite(y).all():
+                raise self._error("y", "it contains NaN or infinity")
+            return y
+        if len(y) and not (y.min() >= 0 and y.max() < n_classes):
+            raise self._error("y", f"levels must lie in 0..{n_classes - 1}, got {y.max()}")
+        return y if y.dtype == np.uint8 else y.copy()  # they are indices: not to be changed
+
+    def weights(self) -> Floats | None:
+        """Weights of the rows, those of other parts 0; None where all are 1."""
+        w = self.arrays.get("w")
+        if w is not None and len(w) and not (np.isfinite(w).all() and w.min() >= 0):
+            raise self._error("w", "weights must be finite and not negative")
+        if self.part is None:
+            return w
+        mask = self.part.mask(self.number, self.n_rows)
+        return mask.astype(np.float64) if w is None else np.where(mask, w, 0.0)

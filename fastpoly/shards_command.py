@@ -1,0 +1,109 @@
+"""The command `fastpoly-shards`: files to a folder of shards."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tqdm import tqdm
+
+from fastpoly.rows.reading import read_csv_batches, read_libsvm_batches
+from fastpoly.rows.shards import Shards
+from fastpoly.rows.writing import ROWS_PER_SHARD, write_shards
+
+SUFFIXES = {
+    "csv": ("csv",),
+    "tsv": ("tsv",),
+    "libsvm": ("libsvm", "svm", "svmlight", "txt"),
+    "parquet": ("parquet", "pq"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write shards, or check those of a folder; what is wrong is told in one line."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        if options.verify:
+            shards = Shards(options.folder, verify=True)
+        else:
+            if not options.files:
+                parser.error("name the files to read, or --verify")
+            shards = _write(options)
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        print(f"fastpoly-shards: {error}", file=sys.stderr)
+        return 1
+    print(
+        f"{shards.folder}: {shards.n_samples} rows, {shards.n_features} features, "
+        f"{len(shards)} shards"
+    )
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fastpoly-shards",
+        description="Write CSV, libsvm or parquet files as shards that fastpoly fits.",
+    )
+    parser.add_argument("folder", help="where the shards go")
+    parser.add_argument("files", nargs="*", help="what to read")
+    parser.add_argument("--verify", action="store_true", help="check the shards of the folder")
+    parser.add_argument("--one-hot", nargs="+", default=[], metavar="COLUMN")
+    parser.add_argument("--numeric", nargs="+", default=[], metavar="COLUMN")
+    parser.add_argument("--target", metavar="COLUMN", help="not for libsvm files")
+    parser.add_argument("--weight", metavar="COLUMN")
+    parser.add_argument("--format", choices=sorted(SUFFIXES), help="by default by the suffix")
+    parser.add_argument("--delimiter", help="of CSV files, by default a comma")
+    parser.add_argument("--zero-based", action="store_true", help="indices of libsvm files")
+    parser.add_argument("--rows-per-shard", type=int, default=ROWS_PER_SHARD)
+    parser.add_argument("--no-sort", action="store_true", help="keep the order of the rows")
+    parser.add_argument("--overwrite", action="store_true")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    return parser
+
+
+def _write(options: argparse.Namespace) -> Shards:
+    with tqdm(unit=" rows", unit_scale=True, disable=options.quiet) as bar:
+        return write_shards(
+            options.folder, _batches(options), one_hot=options.one_hot, numeric=options.numeric,
+            target=options.target, weight=options.weight, rows_per_shard=options.rows_per_shard,
+            sort=not options.no_sort, overwrite=options.overwrite, progress=bar.update,
+        )  # fmt: skip
+
+
+def _batches(options: argparse.Namespace) -> Iterator[Any]:
+    named = [*options.one_hot, *options.numeric, options.target, options.weight]
+    columns = [name for name in named if name]
+    for file in options.files:
+        kind = options.format or _kind(file)
+        if kind == "libsvm":
+            yield from read_libsvm_batches(file, zero_based=options.zero_based)
+            continue
+        if not options.target:
+            raise ValueError(f"--target must name a column of {file}")
+        if kind == "parquet":
+            yield from _parquet(file, columns)
+        else:
+            delimiter = options.delimiter or {"csv": ",", "tsv": "\t"}[kind]
+            texts = [name for name in options.one_hot if name != options.target]
+            yield from read_csv_batches(file, columns=columns, texts=texts, delimiter=delimiter)
+
+
+def _kind(file: str) -> str:
+    suffix = file.rpartition(".")[2].lower()
+    for kind, suffixes in SUFFIXES.items():
+        if suffix in suffixes:
+            return kind
+    raise ValueError(f"--format must be given: the suffix of {file} tells nothing")
+
+
+def _parquet(file: str, columns: list[str]) -> Iterator[Any]:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise ImportError("parquet files need pyarrow; pip install pyarrow") from None
+    yield from parquet.ParquetFile(file).iter_batches(columns=columns)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Shards on a Dask cluster: the same bits, and no worker that cannot be spared."""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from shard_cases import KINDS, Case, bits
+
+distributed = pytest.importorskip("distributed")
+
+from fastpoly import conditional_gradient  # noqa: E402
+from fastpoly.dask import DaskEngine, on_cluster  # noqa: E402
+from fastpoly.rows import ShardDesign  # noqa: E402
+from fastpoly.rows.job import ShardJob  # noqa: E402
+
+# What its threads leave behind is no concern of ours.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@contextlib.contextmanager
+def cluster(n_workers, **options):
+    how = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": 60, **options}
+    with (
+        distributed.LocalCluster(n_workers=n_workers, **how) as made,
+        distributed.Client(made) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client():
+    with cluster(2) as found:
+        yield found
+
+
+def test_bits_do_not_depend_on_the_number_of_workers(tmp_path, client):
+    shards = {kind: Case(kind).write(tmp_path / kind, 7) for kind in KINDS}
+    want = {kind: bits(shards[kind]) for kind in KINDS}
+    for n_workers in (2, 3, 1):
+        client.cluster.scale(n_workers)
+        while len(client.nthreads()) != n_workers:
+            time.sleep(0.05)
+        for kind in KINDS if n_workers == 2 else ["codes"]:
+            assert bits(on_cluster(shards[kind], client)) == want[kind]
+    client.cluster.scale(2)
+
+
+def test_large_arguments_are_sent_once_per_worker(tmp_path, client, monkeypatch):
+    shards = Case("codes").write(tmp_path, 4)
+    monkeypatch.setattr("fastpoly.dask.LARGE", 10)
+    assert bits(on_cluster(shards, client)) == bits(shards)
+
+
+def test_one_task_for_each_worker_and_pass(tmp_path, client):
+    engine = on_cluster(Case("codes").write(tmp_path, 9), client).engine
+    job = ShardJob(list(Case("codes").write(tmp_path / "more", 9)), None)
+    engine.reduce(job, "statistics", ())
+    submitted = []
+    submit = client.submit
+    client.submit = lambda *a, **k: submitted.append(a) or submit(*a, **k)
+    try:
+        engine.reduce(job, "statistics", ())
+    finally:
+        del client.submit
+    assert len(submitted) == len(client.nthreads())
+
+
+def test_errors_in_the_data_come_through_and_are_not_retried(tmp_path, client):
+    shards = Case("codes").write(tmp_path, 3)
+    design = ShardDesign(on_cluster(shards, client))
+    sums = design.sums(design.problem())
+    sums.value(sums.empty_model())
+    os.utime(tmp_path / "000001-indices.npy", ns=(1, 1))
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="shard 1, file .*changed"):
+        sums.value(sums.empty_model())
+    assert time.monotonic() - began < 30
+
+
+def test_workers_of_different_kinds_are_refused(tmp_path, client, monkeypatch):
+    shards = Case("codes").write(tmp_path, 3)
+    mixed = dict.fromkeys(client.nthreads(), ("avx2",))
+    mixed[min(mixed)] = ("baseline",)
+    monkeypatch.setattr(client, "run", lambda *a, workers: {w: mixed[w] for w in workers})
+    with pytest.raises(ValueError, match="strict=False"):
+        ShardDesign(on_cluster(shards, client)).largest()
+    assert ShardDesign(on_cluster(shards, client, strict=False)).largest() == 1.0
+
+
+def test_only_a_client_is_a_client(tmp_path):
+    with pytest.raises(TypeError, match="client"):
+        on_cluster(Case("codes").write(tmp_path, 2), "tcp://here:8786")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_workers_change_no_bit(tmp_path, seed):
+    """kill -9 of random workers at random moments; their nannies start new ones."""
+    shards = Case("codes").write(tmp_path, 7)
+    want = bits(shards)
+    rng = random.Random(seed)
+    with cluster(2) as client:
+        stop = threading.Event()
+        killed = []
+
+        def killer():
+            while not stop.wait(rng.uniform(0.3, 1.5)) and len(killed) < 3:
+                with contextlib.suppress(Exception):
+                    info = client.run(os.getpid)
+                    pid = rng.choice(sorted(info.values()))
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+
+        thread = threading.Thread(target=killer)
+        thread.start()
+        try:
+            found = [bits(on_cluster(shards, client))]
+            while not killed:
+                found.append(bits(on_cluster(shards, client)))
+        finally:
+            stop.set()
+            thread.join()
+    assert set(found) == {want}
+
+
+def test_all_workers_gone_is_an_error_within_the_timeout(tmp_path):
+    shards = Case("codes").write(tmp_path, 4)
+    with cluster(1) as client:
+        design = ShardDesign(on_cluster(shards, client, timeout=2.0), "anova", fit_lower="explicit")
+        states = conditional_gradient(design, alpha=4.0, n_components=8, block=2, random_state=0)
+        first = next(states)
+        client.cluster.scale(0)
+        while client.nthreads():
+            time.sleep(0.05)
+        began = time.monotonic()
+        with pytest.raises(RuntimeError, match="no worker"):
+            list(states)
+        assert time.monotonic() - began < 60
+    # The state is a checkpoint: the run goes on without a cluster, with the same bits.
+    how = {"alpha": 4.0, "n_components": 8, "block": 2, "random_state": 0}
+    design = ShardDesign(shards, "anova", fit_lower="explicit")
+    *_, cut = conditional_gradient(design, start=first, **how)
+    *_, whole = conditional_gradient(design, **how)
+    assert cut.H.tobytes() == whole.H.tobytes()
+
+
+def test_a_silent_worker_is_given_up(tmp_path):
+    shards = Case("codes").write(tmp_path, 6)
+    want = bits(shards)
+    with cluster(2) as client:
+        on = on_cluster(shards, client, timeout=2.0)
+        assert bits(on) == want
+        pids = client.run(os.getpid)
+        stopped = pids[max(pids)]
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            design = ShardDesign(on)
+            job = ShardJob(list(shards), None)
+            assert isinstance(on.engine, DaskEngine)
+            assert on.engine.reduce(job, "statistics", ())[0] == 640
+            assert np.isfinite(design.largest())
+        finally:
+            os.kill(stopped, signal.SIGCONT)

@@ -1,0 +1,537 @@
+"""Sums over shards: the same bits whoever adds them, and the same problem as in memory."""
+
+import json
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shard_cases import KINDS, Case, bits, last_state
+
+from fastpoly import Design, Shards, alpha_max, conditional_gradient, write_shards
+from fastpoly.kernels.matrix import ScaledRows
+from fastpoly.problem import Problem
+from fastpoly.rows import ShardDesign
+from fastpoly.rows.engines import ThreadEngine, nodes_for
+from fastpoly.rows.job import ShardJob
+from fastpoly.rows.shard_rows import At, ModelMissing
+from fastpoly.rows.tree import add, subtree_sum, subtrees, tree_sum
+from fastpoly.state import Model
+
+PENALTIES = ("l1", "l1/l2", "l1/linf")
+
+
+@pytest.fixture(scope="module")
+def processes():
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+# --- the tree ---
+
+
+@given(st.integers(1, 70), st.lists(st.integers(0, 70), max_size=6))
+def test_the_tree_adds_the_same_numbers_in_the_same_order_however_it_is_cut(n, cuts):
+    values = np.random.default_rng(n).standard_normal(n) * 10.0 ** np.arange(n)
+    whole = tree_sum([(x, subtree_sum(x, values.item)) for x in subtrees(0, n)], n)
+    ends = sorted({0, n, *(c for c in cuts if c < n)})
+    parts = [x for first, last in pairwise(ends) for x in subtrees(first, last)]
+    assert tree_sum([(x, subtree_sum(x, values.item)) for x in parts[::-1]], n) == whole
+    assert whole == pytest.approx(values.sum(), rel=1e-12)
+
+
+def test_the_tree_is_the_one_that_is_documented():
+    values = [1e16, 1.0, -1e16, 1.0, 3.0]
+    nodes = subtrees(0, 5)
+    total = tree_sum([(x, subtree_sum(x, values.__getitem__)) for x in nodes], 5)
+    assert total == ((1e16 + 1.0) + (-1e16 + 1.0)) + 3.0
+    assert total != sum(values)
+
+
+@given(st.integers(1, 300), st.integers(1, 20))
+def test_nodes_cover_all_shards_once(n_shards, n_tasks):
+    covered = [
+        s for level, i in nodes_for(n_shards, n_tasks) for s in range(i << level, i + 1 << level)
+    ]
+    assert covered == list(range(n_shards))
+
+
+def test_adding_joins_lists_and_keeps_none():
+    a, b = np.ones(2), np.full(2, 2.0)
+    total = add((1.0, a, None, [1]), (2.0, b, None, [2]))
+    assert total[0] == 3.0
+    assert total[1].tolist() == [3.0, 3.0]
+    assert total[2:] == (None, [1, 2])
+
+
+# --- every verb against rows in memory ---
+
+
+@pytest.mark.parametrize("fit_lower", [None, "augment", "explicit"])
+@pytest.mark.parametrize("activation", ["squared", "anova"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_sum_is_that_of_the_rows_in_memory(tmp_path, kind, activation, fit_lower):
+    case = Case(kind)
+    shards = case.write(tmp_path, 7)
+    rows, design = (
+        ShardDesign(shards, activation, fit_lower=fit_lower),
+        case.design(activation, fit_lower),
+    )
+    assert (rows.n_samples, rows.n_features) == (design.n_samples, design.n_features)
+    there = rows.sums(rows.problem())
+    here = design.sums(design.problem(case.y))
+    assert there.problem.small == pytest.approx(here.problem.small, rel=1e-12)
+    rng = np.random.default_rng(1)
+    d, m, k = design.n_features, 3, 4
+    H, V = rng.standard_normal((k, d)), rng.standard_normal((k, m))
+    linear = rng.standard_normal((d, m)) if fit_lower == "explicit" else None
+    model = Model(H, V, rng.standard_normal(m) * (linear is not None), linear)
+
+    def near(a, b):
+        assert (a is None) == (b is None)
+        if a is not None:
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10 * np.abs(b).max(initial=0))
+
+    near(there.value(model), here.value(model))
+    for a, b in zip(there.value_layers(model), here.value_layers(model), strict=True):
+        near(a, b)
+    a, b = there.gradient(model), here.gradient(model)
+    for name in ("value", "V", "intercept", "linear"):
+        near(getattr(a, name), getattr(b, name))
+    B, h, w = rng.standard_normal((d, m)), rng.standard_normal(d), rng.standard_normal(m)
+    near(a.gamma.matvecs(B), b.gamma.matvecs(B))
+    near(a.gamma.forms(h), b.gamma.forms(h))
+    near(a.gamma.combine(w, h), b.gamma.combine(w, h))
+    S = rng.standard_normal((m, 5))
+    near(a.gamma.combined(S).forms(h), b.gamma.combined(S).forms(h))
+    near(a.conjugate(0.7), b.conjugate(0.7))
+    near(there.squared_norms(H), here.squared_norms(H))
+    parts = [H.ravel(), V.ravel()]
+    parts += [model.intercept, linear.ravel()] if linear is not None else []
+    x = np.concatenate(parts)
+    g, want = np.empty_like(x), np.empty_like(x)
+    near(there.value_grad_packed(x, k, g), here.value_grad_packed(x, k, want))
+    near(g, want)
+    (at, bound), (at_here, bound_here) = (s.ray(model, H[:2] + 1, V[:2]) for s in (there, here))
+    near(bound, bound_here)
+    near(at(0.3), at_here(0.3))
+    penalty = rng.random(k)
+    a, b = there.curvature(model, penalty), here.curvature(model, penalty)
+    near(a.joint, b.joint)
+    if a.directions is None:
+        near(a.basis, b.basis)
+    else:  # eigenvectors have no sign
+        np.testing.assert_allclose(np.abs(a.directions), np.abs(b.directions), rtol=1e-6, atol=1e-8)
+        near(a.basis, b.basis)
+    near(
+        np.concatenate(list(rows.outputs(model)))[np.argsort(_order(case, 7))], here.outputs(model)
+    )
+
+
+def _order(case, n_shards):
+    """Where the rows of the shards are in the data: codes are sorted by user within a shard."""
+    size = -(-case.n // n_shards)
+    if case.kind != "codes":
+        return np.arange(case.n)
+    users = case.table["user"]
+    starts = range(0, case.n, size)
+    return np.concatenate([s + np.argsort(users[s : s + size], kind="stable") for s in starts])
+
+
+@pytest.mark.parametrize("n_shards", [1, 7, 64])
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize(("kind", "activation"), [("dense", "squared"), ("codes", "anova")])
+def test_fits_end_where_those_in_memory_end(tmp_path, kind, activation, penalty, n_shards):
+    case = Case(kind)
+    want = last_state(case.design(activation), case.y, penalty=penalty)
+    shards = case.write(tmp_path, n_shards)
+    design = ShardDesign(shards, activation, fit_lower="explicit")
+    state = last_state(design, penalty=penalty)
+    assert len(shards) == n_shards
+    assert state.objective == pytest.approx(want.objective, rel=1e-9)
+    assert state.violation <= state.violation_bound * (1 + 1e-12)
+    # The certificate, by an unrelated route: all spectra of the matrices at the model.
+    D = case.design(activation).sums(case.design(activation).problem(case.y))
+    G = D.gradient(state.model).gamma.dense()
+    if penalty == "l1":
+        assert np.abs(np.linalg.eigvalsh(G)).max() <= state.violation_bound * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("refit", ["output", None])
+@pytest.mark.parametrize("strength", [{"alpha": 8.0}, {"tau": 3.0, "alpha": None}])
+def test_the_other_refits_work_on_shards(tmp_path, refit, strength):
+    case = Case("dense")
+    how = {"refit": refit, "n_components": 4, "tol": 1e-5, "solver": "fista", **strength}
+    want = last_state(case.design("squared"), case.y, **how)
+    state = last_state(ShardDesign(case.write(tmp_path, 7), fit_lower="explicit"), **how)
+    assert state.objective == pytest.approx(want.objective, rel=1e-3)
+    assert state.n_components == want.n_components
+
+
+def test_newton_and_best_data_need_rows_in_memory(tmp_path):
+    design = ShardDesign(Case("dense").write(tmp_path, 3))
+    with pytest.raises(ValueError, match="fista"):
+        last_state(design, refit="output", solver="newton")
+    with pytest.raises(ValueError, match="refine"):
+        last_state(design, selection="best_data")
+
+
+def test_alpha_max_of_shards(tmp_path):
+    case = Case("dense")
+    want = alpha_max(case.design("squared"), case.y)
+    design = ShardDesign(case.write(tmp_path, 5), fit_lower="explicit")
+    assert alpha_max(design) == pytest.approx(want, rel=1e-5)
+
+
+# --- bits ---
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_bits_do_not_depend_on_threads(tmp_path, kind, penalty):
+    for activation in ("squared", "anova"):
+        shards = Case(kind).write(tmp_path, 7)
+        runs = {bits(shards, activation, n_threads=t, penalty=penalty) for t in (1, 2, 5)}
+        assert len(runs) == 1
+        for file in tmp_path.iterdir():
+            file.unlink()
+
+
+def test_bits_do_not_depend_on_the_engine(tmp_path, processes):
+    for kind in KINDS:
+        shards = Case(kind).write(tmp_path / kind, 6)
+        assert bits(shards.on(processes)) == bits(shards)
+
+
+def test_bits_depend_on_the_shards(tmp_path):
+    case = Case("dense")
+    one, other = case.write(tmp_path / "3", 3), case.write(tmp_path / "8", 8)
+    assert bits(one) != bits(other)
+
+
+def test_a_run_that_was_cut_off_goes_on_with_the_same_bits(tmp_path):
+    case = Case("dense")
+    design = ShardDesign(case.write(tmp_path, 5), fit_lower="explicit")
+    how = {"alpha": 4.0, "n_components": 6, "block": 2, "random_state": 0}
+    states = list(conditional_gradient(design, **how))
+    assert len(states) > 2
+    other = ShardDesign(Shards(tmp_path), fit_lower="explicit", n_threads=2)
+    *_, last = conditional_gradient(other, start=states[1], **how)
+    assert last.H.tobytes() == states[-1].H.tobytes()
+    assert last.objective == states[-1].objective
+
+
+def test_gradients_of_rows_are_made_again_from_the_model(tmp_path):
+    case = Case("codes")
+    rows = ShardDesign(case.write(tmp_path, 4), "anova", n_threads=1)
+    sums = rows.sums(rows.problem())
+    rng = np.random.default_rng(0)
+    model = Model(rng.standard_normal((2, 22)), rng.standard_normal((2, 3)), np.zeros(3), None)
+    gamma = sums.gradient(model).gamma
+    h = rng.standard_normal(22)
+    want = gamma.forms(h)
+    sums.gradient(model._replace(V=2 * model.V))  # other gradients take their place
+    assert gamma.forms(h).tobytes() == want.tobytes()
+    sums.job.opened.clear()
+    assert gamma.forms(h).tobytes() == want.tobytes()
+    with pytest.raises(ModelMissing):
+        sums.job.rows(0).gamma(At(99, None), "forms", None, h)
+
+
+# --- strange shards ---
+
+
+def replicated(folder, times):
+    """List every shard several times in the manifest."""
+    path = Path(folder) / "manifest.json"
+    content = json.loads(path.read_text())
+    content["shards"] *= times
+    content["n_samples"] *= times
+    path.write_text(json.dumps(content))
+    return Shards(folder)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ten_copies_are_ten_times_the_problem(tmp_path, kind):
+    case = Case(kind, n=300)
+    activation = "squared" if kind == "dense" else "anova"
+    shards = case.write(tmp_path, 3)
+    how = {"activation": activation, "fit_lower": "explicit"}
+    one = last_state(ShardDesign(shards, **how), alpha=5.0, alpha_linear=1.0)
+    many = ShardDesign(replicated(tmp_path, 10), **how)
+    assert many.n_samples == 3000
+    state = last_state(many, alpha=50.0, alpha_linear=10.0)
+    assert state.objective == pytest.approx(10 * one.objective, rel=1e-9)
+    assert state.violation == pytest.approx(10 * one.violation, rel=1e-4)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.sampled_from(KINDS))
+def test_shards_of_any_size_even_none(tmp_path_factory, sizes, kind):
+    """Empty shards, shards of one row, shards without some class."""
+    n = sum(sizes) + 40
+    case = Case(kind, n=n)
+    order = np.argsort(case.y, kind="stable")  # so that most shards lack classes
+    case.X, case.y = case.X[order], case.y[order]
+    case.table = {name: column[order] for name, column in case.table.items()}
+    folder = tmp_path_factory.mktemp("any")
+    shards = case.write(folder, 1)
+    shards = cut(shards, [*sizes, 40])
+    activation = "squared" if kind == "dense" else "anova"
+    rows = ShardDesign(shards, activation, fit_lower="explicit")
+    there, here = rows.sums(rows.problem()), case.design(activation)
+    here = here.sums(here.problem(case.y))
+    rng = np.random.default_rng(0)
+    d = rows.n_features
+    model = Model(
+        rng.standard_normal((3, d)), rng.standard_normal((3, 3)), np.ones(3), np.ones((d, 3))
+    )
+    a, b = there.gradient(model), here.gradient(model)
+    assert a.value == pytest.approx(b.value, rel=1e-10)
+    np.testing.assert_allclose(a.V, b.V, rtol=1e-8, atol=1e-8)
+    h = rng.standard_normal(d)
+    np.testing.assert_allclose(a.gamma.forms(h), b.gamma.forms(h), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(
+        there.squared_norms(model.H), here.squared_norms(model.H), rtol=1e-10
+    )
+    near = there.curvature(model, np.ones(3)), here.curvature(model, np.ones(3))
+    np.testing.assert_allclose(near[0].joint, near[1].joint, rtol=1e-8, atol=1e-8)
+
+
+def cut(shards, sizes):
+    """The one shard as shards of these sizes."""
+    from fastpoly.rows.files import write_array
+
+    folder = shards.folder
+    content = json.loads((folder / "manifest.json").read_text())
+    arrays = shards[0].arrays
+    content["shards"], first = [], 0
+    for number, size in enumerate(sizes):
+        rows = slice(first, first + size)
+        first += size
+        own = {name: a[rows] for name, a in arrays.items()}
+        entry = {"rows": size, "files": {}}
+        if "indptr" in arrays:
+            indptr = arrays["indptr"][rows.start : rows.stop + 1]
+            entries = slice(indptr[0], indptr[-1])
+            own.update({name: arrays[name][entries] for name in ("indices", "data")})
+            own["indptr"] = indptr - indptr[0]
+            entry["entries"] = len(own["indices"])
+        for name, a in own.items():
+            file = f"cut-{number}-{name}.npy"
+            entry["files"][name] = {"name": file, "digest": write_array(folder / file, a)}
+        content["shards"].append(entry)
+    (folder / "manifest.json").write_text(json.dumps(content))
+    return Shards(folder, verify=True)
+
+
+# --- targets, weights, parts ---
+
+
+def test_classes_can_have_targets_and_weights_of_their_own(tmp_path):
+    case = Case("codes")
+    signs = np.where(np.arange(3)[:, None] <= np.arange(2), 1.0, -1.0)
+    by_class = np.array([1.0, 2.0, 0.5])
+    shards = case.write(tmp_path, 4)
+    design = ShardDesign(shards, "anova", fit_lower="explicit")
+    how = {"loss": "binary_logistic", "alpha": 6.0}
+    state = last_state(design, signs, sample_weight=by_class, **how)
+    want = last_state(case.design("anova"), signs[case.y], sample_weight=by_class[case.y], **how)
+    assert state.objective == pytest.approx(want.objective, rel=1e-9)
+
+
+def test_levels_are_numbers_for_the_squared_loss(tmp_path):
+    case = Case("dense")
+    state = last_state(ShardDesign(case.write(tmp_path, 4), fit_lower="explicit"), loss="squared")
+    want = last_state(case.design("squared"), case.y[:, None] * 1.0, loss="squared")
+    assert state.objective == pytest.approx(want.objective, rel=1e-9)
+
+
+def test_targets_that_are_numbers(tmp_path):
+    case = Case("dense")
+    y = case.X @ np.linspace(-1, 1, 16).reshape(8, 2) + case.X[:, :1] ** 2
+    shards = write_shards(tmp_path, [(case.X, y)], rows_per_shard=100)
+    assert shards.classes is None
+    design = ShardDesign(shards, fit_lower="explicit")
+    state = last_state(design, loss="squared")
+    want = last_state(case.design("squared"), y, loss="squared")
+    assert state.objective == pytest.approx(want.objective, rel=1e-9)
+    with pytest.raises(ValueError, match="classes"):
+        last_state(design, loss="multiclass_logistic")
+
+
+def test_a_label_indicator_suits_a_binary_loss(tmp_path):
+    case = Case("dense")
+    labels = np.column_stack([case.X[:, 0] > 0, case.X[:, 1] * case.X[:, 2] > 0]).astype(int)
+    shards = write_shards(tmp_path, [(case.X, labels)], rows_per_shard=100)
+    state = last_state(ShardDesign(shards, fit_lower="explicit"), loss="binary_logistic")
+    signs = np.where(labels, 1.0, -1.0)
+    want = last_state(case.design("squared"), signs, loss="binary_logistic")
+    assert state.objective == pytest.approx(want.objective, rel=1e-9)
+
+
+def test_many_classes(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((700, 4)), np.arange(700) % 300
+    shards = write_shards(tmp_path, [(X, y)], rows_per_shard=200)
+    rows = ShardDesign(shards)
+    there, here = rows.sums(rows.problem()), Design(X).sums(Problem.of(700, y))
+    model = Model(rng.standard_normal((2, 4)), rng.standard_normal((2, 300)), np.zeros(300), None)
+    assert there.value(model) == pytest.approx(here.value(model), rel=1e-12)
+    assert there.gradient(model).value == pytest.approx(here.value(model), rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stored_weights(tmp_path, kind):
+    case = Case(kind)
+    w = np.random.default_rng(5).random(case.n) * (np.arange(case.n) % 3 > 0)
+    how = {"rows_per_shard": 100}
+    if kind == "codes":
+        names = {"one_hot": ["user", "item"], "target": "stars", "weight": "w"}
+        shards = write_shards(tmp_path, [{**case.table, "w": w}], **names, **how)
+    else:
+        shards = write_shards(tmp_path, [(case.X, case.y, w)], **how)
+    design = ShardDesign(shards, "anova", fit_lower="explicit")
+    state = last_state(design)
+    want = last_state(case.design("anova"), case.y, sample_weight=w)
+    assert state.objective == pytest.approx(want.objective, rel=1e-9)
+    assert design.statistics.weight == pytest.approx(w.sum())
+
+
+def test_parts_are_rows_of_weight_zero(tmp_path):
+    case = Case("dense")
+    train, test = case.write(tmp_path, 4).split(0.7, 0.3, seed=3)
+    masks = [np.concatenate([s.weights() for s in part]) for part in (train, test)]
+    assert (masks[0] + masks[1] == 1).all()
+    assert 0.6 < masks[0].mean() < 0.8
+    kept = masks[0] > 0
+    there, here = ShardDesign(train), Design(case.X[kept])
+    there, here = there.sums(there.problem()), here.sums(here.problem(case.y[kept]))
+    rng = np.random.default_rng(0)
+    model = Model(rng.standard_normal((2, 8)), rng.standard_normal((2, 3)), np.zeros(3), None)
+    assert there.value(model) == pytest.approx(here.value(model), rel=1e-12)
+    np.testing.assert_allclose(there.gradient(model).V, here.gradient(model).V, rtol=1e-10)
+    again = case.write(tmp_path / "again", 4).split(0.7, 0.3, seed=3)[0]
+    assert (np.concatenate([s.weights() for s in again]) == masks[0]).all()
+    assert train.digest != test.digest
+
+
+def test_whole_shards_can_be_taken(tmp_path):
+    case = Case("dense")
+    shards = case.write(tmp_path, 4)
+    some = shards.take([0, 2])
+    size = len(shards[0].targets())
+    kept = np.concatenate([np.arange(size), np.arange(2 * size, 3 * size)])
+    state = last_state(ShardDesign(some, fit_lower="explicit"))
+    want = last_state(Design(case.X[kept], fit_lower="explicit"), case.y[kept])
+    assert state.objective == pytest.approx(want.objective, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_statistics(tmp_path, kind):
+    case = Case(kind)
+    X = case.X if kind == "dense" else case.X.toarray()
+    if kind != "codes":
+        X = X.copy()
+        X[:, 5] = 0
+        case.X = X if kind == "dense" else type(case.X)(X)
+    found = ShardDesign(case.write(tmp_path, 5)).statistics
+    assert found.n_samples == found.weight == case.n
+    assert found.counts.tolist() == np.bincount(case.y).tolist()
+    assert found.classes.tolist() == [0, 1, 2]
+    assert found.largest == np.abs(X).max()
+    assert found.seen.tolist() == (X != 0).any(axis=0).tolist()
+    np.testing.assert_allclose(found.sums, X.sum(axis=0), atol=1e-10)
+    np.testing.assert_allclose(found.squares, (X**2).sum(axis=0))
+
+
+def test_errors_of_threads_leave_nothing_running(tmp_path):
+    job = ShardJob(list(Case("dense").write(tmp_path, 9)), None)
+    engine = ThreadEngine(2)
+    with pytest.raises(AttributeError):
+        engine.reduce(job, "no_such_verb", ())
+    assert engine.reduce(job, "statistics", ())[0] == 640
+
+
+# --- features and targets that are scaled ---
+
+
+@pytest.mark.parametrize("fit_lower", [None, "augment", "explicit"])
+@pytest.mark.parametrize("activation", ["squared", "anova"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_scaled_features(tmp_path, dtype, kind, activation, fit_lower):
+    case = Case(kind)
+    case.X = case.X.astype(dtype)
+    X = np.asarray(case.X if kind == "dense" else case.X.toarray(), dtype=np.float64)
+    rng = np.random.default_rng(2)
+    center = rng.standard_normal(X.shape[1]) * (kind == "dense")
+    factor = rng.random(X.shape[1]) + 0.5
+    how = {"fit_lower": fit_lower, "center": center, "factor": factor}
+    rows = ShardDesign(case.write(tmp_path, 5), activation, **how)
+    order = _order(case, 5)
+    here = Design((X[order] - center) * factor, activation, fit_lower=fit_lower)
+    there = rows.sums(rows.problem())
+    here = here.sums(here.problem(case.y[order]))
+    d = rows.n_features
+    linear = rng.standard_normal((d, 3)) if fit_lower == "explicit" else None
+    model = Model(rng.standard_normal((2, d)), rng.standard_normal((2, 3)), np.zeros(3), linear)
+    np.testing.assert_allclose(there.value(model), here.value(model), rtol=1e-10)
+    a, b = there.gradient(model), here.gradient(model)
+    np.testing.assert_allclose(a.V, b.V, rtol=1e-8)
+    B = rng.standard_normal((d, 3))
+    np.testing.assert_allclose(a.gamma.matvecs(B), b.gamma.matvecs(B), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(
+        there.squared_norms(model.H), here.squared_norms(model.H), rtol=1e-10
+    )
+    x = np.concatenate([part.ravel() for part in model[: 4 if linear is not None else 2]
+                        if part is not None])  # fmt: skip
+    g, want = np.empty_like(x), np.empty_like(x)
+    there.value_grad_packed(x, 2, g)
+    here.value_grad_packed(x, 2, want)
+    np.testing.assert_allclose(g, want, rtol=1e-8, atol=1e-8)
+    if kind == "dense":
+        found, wanted = there.curvature(model, np.ones(2)), here.curvature(model, np.ones(2))
+        np.testing.assert_allclose(found.joint, wanted.joint, rtol=1e-8, atol=1e-8)
+    outputs = np.concatenate(list(rows.outputs(model)))
+    np.testing.assert_allclose(outputs, here.outputs(model), rtol=1e-8, atol=1e-8)
+
+
+def test_scaled_rows_in_memory_are_the_rows_scaled():
+    rng = np.random.default_rng(0)
+    X, center, factor = rng.random((300, 4)), rng.random(4), rng.random(4)
+    y = (X[:, 0] * X[:, 1] > 0.25).astype(int)
+    lazy, plain = Design(ScaledRows(X, center, factor)), Design((X - center) * factor)
+    assert lazy.largest() == plain.largest()
+    states = [
+        last_state(d, y, alpha=0.5, refit=r) for d in (lazy, plain) for r in ("full", "output")
+    ]
+    assert states[0].objective == pytest.approx(states[2].objective, rel=1e-12)
+    assert states[1].objective == pytest.approx(states[3].objective, rel=1e-12)
+    again = pickle.loads(pickle.dumps(lazy))
+    H = rng.standard_normal((2, 4))
+    np.testing.assert_array_equal(again.activations(H), lazy.activations(H))
+
+
+def test_scaled_targets(tmp_path):
+    case = Case("dense")
+    y = 100 + 7 * case.X @ np.linspace(-1, 1, 16).reshape(8, 2)
+    shards = write_shards(tmp_path, [(case.X, y)], rows_per_shard=100)
+    design = ShardDesign(shards, fit_lower="explicit")
+    found = design.statistics
+    np.testing.assert_allclose(found.target_sums, y.sum(axis=0))
+    np.testing.assert_allclose(found.target_squares, (y**2).sum(axis=0))
+    center, unit = y.mean(axis=0), y.std(axis=0)
+    state = last_state(design, [center, unit], loss="squared", alpha=1.0)
+    want = last_state(case.design("squared"), (y - center) / unit, loss="squared", alpha=1.0)
+    assert state.objective == pytest.approx(want.objective, rel=1e-9)
+
+
+def test_sparse_rows_have_no_center(tmp_path):
+    with pytest.raises(ValueError, match="sparse"):
+        ShardDesign(Case("codes").write(tmp_path, 2), center=np.ones(22))

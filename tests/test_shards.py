@@ -1,0 +1,624 @@
+"""Shards in files: what is written is what is read, and what is wrong is refused by name."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from shard_cases import KINDS, Case
+
+from fastpoly import Shards, write_shards
+from fastpoly.kernels.matrix import StoredRows, as_matrix
+from fastpoly.rows import ShardDesign
+from fastpoly.rows.files import header, write_array
+from fastpoly.rows.reading import read_csv_batches, read_libsvm_batches
+from fastpoly.shards_command import main
+
+pd = pytest.importorskip("pandas")
+
+NAMES = {"one_hot": ["user", "item"], "target": "stars"}
+
+
+def dense(shard):
+    """X of a shard as an array."""
+    X = shard.matrix(False)
+    if not X.sparse:
+        return np.array(X.array)
+    return sp.csr_array(X.arrays, shape=(X.n, X.d)).toarray()
+
+
+def everything(shards):
+    """X, y and weights of all shards."""
+    X = np.vstack([dense(shard) for shard in shards])
+    y = np.concatenate([shard.targets() for shard in shards])
+    w = [shard.weights() for shard in shards]
+    return X, y, None if w[0] is None else np.concatenate(w)
+
+
+# --- what goes in comes out ---
+
+
+@pytest.mark.parametrize("rows_per_shard", [1, 7, 100, 1000])
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_pairs_come_back(tmp_path, kind, rows_per_shard):
+    case = Case(kind, n=150)
+    w = np.random.default_rng(0).random(150)
+    cuts = [0, 10, 10, 77, 150]
+    batches = [(case.X[a:b], case.y[a:b] * 10, w[a:b]) for a, b in pairwise(cuts)]
+    shards = write_shards(tmp_path, iter(batches), rows_per_shard=rows_per_shard)
+    X, y, weights = everything(shards)
+    assert len(shards) == -(-150 // rows_per_shard)
+    np.testing.assert_array_equal(X, case.X if kind == "dense" else case.X.toarray())
+    assert shards.classes[y].tolist() == (case.y * 10).tolist()
+    np.testing.assert_array_equal(weights, w)
+
+
+def frames(kind, table):
+    if kind == "pandas":
+        return pd.DataFrame(table)
+    if kind == "polars":
+        return pytest.importorskip("polars").DataFrame(table)
+    if kind == "mapping":
+        return table
+    arrow = pytest.importorskip("pyarrow")
+    made = arrow.table(table)
+    return made if kind == "arrow table" else made.to_batches()[0]
+
+
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("kind", ["pandas", "polars", "mapping", "arrow table", "arrow batch"])
+def test_tables_come_back(tmp_path, kind, text):
+    rng = np.random.default_rng(1)
+    n = 200
+    table = {
+        "user": rng.integers(5, 30, size=n),
+        "item": rng.integers(-3, 9, size=n) * 1000,
+        "age": rng.random(n),
+        "stars": rng.integers(1, 6, size=n),
+        "w": rng.random(n),
+    }
+    if text:
+        table["user"] = np.array([f"user {u}" for u in table["user"]], dtype=object)
+        table["stars"] = np.array([f"{s} stars" for s in table["stars"]], dtype=object)
+    batches = [{name: c[:80] for name, c in table.items()}, {n: c[80:] for n, c in table.items()}]
+    shards = write_shards(
+        tmp_path, [frames(kind, batch) for batch in batches], **NAMES, numeric=["age"], weight="w",
+        rows_per_shard=64,
+    )  # fmt: skip
+    X, y, w = everything(shards)
+    users, items = np.unique(table["user"]), np.unique(table["item"])
+    want = np.hstack([
+        table["user"][:, None] == users, table["item"][:, None] == items, table["age"][:, None],
+    ])  # fmt: skip
+    np.testing.assert_array_equal(X, want)
+    assert shards.categories("user").tolist() == users.tolist()
+    assert shards.field_names == ("user", "item", "age")
+    assert shards.classes[y].tolist() == table["stars"].tolist()
+    np.testing.assert_array_equal(w, table["w"])
+
+
+def test_two_fields_are_codes_sorted_within_a_shard(tmp_path):
+    case = Case("codes", n=100)
+    shards = write_shards(tmp_path / "sorted", [case.table], **NAMES, rows_per_shard=30)
+    plain = write_shards(tmp_path / "plain", [case.table], **NAMES, rows_per_shard=30, sort=False)
+    assert shards.manifest.kind == "codes"
+    first = 0
+    for one, other in zip(shards, plain, strict=True):
+        rows = slice(first, first + one.n_rows)
+        first += one.n_rows
+        np.testing.assert_array_equal(dense(other), case.X[rows].toarray())
+        order = np.argsort(case.table["user"][rows], kind="stable")
+        np.testing.assert_array_equal(dense(one), case.X[rows].toarray()[order])
+        assert one.targets().tolist() == other.targets()[order].tolist()
+    assert shards[0].matrix(False).pairs
+    assert not (tmp_path / "sorted").joinpath("raw-0-y.npy").exists()
+
+
+def test_bytes_do_not_depend_on_batches(tmp_path):
+    case = Case("codes", n=100)
+
+    def written(folder, size):
+        parts = [{k: c[i : i + size] for k, c in case.table.items()} for i in range(0, 100, size)]
+        shards = write_shards(tmp_path / folder, parts, **NAMES, rows_per_shard=40)
+        return shards.digest
+
+    assert written("a", 100) == written("b", 7) == written("c", 1)
+
+
+def test_codes_take_9_bytes_a_row(tmp_path):
+    rng = np.random.default_rng(0)
+    n = 50000
+    table = {"user": rng.integers(900, size=n), "item": rng.integers(90, size=n)}
+    write_shards(tmp_path, [{**table, "stars": rng.integers(5, size=n)}], **NAMES)
+    size = sum(f.stat().st_size for f in tmp_path.iterdir() if f.name.startswith("0"))
+    assert size < 9.1 * n
+
+
+def test_float_targets_are_levels_while_there_are_few(tmp_path):
+    X = np.ones((600, 1))
+    few, many = np.arange(600) % 9 / 2, np.arange(600) / 7
+    assert write_shards(tmp_path / "a", [(X, few)]).classes.tolist() == np.unique(few).tolist()
+    shards = write_shards(tmp_path / "b", [(X, many)])
+    assert shards.classes is None
+    np.testing.assert_array_equal(everything(shards)[1][:, 0], many)
+    for name in "ab":
+        y = everything(Shards(tmp_path / name))[1]
+        assert len(y) == 600
+
+
+def test_float32_stays(tmp_path):
+    X = np.random.default_rng(0).random((30, 2), dtype=np.float32)
+    shards = write_shards(tmp_path, [(X, np.arange(30) % 2)])
+    assert shards[0].matrix(False).single
+
+
+def test_csr_batches_may_grow_wider(tmp_path):
+    a, b = sp.csr_array(np.eye(2)), sp.csr_array(np.eye(3))
+    shards = write_shards(tmp_path, [(a, [0, 1]), (b, [1, 0, 1])])
+    assert shards.n_features == 3
+    np.testing.assert_array_equal(everything(shards)[0][:2], np.eye(2, 3))
+
+
+def test_shards_and_a_shard_can_be_pickled(tmp_path):
+    shards = Case("codes").write(tmp_path, 3)
+    again = pickle.loads(pickle.dumps(shards))
+    np.testing.assert_array_equal(everything(again)[0], everything(shards)[0])
+    np.testing.assert_array_equal(dense(pickle.loads(pickle.dumps(shards[1]))), dense(shards[1]))
+
+
+def test_numpy_reads_the_files(tmp_path):
+    case = Case("dense", n=50)
+    case.write(tmp_path, 1)
+    np.testing.assert_array_equal(np.load(tmp_path / "000000-x.npy"), case.X)
+
+
+@pytest.mark.parametrize("fit_lower", [None, "augment"])
+def test_nothing_is_copied(tmp_path, fit_lower):
+    for kind in KINDS:
+        shard = Case(kind).write(tmp_path / kind, 2)[0]
+        X = shard.matrix(fit_lower == "augment")
+        mapped = shard.arrays["x" if kind == "dense" else "indices"]
+        used = X.array if kind == "dense" else X.arrays[1]
+        assert np.shares_memory(used, mapped)
+
+
+# --- what cannot be written ---
+
+
+def test_what_is_in_the_folder_is_not_replaced_by_mistake(tmp_path):
+    case = Case("dense", n=50)
+    first = case.write(tmp_path, 1).digest
+    with pytest.raises(ValueError, match="overwrite"):
+        case.write(tmp_path, 2)
+    assert Shards(tmp_path).digest == first
+    shards = write_shards(tmp_path, [(case.X, case.y)], overwrite=True, rows_per_shard=10)
+    assert len(shards) == 5
+    assert len(list(tmp_path.iterdir())) == 11
+
+
+@pytest.mark.parametrize(
+    ("batches", "how", "message"),
+    [
+        ([], {}, "no rows"),
+        ([(np.ones((2, 2)), [1, 2, 3])], {}, "different numbers of rows"),
+        ([(np.ones((2, 2)), [1, 2]), (np.ones((2, 3)), [1, 2])], {}, "columns"),
+        ([(np.array([[np.nan]]), [1])], {}, "NaN"),
+        ([(np.ones((1, 1)), [np.inf])], {}, "infinity"),
+        ([(np.ones((1, 1)), [1], [-1.0])], {}, "negative"),
+        ([(np.ones((1, 1)), [1]), (np.ones((1, 1)), [1], [1.0])], {}, "alike"),
+        ([np.ones((1, 1))], {}, "pairs"),
+        ([{"user": [1], "stars": [1]}], {"one_hot": ["user"]}, "target"),
+        ([{"user": [1]}], {"one_hot": ["user"], "target": "stars"}, "no column 'stars'"),
+        ([{"a": [1.5, np.nan], "y": [1, 2]}], {"numeric": ["a"], "target": "y"}, "'a' has NaN"),
+        ([{"a": ["x", None], "y": [1, 2]}], {"one_hot": ["a"], "target": "y"}, "'a' has missing"),
+        ([{"a": [1.0, np.nan], "y": [1, 2]}], {"one_hot": ["a"], "target": "y"}, "'a' has missing"),
+        ([{"a": [1], "y": [1]}, {"a": ["b"], "y": [1]}], {"one_hot": ["a"], "target": "y"}, "mix"),
+        ([{"a": [1], "y": [1]}], {"one_hot": ["a"], "numeric": ["a"], "target": "y"}, "twice"),
+    ],
+)  # fmt: skip
+def test_bad_batches_are_refused_and_leave_nothing(tmp_path, batches, how, message):
+    with pytest.raises(ValueError, match=message):
+        write_shards(tmp_path, batches, **how)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_write_leaves_no_manifest(tmp_path):
+    case = Case("dense", n=50)
+    case.write(tmp_path, 1)
+
+    def batches():
+        yield case.X, case.y
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_shards(tmp_path, batches(), overwrite=True, rows_per_shard=5)
+    with pytest.raises(ValueError, match="not written to its end"):
+        Shards(tmp_path)
+
+
+def test_a_killed_write_leaves_no_manifest(tmp_path):
+    code = f"""
+import os, numpy as np
+from fastpoly import write_shards
+def batches():
+    yield np.ones((50, 2)), np.arange(50) % 2
+    os._exit(9)
+write_shards({str(tmp_path)!r}, batches(), rows_per_shard=5)
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", code], check=False)
+    assert done.returncode == 9
+    assert list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="not written to its end"):
+        Shards(tmp_path)
+    assert len(Case("dense", n=50).write(tmp_path, 1)) == 1
+
+
+# --- files that are wrong ---
+
+
+def manifest(folder):
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def use(folder):
+    """Open the shards and run one pass over them."""
+    return ShardDesign(Shards(folder), n_threads=1).statistics
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_truncated_and_longer_files(tmp_path, kind):
+    Case(kind).write(tmp_path, 3)
+    for file in sorted(tmp_path.glob("000001-*.npy")):
+        whole = file.read_bytes()
+        for wrong in (whole[:-1], whole[:100], b"", whole + b"\0"):
+            file.write_bytes(wrong)
+            with pytest.raises(ValueError, match=f"shard 1, file .*{file.name}.* bytes"):
+                Shards(tmp_path)
+        file.write_bytes(whole)
+    use(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_missing_file(tmp_path, kind):
+    Case(kind).write(tmp_path, 3)
+    for file in sorted(tmp_path.glob("000002-*.npy")):
+        content = file.read_bytes()
+        file.unlink()
+        with pytest.raises(ValueError, match=f"shard 2, file .*{file.name}"):
+            Shards(tmp_path)
+        file.write_bytes(content)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_flipped_bit_is_found_by_verify(tmp_path, kind):
+    Case(kind).write(tmp_path, 3)
+    rng = np.random.default_rng(0)
+    Shards(tmp_path, verify=True)
+    files = [f for f in sorted(tmp_path.glob("*.npy")) if not f.name.startswith("field")]
+    for file in files:
+        whole = bytearray(file.read_bytes())
+        for at in (0, 20, *rng.integers(128, len(whole), size=3)):
+            wrong = whole.copy()
+            wrong[at] ^= 1 << int(rng.integers(8))
+            file.write_bytes(wrong)
+            with pytest.raises(ValueError, match=f"shard .*{file.name}"):
+                Shards(tmp_path, verify=True)
+        file.write_bytes(whole)
+
+
+def forge(folder, name, change):
+    """Change an array of shard 1 and its digest: a file that is wrong on purpose."""
+    path = folder / f"000001-{name}.npy"
+    array = np.load(path)
+    change(array)
+    digest = write_array(path, array)
+    content = manifest(folder)
+    content["shards"][1]["files"][name]["digest"] = digest
+    (folder / "manifest.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "index", "value"),
+    [
+        ("codes", "indices", (0, 0), -1),
+        ("codes", "indices", (5, 1), 22),
+        ("codes", "indices", (5, 1), 2**31 - 1),
+        ("codes", "indices", (5, 1), 0),
+        ("codes", "y", 3, 3),
+        ("codes", "y", 3, 255),
+        ("csr", "indices", 0, -5),
+        ("csr", "indices", 7, 10**9),
+        ("csr", "indptr", 0, 1),
+        ("csr", "indptr", 5, 10**12),
+        ("csr", "indptr", 5, -1),
+        ("csr", "indptr", -1, 0),
+        ("csr", "data", 4, np.nan),
+        ("dense", "x", (0, 0), np.inf),
+    ],
+)
+def test_forged_numbers_are_refused_before_any_kernel_sees_them(tmp_path, kind, name, index, value):
+    Case(kind).write(tmp_path, 3)
+
+    def change(array):
+        array[index] = value
+
+    forge(tmp_path, name, change)
+    with pytest.raises(ValueError, match="shard 1, file .*000001-"):
+        use(tmp_path)
+    with pytest.raises(ValueError, match="shard 1, file .*000001-"):
+        Shards(tmp_path, verify=True)
+
+
+def test_forged_weights(tmp_path):
+    write_shards(tmp_path, [(np.ones((6, 1)), [0, 1] * 3, np.ones(6))], rows_per_shard=3)
+    forge(tmp_path, "w", lambda w: w.__setitem__(1, -1.0))
+    with pytest.raises(ValueError, match="shard 1, file .*weights"):
+        use(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.update(version=2), "version 2"),
+        (lambda m: m.update(format="other"), "format"),
+        (lambda m: m.update(kind="zip"), "kind"),
+        (lambda m: m.update(n_samples=10**12), "n_samples"),
+        (lambda m: m.update(n_features=10**12), "n_features"),
+        (lambda m: m.update(n_features=0), "n_features"),
+        (lambda m: m.update(n_features=True), "n_features"),
+        (lambda m: m.pop("fields"), "fields"),
+        (lambda m: m.update(shards=[]), "number of shards"),
+        (lambda m: m.update(classes=[]), "classes"),
+        (lambda m: m.update(classes=[[1], [2]]), "not a manifest|classes"),
+        (lambda m: m.update(dtype="<f2"), "f2"),
+        (lambda m: m["shards"][1].update(rows=10**9), "n_samples"),
+        (lambda m: m["shards"][1].update(rows=-1), "rows"),
+        (lambda m: m["shards"][1]["files"].pop("y"), "must have"),
+        (lambda m: m["shards"][1]["files"]["y"].update(name="../../etc/passwd"), "name"),
+        (lambda m: m["shards"][1]["files"]["y"].update(name=".."), "name"),
+        (lambda m: m["shards"][1]["files"]["y"].update(digest="no"), "digest"),
+    ],
+)
+def test_a_bad_manifest(tmp_path, change, message):
+    Case("codes").write(tmp_path, 3)
+    content = manifest(tmp_path)
+    change(content)
+    (tmp_path / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=message):
+        Shards(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, "\x00", '{"format": 1}'])
+def test_a_manifest_that_is_none(tmp_path, text):
+    Case("dense", n=20).write(tmp_path, 1)
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(ValueError, match=r"manifest\.json"):
+        Shards(tmp_path)
+
+
+def test_an_array_of_absurd_size_is_not_mapped(tmp_path):
+    Case("dense", n=20).write(tmp_path, 1)
+    content = manifest(tmp_path)
+    content["n_samples"] = content["shards"][0]["rows"] = 2**31 - 1
+    (tmp_path / "manifest.json").write_text(json.dumps(content))
+    path = tmp_path / "000000-x.npy"
+    path.write_bytes(header(np.dtype("<f8"), (2**31 - 1, 8)) + path.read_bytes()[128:])
+    with pytest.raises(ValueError, match="bytes"):
+        Shards(tmp_path)
+
+
+def test_a_file_that_changes_while_it_is_in_use(tmp_path):
+    case = Case("codes")
+    design = ShardDesign(case.write(tmp_path, 2), "anova", n_threads=1)
+    sums = design.sums(design.problem())
+    model = sums.empty_model()
+    sums.value(model)
+    path = tmp_path / "000001-indices.npy"
+    content = path.read_bytes()
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(ValueError, match="shard 1, file .*changed"):
+        sums.value(model)
+    path.unlink()
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="shard 1, file .*changed"):
+        sums.value(model)
+
+
+def test_no_folder_at_all(tmp_path):
+    with pytest.raises(ValueError, match="no folder of shards"):
+        Shards(tmp_path / "nothing")
+
+
+# --- the matrix below ---
+
+
+def test_stored_rows_are_checked():
+    good = np.array([[0, 3], [1, 2]], dtype=np.int32)
+    assert as_matrix(StoredRows((2, 4), good)).pairs
+    for wrong in (good[:, ::-1], good + 1, good - 1, good.astype(np.int64), good[:1], good[0]):
+        with pytest.raises(ValueError, match="ind"):
+            as_matrix(StoredRows((2, 4), wrong))
+    with pytest.raises(ValueError, match="data"):
+        StoredRows((2, 4), good, np.ones((2, 3)))
+    with pytest.raises(ValueError, match="NaN"):
+        as_matrix(StoredRows((2, 4), good, np.full((2, 2), np.nan)))
+
+
+@pytest.mark.parametrize("augment", [False, True])
+@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("activation", ["squared", "anova"])
+def test_kernels_do_the_same_on_stored_rows(activation, width, augment):
+    from fastpoly import Design
+
+    rng = np.random.default_rng(0)
+    n, d = 200, 5 * width
+    indices = np.sort(rng.integers(5, size=(n, width)) + 5 * np.arange(width), axis=1)
+    indices = indices.astype(np.int32)
+    X = np.zeros((n, d))
+    np.put_along_axis(X, indices.astype(int), 1.0, axis=1)
+    fit_lower = "augment" if augment else None
+    stored = Design(
+        as_matrix(StoredRows((n, d), indices), augment), activation, fit_lower=fit_lower
+    )
+    plain = Design(X, activation, fit_lower=fit_lower)
+    H, D = rng.standard_normal((3, d + augment)), rng.standard_normal((n, 4))
+    np.testing.assert_allclose(stored.activations(H), plain.activations(H), atol=1e-12)
+    B = rng.standard_normal((d + augment, 4))
+    a, b = stored.gamma(D), plain.gamma(D)
+    np.testing.assert_allclose(a.matvecs(B), b.matvecs(B), atol=1e-10)
+    np.testing.assert_allclose(a.forms(H[0]), b.forms(H[0]), atol=1e-10)
+    np.testing.assert_allclose(a.combine(B[0], H[0]), b.combine(B[0], H[0]), atol=1e-10)
+    np.testing.assert_allclose(
+        stored.basis_grad_outputs(H, H[:, :2], D[:, :2]),
+        plain.basis_grad_outputs(H, H[:, :2], D[:, :2]),
+        atol=1e-10,
+    )
+
+
+# --- readers and the command ---
+
+
+def ratings(path, n=300, delimiter=","):
+    rng = np.random.default_rng(0)
+    table = {
+        "user": [f"u{i}" for i in rng.integers(20, size=n)],
+        "item": rng.integers(9, size=n),
+        "age": rng.random(n).round(3),
+        "stars": rng.integers(1, 12, size=n),
+    }
+    lines = [delimiter.join(table)] + [
+        delimiter.join(map(str, row)) for row in zip(*table.values(), strict=True)
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return table
+
+
+def test_a_csv_file(tmp_path):
+    table = ratings(tmp_path / "a.csv")
+    batches = read_csv_batches(tmp_path / "a.csv", rows_per_batch=70)
+    shards = write_shards(tmp_path / "out", batches, **NAMES, numeric=["age"], rows_per_shard=64)
+    want = write_shards(tmp_path / "want", [table], **NAMES, numeric=["age"], rows_per_shard=64)
+    assert shards.classes.tolist() == sorted(set(table["stars"]))
+    for a, b in zip(everything(shards), everything(want), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_bad_csv_files(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,2\n3\n")
+    with pytest.raises(ValueError, match="line 3"):
+        list(read_csv_batches(path))
+    path.write_text("a,b\n1,2\nx,2\n")
+    with pytest.raises(ValueError, match="'a', lines 3..3.*texts"):
+        list(read_csv_batches(path, rows_per_batch=1))
+    assert [b["a"][0] for b in read_csv_batches(path, rows_per_batch=1, texts=["a"])] == ["1", "x"]
+    with pytest.raises(ValueError, match="no columns"):
+        list(read_csv_batches(path, columns=["c"]))
+
+
+def test_a_libsvm_file(tmp_path):
+    path = tmp_path / "a.libsvm"
+    rng = np.random.default_rng(0)
+    X = sp.random_array((50, 7), density=0.4, rng=rng, format="csr")
+    y = rng.integers(3, size=50)
+    rows = [
+        " ".join([str(y[i]), *(f"{j + 1}:{float(X[i, j])!r}" for j in range(7) if X[i, j])])
+        for i in range(50)
+    ]
+    path.write_text("# data\n" + "\n\n".join(rows))
+    shards = write_shards(
+        tmp_path / "out", read_libsvm_batches(path, rows_per_batch=9), rows_per_shard=16
+    )
+    found, levels, _ = everything(shards)
+    np.testing.assert_array_equal(found[:, :7], X.toarray()[:, : found.shape[1]])
+    assert shards.classes[levels].tolist() == y.tolist()
+    for wrong in ("1 0:1", "1 a:1", "x 1:1", "1 1:", "1 99999999999:1", "1 1"):
+        path.write_text(f"1 1:1\n{wrong}\n")
+        with pytest.raises(ValueError, match="line 2"):
+            list(read_libsvm_batches(path))
+
+
+def test_the_command(tmp_path, capsys):
+    for suffix, delimiter in (("csv", ","), ("tsv", "\t")):
+        ratings(tmp_path / f"a.{suffix}", delimiter=delimiter)
+    folder = str(tmp_path / "out")
+    named = ["--one-hot", "user", "item", "--target", "stars", "--rows-per-shard", "100"]
+    both = [str(tmp_path / "a.csv"), str(tmp_path / "a.tsv")]
+    assert main([folder, *both, *named]) == 0
+    assert "600 rows" in capsys.readouterr().out
+    assert main([folder, "--verify"]) == 0
+    assert main([folder, *both, *named, "--quiet"]) == 1
+    assert "overwrite" in capsys.readouterr().err
+    assert main([folder, *both, *named, "--quiet", "--overwrite"]) == 0
+    next(tmp_path.glob("out/000001-y.npy")).write_bytes(b"")
+    assert main([folder, "--verify"]) == 1
+    assert "shard 1" in capsys.readouterr().err
+
+
+def test_the_command_reads_parquet(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    arrow = pytest.importorskip("pyarrow")
+    table = ratings(tmp_path / "a.csv")
+    parquet.write_table(arrow.table(table), tmp_path / "a.parquet")
+    named = ["--one-hot", "user", "item", "--target", "stars", "--quiet"]
+    assert main([str(tmp_path / "out"), str(tmp_path / "a.parquet"), *named]) == 0
+    want = write_shards(tmp_path / "want", [table], **NAMES)
+    for a, b in zip(everything(Shards(tmp_path / "out")), everything(want), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+# --- memory ---
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="needs Linux")
+def test_memory_is_bounded(tmp_path):
+    """Anonymous memory: of the writer a few shards, of the rows at most 60 bytes each."""
+    code = f"""
+import numpy as np
+from fastpoly import write_shards
+from fastpoly.rows import ShardDesign
+from fastpoly.state import Model
+
+def anonymous():
+    with open("/proc/self/smaps_rollup") as file:
+        return next(1024 * int(line.split()[1]) for line in file if line.startswith("Anonymous"))
+
+n, size = 1_000_000, 2**16
+def batches():
+    rng = np.random.default_rng(0)
+    for _ in range(0, n, size):
+        yield {{"user": rng.integers(900, size=size), "item": rng.integers(300, size=size),
+               "stars": rng.integers(5, size=size)}}
+
+before = anonymous()
+shards = write_shards({str(tmp_path)!r}, batches(), one_hot=["user", "item"], target="stars",
+                      rows_per_shard=size)
+assert anonymous() - before < 40e6, anonymous() - before
+n = shards.n_samples
+design = ShardDesign(shards, "anova", fit_lower="explicit", n_threads=1)
+signs = np.where(np.arange(5)[:, None] <= np.arange(4), 1.0, -1.0)
+sums = design.sums(design.problem(signs, loss="binary_logistic"))
+d = design.n_features
+model = Model(np.full((5, d), 0.1), np.ones((5, 4)), np.zeros(4), np.zeros((d, 4)))
+gamma = sums.gradient(model).gamma
+gamma.matvecs(np.ones((d, 4)))
+used = anonymous() - before
+assert used < 60 * n, used / n
+x, g = np.zeros(5 * (d + 4) + 4 + 4 * d), np.zeros(5 * (d + 4) + 4 + 4 * d)
+for i in range(30):
+    sums.value_grad_packed(x, 5, g)
+    gamma.forms(np.ones(d))
+    if i == 2:
+        settled = anonymous()
+assert anonymous() - settled < 2e6, anonymous() - settled
+print(used / n)
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
