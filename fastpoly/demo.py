@@ -2,8 +2,8 @@
 
 An ordinal recommender, and a classifier of vibrations, each beside what scikit-learn offers. Prints
 two tables and saves a picture, in a few seconds. Both data sets are generated, so that nothing has
-to be downloaded; every model has its default parameters as far as they serve, and nothing is chosen
-on the test rows.
+to be downloaded, and of the kind that these models are made for; bench/ has data of many kinds.
+Models have their default parameters as far as these serve, and none is tuned on the test rows.
 """
 
 import argparse

@@ -410,7 +410,7 @@ class PolyModel:
         ValueError
             If the file is damaged, of another version, or not a consistent model.
         OSError
-            If the file cannot be opened (FileNotFoundError and its kin).
+            If the file cannot be opened (such as FileNotFoundError).
         """
         arrays = read_arrays(path)
         try:

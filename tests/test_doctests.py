@@ -103,5 +103,16 @@ def test_api_page_has_every_public_name():
     assert set(fastpoly.__all__) - {"__version__"} <= headings
 
 
+def test_links_lead_somewhere():
+    """Those of the pages to files of the project."""
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+            assert "://" in link or (page.parent / link).exists(), (page.name, link)
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
 def test_readme_has_two_commands():
     assert len(re.findall(r"^```sh$", (ROOT / "README.md").read_text(), re.MULTILINE)) == 2

@@ -105,7 +105,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
         If the file is not an archive of uncompressed arrays of these types, is truncated or
         damaged, or declares shapes that its contents do not have.
     OSError
-        If the file cannot be opened (FileNotFoundError and its kin).
+        If the file cannot be opened (such as FileNotFoundError).
 
     Examples
     --------

@@ -77,7 +77,7 @@ def load_state(path: str | os.PathLike[str], problem: str = "") -> State:
     ValueError
         If the file is damaged, of another version or problem, or not a consistent state.
     OSError
-        If the file cannot be opened (FileNotFoundError and its kin).
+        If the file cannot be opened (such as FileNotFoundError).
     """
     arrays = read_checkpoint(path, problem)
     with refusing(path):
