@@ -1,9 +1,9 @@
 """An alpha from the data: that at which basis vectors of pure noise no longer enter.
 
 Where the row gradients have random signs, nothing is left to learn, and their violation is the
-`noise_level` of the rows. An alpha of that size keeps noise out. The gradients are first those of the
-model without basis vectors, whose errors hold the interactions, too; then those of the model that
-this alpha gives. `bench/defaults.py` compares the rule with shares of the number of rows.
+`noise_level` of the rows. An alpha of that size keeps noise out. The gradients are first those of
+the model without basis vectors, whose errors hold the interactions, too; then those of the model
+that this alpha gives. `bench/defaults.py` compares the rule with shares of the number of rows.
 """
 
 from collections.abc import Iterator

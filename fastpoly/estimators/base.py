@@ -12,7 +12,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
@@ -22,21 +21,24 @@ from fastpoly.estimators.continuation import (
     check_same_kind,
     fit_fingerprint,
     problem_key,
-    rows_fingerprint,
 )
 from fastpoly.estimators.data import TrainingData, checked_csr, column_names
 from fastpoly.estimators.prediction import Predictor
+from fastpoly.estimators.shard_data import ShardData
 from fastpoly.kernels.checks import as_count, as_positive, as_weights
 from fastpoly.model import PolyModel
 from fastpoly.noise import fit_above_noise
 from fastpoly.path import alpha_max
 from fastpoly.refit.rounds import LOOSEST_REFIT_TOL
-from fastpoly.rows.design import Design, check_largest
+from fastpoly.rows.contract import Rows
+from fastpoly.rows.design import check_largest
 from fastpoly.rows.scaling import Scaling
+from fastpoly.rows.shards import Shards
 from fastpoly.state import Model, State
 from fastpoly.storage.stages import Stages
 
 Floats = NDArray[np.float64]
+Data = TrainingData | ShardData
 
 # A fit is far from its optimum where the violation is above this times alpha.
 FAR_FROM_OPTIMUM = 2.0
@@ -107,17 +109,21 @@ class PolyEstimator(Predictor):
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Fit the model.
 
         A fit that raises or is interrupted leaves the estimator as it was.
 
         Parameters
         ----------
-        X : array-like, DataFrame or sparse, (n, d)
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+            `Shards` are rows in files, with their targets and weights.
         y : array-like, (n,) or (n, m)
+            None with shards.
         sample_weight : array-like, (n,), optional
-            Weights of the rows, >= 0; the loss is their weighted sum.
+            Weights of the rows, >= 0; the loss is their weighted sum. None with shards.
 
         Returns
         -------
@@ -136,14 +142,14 @@ class PolyEstimator(Predictor):
         self._check_parameters()
         earlier = self._earlier_fit()
         data = self._prepare(X, y, sample_weight, reset=earlier is None)
-        if earlier is not None and rows_fingerprint(data) != earlier._fitted_rows:
+        if earlier is not None and data.digest() != earlier._fitted_rows:
             warnings.warn(
                 "warm_start=True sees other rows than the earlier fit: its model is the start of "
                 "a new one, fitted to these rows alone; set warm_start=False to start afresh",
                 stacklevel=3,
             )
             self._fitted_problem = None
-        self._fitted_rows = rows_fingerprint(data) if self.warm_start else None
+        self._fitted_rows = data.digest() if self.warm_start else None
         history, early = self._callbacks(earlier)
         callbacks = [history] if early is None else [history, early]
         with ExitStack() as stack:
@@ -155,8 +161,7 @@ class PolyEstimator(Predictor):
             held = None
             if early is not None:
                 self._split_seed = early.split_seed
-                train, test = self._hold_out(data.y)
-                held, data = data.take(test), data.take(train)
+                data, held = self._hold_out(data)
             data = data.merged()
             self._scaling = scaling = self._units(data)
             history.fold = lambda model: scaling.fold(model, self._activation)
@@ -165,10 +170,10 @@ class PolyEstimator(Predictor):
             if self.checkpoint is not None:
                 callbacks = [*callbacks, stack.enter_context(checkpoint)]
             progress = stack.enter_context(Progress(self.verbose, self.n_components, early))
-            slow = SlowFit(lambda state: self._why_slow(data.X, state, history))
+            slow = SlowFit(lambda state: self._why_slow(data, state, history))
             callbacks = [*callbacks, progress, slow]
             begin = history.state or self._start(earlier, start, data.m)
-            states = self._states(data, self._design(data), self.alpha, begin)
+            states = self._states(data, self._rows(data), self.alpha, begin)
             done = history.ended() or (early is not None and early.ended())
             while not done:
                 state = next(states)
@@ -272,8 +277,10 @@ class PolyEstimator(Predictor):
 
     def _prepare(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = True
-    ) -> TrainingData:
+    ) -> Data:
         """Checked rows, with targets as the loss takes them."""
+        if isinstance(X, Shards):
+            return self._prepare_shards(X, y, sample_weight, reset)
         names = column_names(y)  # before y becomes an array
         X, y = validate_data(
             self, checked_csr(X), checked_csr(y), accept_sparse="csr",
@@ -286,6 +293,26 @@ class PolyEstimator(Predictor):
         vars(self).update(decoding, _target_names=names)
         return TrainingData(X, y, targets, m, self._weights(X, y, sample_weight))
 
+    def _prepare_shards(self, shards: Shards, y: Any, sample_weight: Any, reset: bool) -> ShardData:
+        """The same of rows in files, which hold targets and weights."""
+        for name, value in (("y", y), ("sample_weight", sample_weight)):
+            if value is not None:
+                raise ValueError(f"{name} must be None: shards hold their own, see write_shards")
+        data = ShardData(shards)
+        data.targets, data.m, decoding, data.w = self._encode_shards(data)
+        if reset:
+            self.n_features_in_ = shards.n_features
+            vars(self).pop("feature_names_in_", None)
+        else:
+            check_same_kind(self, decoding)
+            if shards.n_features != self.n_features_in_:
+                raise ValueError(
+                    f"X has {shards.n_features} features, but {type(self).__name__} is expecting "
+                    f"{self.n_features_in_} features as input"
+                )
+        vars(self).update(decoding, _target_names=None)
+        return data
+
     def _numeric_targets(self) -> bool:
         return False
 
@@ -295,12 +322,11 @@ class PolyEstimator(Predictor):
         w = _check_sample_weight(sample_weight, X, dtype=np.float64)
         return as_weights(w, "sample_weight", len(w), some=True)
 
-    def _hold_out(self, y: Any) -> list[NDArray[np.intp]]:
+    def _hold_out(self, data: Data) -> tuple[Data, Data]:
         """Rows to train on and rows to validate with, by class where there are classes."""
-        return train_test_split(
-            np.arange(len(y)), test_size=self.validation_fraction, random_state=self._split_seed,
-            stratify=self._strata(y, self.validation_fraction),
-        )  # fmt: skip
+        share = self.validation_fraction
+        strata = None if data.y is None else self._strata(data.y, share)
+        return data.hold_out(share, self._split_seed, strata)
 
     def _strata(self, y: Any, share: float) -> Any:
         """The groups of rows, (n,), of which `share` of each is to be held out, or None."""
@@ -311,14 +337,12 @@ class PolyEstimator(Predictor):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _units(self, data: TrainingData) -> Scaling:
+    def _units(self, data: Data) -> Scaling:
         """The units in which the model is trained."""
-        X, explicit = data.X, self.fit_lower == "explicit"
-        values = X.data if hasattr(X, "indptr") else X
-        check_largest(max(float(values.max(initial=0.0)), -float(values.min(initial=0.0))))
+        check_largest(data.largest())
+        scaling = data.feature_units(self.standardize, self.fit_lower == "explicit")
         if not self.standardize:
-            return Scaling.none(X)
-        scaling = Scaling.standard(X, data.w, centered=explicit)
+            return scaling
         columns = scaling.mostly_mean()
         if len(columns):
             warnings.warn(
@@ -328,16 +352,15 @@ class PolyEstimator(Predictor):
             )
         return self._target_units(scaling, data)
 
-    def _target_units(self, scaling: Scaling, data: TrainingData) -> Scaling:
+    def _target_units(self, scaling: Scaling, data: Data) -> Scaling:
         return scaling
 
-    def _design(self, data: TrainingData) -> Design:
-        X = self._scaling.features(data.X)
-        n_threads = self._threads(X)
-        return Design(X, self._activation, fit_lower=self.fit_lower, n_threads=n_threads)
+    def _rows(self, data: Data) -> Rows:
+        """The rows as the core takes them."""
+        return data.design(self._scaling, self._activation, self.fit_lower, self.n_threads)
 
     def _states(
-        self, data: TrainingData, design: Design, alpha: float | None, start: State | None
+        self, data: Data, rows: Rows, alpha: float | None, start: State | None
     ) -> Iterator[State]:
         """Algorithm 1 on these rows."""
         run, strength = fit_above_noise, {}
@@ -346,7 +369,7 @@ class PolyEstimator(Predictor):
         elif alpha is not None:
             run, strength = conditional_gradient, {"alpha": alpha}
         return run(
-            design, self._scaling.targets(data.targets),
+            rows, data.scaled_targets(self._scaling),
             loss=self._model_loss(), penalty=self.penalty, **strength,
             n_components=self.n_components, block=self.block, refit=self.refit,
             alpha_linear=self.alpha_linear,
@@ -363,9 +386,9 @@ class PolyEstimator(Predictor):
         """
         data = self._prepare(X, y, sample_weight).merged()
         self._scaling = self._units(data)
-        design, state = self._design(data), None
+        rows, state = self._rows(data), None
         for i, alpha in enumerate(alphas):
-            run = self._states(data, design, float(alpha), state)
+            run = self._states(data, rows, float(alpha), state)
             for state in run:
                 here = copy.copy(self)
                 here._set_fit(state, self._scaling.fold(state.model, self._activation))
@@ -376,27 +399,27 @@ class PolyEstimator(Predictor):
         data = self._prepare(X, y, sample_weight).merged()
         self._scaling = self._units(data)
         return alpha_max(
-            self._design(data), self._scaling.targets(data.targets), loss=self._model_loss(),
+            self._rows(data), data.scaled_targets(self._scaling), loss=self._model_loss(),
             penalty=self.penalty, alpha_linear=self.alpha_linear, sample_weight=data.w,
             n_outputs=data.m,
         )  # fmt: skip
 
-    def _score_of(self, model: Model, held: TrainingData) -> float:
+    def _score_of(self, model: Model, held: Data) -> float:
         """What `score` will say of a model that is still being trained."""
         view = self._with_model(model)
         vars(view).pop("feature_names_in_", None)  # the rows held out are a plain array
-        score = view.score(held.X, held.y, held.w)
+        score = held.score(view)
         if np.isnan(score):
             raise ValueError(
-                f"early_stopping cannot score the {len(held.y)} rows held out; enlarge "
-                f"validation_fraction, which is {self.validation_fraction}"
+                "early_stopping cannot score the rows held out; enlarge validation_fraction, "
+                f"which is {self.validation_fraction}"
             )
         return score
 
-    def _why_slow(self, X: Any, state: State, history: History) -> str | None:
+    def _why_slow(self, data: Data, state: State, history: History) -> str | None:
         """What makes a fit slow, and what to do about it."""
         if not self.standardize:
-            largest = Scaling.standard(X, None, centered=False).factor
+            largest = data.feature_units(True, centered=False).factor
             if largest is not None and largest.max() > UNEQUAL_SCALES * largest.min():
                 return (
                     f"the columns of X differ in size by a factor of "

@@ -9,13 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
-from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.documentation import documented
+from fastpoly.estimators.shard_data import ShardData
 from fastpoly.kernels.checks import as_weights
 from fastpoly.problem import SHORT_NAMES
 
@@ -122,6 +123,27 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
                 f"contains only one class: {classes[0]!r}"
             )
         return y, codes, len(classes), {"classes_": classes, "_multilabel": False}
+
+    def _encode_shards(self, data: ShardData) -> tuple[Any, int, dict[str, Any], Floats | None]:
+        """Levels as classes; numbers as a label indicator."""
+        classes = data.shards.classes
+        if classes is None:
+            if self.class_weight is not None:
+                raise ValueError("class_weight must be None for labels in shards; write weights")
+            m = data.shards.manifest.n_targets
+            return None, m, {"classes_": np.arange(m), "_multilabel": True}, None
+        counts = data.statistics.counts
+        if (counts == 0).any():
+            raise ValueError(f"the shards hold no row of class {classes[counts == 0][0]!r}")
+        if len(classes) < 2:
+            raise ValueError(f"the shards hold only one class: {classes[0]!r}")
+        w = None
+        if self.class_weight == "balanced":
+            w = counts.sum() / (len(classes) * counts)
+        elif self.class_weight is not None:
+            w = compute_class_weight(self.class_weight, classes=classes, y=classes)
+        m = len(classes)
+        return np.arange(m), m, {"classes_": classes, "_multilabel": False}, w
 
     def _weights(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Floats | None:
         w = super()._weights(X, y, sample_weight)

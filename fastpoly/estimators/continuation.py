@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastpoly.estimators.data import TrainingData
+from fastpoly.estimators.shard_data import ShardData
 from fastpoly.storage.state_file import fingerprint
 
 # Parameters of the problem that is solved, beside alpha and tau.
@@ -29,20 +30,14 @@ def problem_key(estimator: Any) -> dict[str, Any]:
     return strength | held | {name: getattr(estimator, name, None) for name in PROBLEM}
 
 
-def fit_fingerprint(estimator: Any, data: TrainingData) -> str:
+def fit_fingerprint(estimator: Any, data: TrainingData | ShardData) -> str:
     """A digest of the data and of the parameters that matter."""
     values = estimator.get_params(deep=False)
     values = {k: v for k, v in values.items() if k not in NOT_IN_FINGERPRINT}
     # Objects without a text of their own show their address, which differs from run to run.
     texts = [re.sub(r" at 0x[0-9a-fA-F]+", "", f"{k}={v!r}") for k, v in sorted(values.items())]
     classes = getattr(estimator, "classes_", None)
-    name = type(estimator).__name__
-    return fingerprint(name, *texts, classes, data.targets, data.w, data.X)
-
-
-def rows_fingerprint(data: TrainingData) -> str:
-    """A digest of the data alone."""
-    return fingerprint(data.targets, data.w, data.X)
+    return fingerprint(type(estimator).__name__, *texts, classes, data.digest())
 
 
 def check_same_kind(estimator: Any, decoding: dict[str, Any]) -> None:

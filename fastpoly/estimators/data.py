@@ -7,9 +7,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
+from sklearn.model_selection import train_test_split
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.matrix import as_csr
+from fastpoly.rows.design import Design
+from fastpoly.rows.scaling import Scaling
+from fastpoly.storage.state_file import fingerprint
 
 Floats = NDArray[np.float64]
 
@@ -47,6 +51,45 @@ class TrainingData(NamedTuple):
         """Equal rows merged into weights; see `merge_rows`. y is no longer of these rows."""
         X, targets, w = merge_rows(self.X, self.targets, self.w)
         return self._replace(X=X, y=None, targets=targets, w=w)
+
+    def hold_out(self, share: float, seed: int, strata: Any) -> tuple[Self, Self]:
+        """Rows to train on and rows to validate with, by stratum where there are strata."""
+        rows = np.arange(self.X.shape[0])
+        train, held = train_test_split(rows, test_size=share, random_state=seed, stratify=strata)
+        return self.take(train), self.take(held)
+
+    def digest(self) -> str:
+        """A digest of the rows."""
+        return fingerprint(self.targets, self.w, self.X)
+
+    def largest(self) -> float:
+        """The largest |x|."""
+        values = self.X.data if hasattr(self.X, "indptr") else self.X
+        return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+
+    def feature_units(self, standardize: bool, centered: bool) -> Scaling:
+        """The units of the features, or those they have."""
+        return Scaling.standard(self.X, self.w, centered) if standardize else Scaling.none(self.X)
+
+    def target_units(self, scaling: Scaling, centered: bool) -> Scaling:
+        """The same with units of the targets."""
+        return scaling.with_targets(self.targets, self.w, centered)
+
+    def design(
+        self, scaling: Scaling, activation: str, fit_lower: str | None, n_threads: int | None
+    ) -> Design:
+        """The rows as the core takes them."""
+        X = scaling.features(self.X)
+        n_threads = default_threads(X) if n_threads is None else n_threads
+        return Design(X, activation, fit_lower=fit_lower, n_threads=n_threads)
+
+    def scaled_targets(self, scaling: Scaling) -> NDArray:
+        """The targets as the core takes them."""
+        return scaling.targets(self.targets)
+
+    def score(self, model: Any) -> float:
+        """The `score` of an estimator on these rows."""
+        return model.score(self.X, self.y, self.w)
 
 
 def checked_csr(X: Any) -> Any:

@@ -17,6 +17,7 @@ from sklearn.utils.validation import column_or_1d
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import TrainingData, level_strata
 from fastpoly.estimators.documentation import documented
+from fastpoly.estimators.shard_data import ShardData
 from fastpoly.model import level_probabilities, level_values
 
 Floats = NDArray[np.float64]
@@ -124,7 +125,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
 
     def _prepare(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = True
-    ) -> TrainingData:
+    ) -> TrainingData | ShardData:
         # Before y becomes an array.
         self._declared = declared_order(y) if self.levels is None else as_levels(self.levels)
         return super()._prepare(X, y, sample_weight, reset)
@@ -151,6 +152,26 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         signs = np.where(codes[:, None] <= np.arange(len(levels) - 1), 1.0, -1.0)
         graded = len(levels) < len(y) or type_of_target(y) != "continuous"
         return y, signs, len(levels) - 1, {"classes_": levels, "_graded": graded}
+
+    def _encode_shards(self, data: ShardData) -> tuple[Floats, int, dict[str, Any], None]:
+        """The signs of y <= level for every level that the shards hold."""
+        known = data.shards.classes
+        if known is None:
+            raise ValueError("the targets of the shards are numbers of any kind, not levels")
+        self._declared = None if self.levels is None else as_levels(self.levels)
+        if self._declared is None and known.dtype.kind not in "iufb":
+            raise ValueError(
+                f"the order of the levels {known[:5].tolist()} is not known: give "
+                "levels=[lowest, ..., highest]"
+            )
+        rank = np.arange(len(known))
+        if self._declared is not None:
+            rank = np.argsort(np.argsort(self._positions(known)))
+        if len(known) < 2:
+            raise ValueError(f"y must have at least 2 levels, not one class only: {known[0]!r}")
+        signs = np.where(rank[:, None] <= np.arange(len(known) - 1), 1.0, -1.0)
+        classes = known[np.argsort(rank)]
+        return signs, len(known) - 1, {"classes_": classes, "_graded": True}, None
 
     def _positions(self, levels: NDArray) -> list[int]:
         """The positions of levels in the declared order."""

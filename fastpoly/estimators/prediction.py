@@ -1,6 +1,7 @@
 """Prediction from a fitted model, and from the models on the way to it."""
 
 import copy
+import os
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -10,8 +11,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fastpoly.estimators.data import checked_csr, default_threads
+from fastpoly.kernels.linear import LinearTerms
 from fastpoly.model import PolyModel
+from fastpoly.rows.design import Design
 from fastpoly.rows.scaling import Scaling
+from fastpoly.rows.shards import Shards
 from fastpoly.state import Model
 from fastpoly.storage.stages import Stages
 
@@ -45,27 +49,67 @@ class Predictor(BaseEstimator):
         return default_threads(X) if self.n_threads is None else self.n_threads
 
     def _outputs(self, X: Any) -> Floats:
+        if isinstance(X, Shards):
+            return np.concatenate(list(self._shard_outputs(X, self.model_)))
         X = self._validated(X)
         return self.model_.decision(X, n_threads=self._threads(X))
 
-    def _staged_outputs(self, X: Any) -> Iterator[Floats]:
-        X = self._validated(X)
-        for stage in self._stages:
-            yield self._poly_model(stage).decision(X, n_threads=self._threads(X))
+    def _shard_outputs(self, shards: Shards, model: PolyModel) -> Iterator[Floats]:
+        """Outputs of rows in files, a shard at a time; of a part, those of its rows."""
+        check_is_fitted(self, "model_")
+        if shards.n_features != self.n_features_in_:
+            raise ValueError(
+                f"X has {shards.n_features} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+        for shard in shards:
+            X = shard.matrix(model.augment)
+            design = Design(X, self._activation, n_threads=self.n_threads)
+            O = design.outputs(model.H, model.V)
+            if model.linear is not None:
+                O += LinearTerms(shard.matrix(False)).outputs(model.linear.T)
+            yield (O + model.intercept)[shard.own_rows()]
 
-    def predict(self, X: Any) -> NDArray:
+    def _staged_outputs(self, X: Any) -> Iterator[Floats]:
+        X = X if isinstance(X, Shards) else self._validated(X)
+        for stage in self._stages:
+            model = self._poly_model(stage)
+            if isinstance(X, Shards):
+                yield np.concatenate(list(self._shard_outputs(X, model)))
+            else:
+                yield model.decision(X, n_threads=self._threads(X))
+
+    def predict(self, X: Any, out: str | os.PathLike[str] | None = None) -> NDArray:
         """Predictions, in the form of the y of `fit`; of ordinal levels the expected level.
 
         Parameters
         ----------
-        X : array-like, DataFrame or sparse, (n, d)
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+        out : str or path-like, optional
+            A .npy file that predictions of shards are written to, a shard at a time; they are
+            returned as an array that is mapped from it.
 
         Returns
         -------
         ndarray, (n,) or (n, m)
         """
         now = self._snapshot()
-        return now._predict(now._outputs(X))
+        if out is None:
+            return now._predict(now._outputs(X))
+        if not isinstance(X, Shards):
+            raise ValueError("out is for shards; np.save stores the predictions of an array")
+        check_is_fitted(now, "model_")
+        parts, first = map(now._predict, now._shard_outputs(X, now.model_)), 0
+        n = sum(np.arange(shard.n_rows)[shard.own_rows()].size for shard in X)
+        file = None
+        for part in parts:
+            if file is None:
+                shape = (n, *part.shape[1:])
+                file = np.lib.format.open_memmap(out, "w+", dtype=part.dtype, shape=shape)
+            file[first : first + len(part)] = part
+            first += len(part)
+        file.flush()
+        return file
 
     def staged_predict(self, X: Any) -> Iterator[NDArray]:
         """Yield the predictions after each step of training, the empty model first.

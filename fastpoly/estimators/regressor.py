@@ -12,6 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import TrainingData
 from fastpoly.estimators.documentation import documented
+from fastpoly.estimators.shard_data import ShardData
 from fastpoly.kernels.losses import Squared, get_loss
 from fastpoly.rows.scaling import Scaling
 
@@ -83,11 +84,21 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
         return y, Y, Y.shape[1], {"_one_dimensional": y.ndim == 1}
 
-    def _target_units(self, scaling: Scaling, data: TrainingData) -> Scaling:
+    def _encode_shards(self, data: ShardData) -> tuple[Any, int, dict[str, Any], None]:
+        """Targets that are numbers, or levels that are."""
+        classes = data.shards.classes
+        if classes is None:
+            m = data.shards.manifest.n_targets
+            return None, m, {"_one_dimensional": m == 1}, None
+        if classes.dtype.kind not in "iufb":
+            raise ValueError(f"the targets of the shards are not numbers: {classes[:3].tolist()}")
+        return classes.astype(np.float64)[:, None], 1, {"_one_dimensional": True}, None
+
+    def _target_units(self, scaling: Scaling, data: TrainingData | ShardData) -> Scaling:
         # A loss object may have a scale of its own; the squared loss has none.
         if get_loss(self._model_loss()).__class__ is not Squared:
             return scaling
-        return scaling.with_targets(data.targets, data.w, self.fit_lower == "explicit")
+        return data.target_units(scaling, self.fit_lower == "explicit")
 
     def _model_loss(self) -> Any:
         if isinstance(self.loss, str) and self.loss != "squared":

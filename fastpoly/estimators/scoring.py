@@ -12,6 +12,7 @@ from sklearn.utils import _safe_indexing
 
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.model import PolyModel
+from fastpoly.rows.shards import Shards
 
 Floats = NDArray[np.float64]
 
@@ -91,7 +92,7 @@ def path_scores(
     X, y, w
         All rows; w may be None.
     split : tuple
-        Training and test rows.
+        Numbers of training and test rows, or the two parts of shards.
     alphas : ndarray, (a,)
         Decreasing. Each run starts from the model of the alpha before.
     scorer : callable
@@ -99,19 +100,17 @@ def path_scores(
     report : callable, optional
         Gets the scores (K,) after each alpha.
     """
-    train, test = split
     K, shape = model.n_components, (len(alphas), model.n_components)
-    y_train, y_test = _safe_indexing(y, train), _safe_indexing(y, test)
     scores, seconds, models = np.full(shape, np.nan), np.zeros((2, len(alphas))), {}
+    X_train, y_train, w_train, X_test, y_test = _fold(X, y, w, split)
     if len(_labels(model, y_train)) == 1:
         return FoldResult(scores, *seconds, models)
-    X_train, X_test = _safe_indexing(X, train), _safe_indexing(X, test)
     if transformers is not None:
         X_train = transformers.fit_transform(X_train, y_train)
         X_test = transformers.transform(X_test)
     begun = perf_counter()
     row, kept, best, best_alpha = np.full(K, np.nan), [None] * K, -np.inf, 0
-    for i, state, here in model._path(X_train, y_train, _taken(w, train), alphas):
+    for i, state, here in model._path(X_train, y_train, w_train, alphas):
         scored = perf_counter()
         seconds[0, i] += scored - begun
         first = max(state.n_components, 1) - 1
@@ -140,11 +139,19 @@ def _score(scorer: Callable[..., float], view: Any, X: Any, y: Any, y_train: Any
         return np.nan  # a class or level without a model
 
 
-def _taken(w: Any, rows: NDArray) -> Any:
-    return None if w is None else _safe_indexing(w, rows)
+def _fold(X: Any, y: Any, w: Any, split: tuple[Any, Any]) -> tuple[Any, ...]:
+    """X, y, w to train on, X and y to test with; shards are split already."""
+    train, test = split
+    if isinstance(X, Shards):
+        return train, None, None, test, test.targets()
+    w_train = None if w is None else _safe_indexing(w, train)
+    X_train, X_test = _safe_indexing(X, train), _safe_indexing(X, test)
+    return X_train, _safe_indexing(y, train), w_train, X_test, _safe_indexing(y, test)
 
 
 def _labels(model: PolyEstimator, y: Any) -> set[Any]:
     """The distinct classes or levels of a 1-D y; nothing for other targets."""
+    if y is None:
+        return set()  # in shards, which have all classes
     y = np.asarray(y)
     return set() if model._numeric_targets() or y.ndim != 1 else set(y.tolist())

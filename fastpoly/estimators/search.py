@@ -24,6 +24,7 @@ from fastpoly.estimators.data import checked_csr
 from fastpoly.estimators.scoring import FoldResult, default_scorer, path_scores
 from fastpoly.kernels.checks import as_float_array
 from fastpoly.path import alpha_grid
+from fastpoly.rows.shards import Shards
 
 Floats = NDArray[np.float64]
 
@@ -173,16 +174,18 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         return tags
 
     def fit(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, *, groups: Any = None
-    ) -> Self:
+        self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None, *,
+        groups: Any = None,
+    ) -> Self:  # fmt: skip
         """Score every pair, and fit the best one.
 
         Parameters
         ----------
-        X : array-like, DataFrame or sparse, (n, d)
+        X : array-like, DataFrame or sparse, (n, d), or Shards
         y : array-like, (n,) or (n, m)
+            None with shards.
         sample_weight : array-like, (n,), optional
-            Weights of the rows in training; test scores are not weighted.
+            Weights of the rows in training; test scores are not weighted. None with shards.
         groups : array-like, (n,), optional
             For a splitter that needs groups.
 
@@ -191,8 +194,12 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         self
         """
         self._check_parameters()
-        X, y, sample_weight, groups = indexable(checked_csr(X), y, sample_weight, groups)
         head, model, self._prefix = _parts(self.estimator)
+        if isinstance(X, Shards):
+            if head is not None:
+                raise TypeError("shards cannot go through a Pipeline; transform the rows first")
+        else:
+            X, y, sample_weight, groups = indexable(checked_csr(X), y, sample_weight, groups)
         model = clone(model).set_params(alpha=None)  # its alpha is not used
         model._check_parameters()
         whole = X if head is None else clone(head).fit_transform(X, y)
@@ -296,6 +303,8 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         self, model: PolyEstimator, labels: NDArray, X: Any, y: Any, groups: Any
     ) -> list[tuple[NDArray, NDArray]]:
         """Training and test rows; `labels` is y as the model, which has seen it, takes it."""
+        if isinstance(X, Shards):
+            return self._shard_splits(model, X)
         if isinstance(self.cv, numbers.Real) and not isinstance(self.cv, numbers.Integral):
             if not 0 < self.cv < 1:
                 raise ValueError(f"cv as a share of the rows must be in 0..1, got {self.cv}")
@@ -305,6 +314,22 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
             split = kind(n_splits=1, test_size=float(self.cv), random_state=seed)
             return list(split.split(X, strata))
         return list(check_cv(self.cv, y, classifier=is_classifier(model)).split(X, y, groups))
+
+    def _shard_splits(self, model: PolyEstimator, shards: Shards) -> list[tuple[Shards, Shards]]:
+        """Parts of shards to train on and to test with: random rows, or those that cv names."""
+        seed = model.random_state if isinstance(model.random_state, numbers.Integral) else 0
+        if self.cv is None or isinstance(self.cv, numbers.Integral):
+            return shards.folds(5 if self.cv is None else int(self.cv), seed=int(seed))
+        if isinstance(self.cv, numbers.Real):
+            share = float(self.cv)
+            return [tuple(shards.split(1 - share, share, seed=int(seed)))]
+        splits = list(self.cv) if np.iterable(self.cv) else []
+        if not splits or not all(isinstance(each, Shards) for pair in splits for each in pair):
+            raise TypeError(
+                "cv must be a number of folds, a share, or pairs of shards to train on and to "
+                "test with, such as (shards.take([0, 1]), shards.take([2]))"
+            )
+        return splits
 
     def _tabulate(self, folds: list[FoldResult], n_sizes: int) -> None:
         """cv_results_ and the best pair."""

@@ -102,7 +102,7 @@ class Design:
         """|x_i|^2 of all rows, (n,), without the constant feature."""
         M = self.matrix
         if not M.sparse:
-            X = M.array if M.factor is None else M.rows(slice(None))
+            X = M.array if M.source is M.array else M.rows(slice(None))
             return np.einsum("ij,ij->i", X, X, dtype=np.float64)
         data, _, indptr = M.arrays
         sums = np.concatenate([[0.0], np.cumsum(data.astype(np.float64) ** 2)])

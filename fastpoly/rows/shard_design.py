@@ -263,9 +263,7 @@ class ShardSums:
     def _gamma(self, at: At) -> ExplicitGamma | SummedGamma:
         return self._operators(at, self.problem.m, "explicit", "gamma")
 
-    def _operators(
-        self, at: At, m: int, matrices: str, verbs: str
-    ) -> ExplicitGamma | SummedGamma:
+    def _operators(self, at: At, m: int, matrices: str, verbs: str) -> ExplicitGamma | SummedGamma:
         """m operators whose matrices, or the results of their verbs, are sums over shards."""
         d, shards = self.n_features, self.rows.shards
         stored = float(d)

@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -30,17 +30,19 @@ class Scaling(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of every shard: those whose random number is in low..high."""
+    """Some rows of every shard: those whose random number is in low..high, or outside of it."""
 
     seed: int
     low: float
     high: float
+    outside: bool = False
 
     def mask(self, number: int, n_rows: int) -> NDArray[np.bool_]:
         """Which rows of a shard belong to it, (n_rows,)."""
         draw = np.random.Generator(np.random.Philox(key=self.seed, counter=[0, 0, 0, number]))
         u = draw.random(n_rows)
-        return (self.low <= u) & (u < self.high)
+        inside = (self.low <= u) & (u < self.high)
+        return ~inside if self.outside else inside
 
 
 class Shards:
@@ -175,6 +177,23 @@ class Shards:
         ends[np.abs(ends - 1) < 1e-12] = 1.0
         return [self._but(part=Part(seed, *ends[i : i + 2].tolist())) for i in range(len(shares))]
 
+    def folds(self, n_folds: int, seed: int = 0) -> list[tuple[Self, Self]]:
+        """Random rows to train on and the others to test with, for every fold."""
+        shares = [1 / n_folds] * n_folds
+        return [
+            (test._but(part=replace(test.part, outside=True)), test)
+            for test in self.split(*shares, seed=seed)
+        ]
+
+    def targets(self) -> NDArray:
+        """The targets of the rows, (n,) or (n, n_targets); of a part, those of its rows."""
+        classes, found = self.classes, []
+        for shard in self:
+            y = shard.targets()
+            found.append(y[shard.own_rows()] if classes is None else classes[y[shard.own_rows()]])
+        y = np.concatenate(found)
+        return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+
     def on(self, engine: Any) -> Self:
         """The same rows, passes over which are run by an executor or engine.
 
@@ -308,6 +327,10 @@ class Shard:
         if len(y) and not (y.min() >= 0 and y.max() < n_classes):
             raise self._error("y", f"levels must lie in 0..{n_classes - 1}, got {y.max()}")
         return y if y.dtype == np.uint8 else y.copy()  # they are indices: not to be changed
+
+    def own_rows(self) -> Any:
+        """An index of the rows that belong to the part, of all of them without one."""
+        return slice(None) if self.part is None else self.part.mask(self.number, self.n_rows)
 
     def weights(self) -> Floats | None:
         """Weights of the rows, those of other parts 0; None where all are 1."""

@@ -1,0 +1,193 @@
+"""The estimators on rows in files: the model of the same rows in memory."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from estimator_cases import ALL, CLASSIFIERS, ORDINAL, REGRESSORS, targets
+from sklearn.base import clone
+
+from fastpoly import PathSearchCV, PolyModel, Shards, write_shards
+
+KINDS = {"dense": np.asarray, "csr": sp.csr_array}
+
+
+def written(folder, X, y, n_shards=4, w=None):
+    batch = (X, y) if w is None else (X, y, w)
+    return write_shards(folder, [batch], rows_per_shard=-(-X.shape[0] // n_shards))
+
+
+@pytest.fixture
+def binary(data):
+    """Features of 0, 1 and -1, of which one is 1: the units of CSR shards are those in memory."""
+    X, score = data
+    X = np.sign(np.where(np.abs(X) < 0.5, 0, X))
+    return X, X[:, 0] * X[:, 1] + X[:, 2] + 0.3 * score
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cls", ALL)
+def test_the_model_of_the_rows_in_memory(cls, kind, binary, tmp_path):
+    X, score = binary
+    X, y = KINDS[kind](X), targets(cls, score)
+    shards = written(tmp_path, X, y)
+    options = {"random_state": 0, "tol": 1e-4, "n_components": 20}
+    memory, files = cls(**options).fit(X, y), cls(**options).fit(shards)
+    assert files.alpha_ == pytest.approx(memory.alpha_, rel=1e-2)
+    alpha = memory.alpha_
+    memory, files = (clone(each).set_params(alpha=alpha) for each in (memory, files))
+    memory.fit(X, y)
+    files.fit(Shards(tmp_path))
+    assert files.objective_ == pytest.approx(memory.objective_, rel=1e-4)
+    assert isinstance(files.model_, PolyModel)
+    np.testing.assert_allclose(files.predict(shards), files.predict(X), rtol=1e-9, atol=1e-9)
+    if hasattr(files, "predict_proba"):
+        np.testing.assert_allclose(files.predict_proba(shards), files.predict_proba(X), atol=1e-12)
+        assert list(files.classes_) == list(memory.classes_)
+        np.testing.assert_allclose(files.predict_proba(X), memory.predict_proba(X), atol=0.02)
+    assert files.score(shards, shards.targets()) == pytest.approx(files.score(X, y))
+    stages = list(files.staged_predict(shards))
+    np.testing.assert_array_equal(stages[-1], files.predict(shards))
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_features_of_any_scale(cls, data, tmp_path):
+    """Dense shards are standardized from their statistics."""
+    X, score = data
+    y = targets(cls, score)
+    X = X * [1, 1e3, 1e-3, 5, 1] + [0, 10, 0, -3, 7]
+    model = cls(alpha=1.0, random_state=0, tol=1e-3)
+    memory, files = clone(model).fit(X, y), clone(model).fit(written(tmp_path, X, y))
+    assert files.objective_ == pytest.approx(memory.objective_, rel=1e-3)
+    np.testing.assert_allclose(files.predict(X), memory.predict(X), rtol=0.02, atol=0.02)
+
+
+def test_weights_labels_and_several_targets(data, tmp_path):
+    X, score = data
+    w = np.arange(len(X)) % 3 + 0.5
+    model = CLASSIFIERS[0](alpha=1.0, random_state=0, tol=1e-3)
+    memory = clone(model).fit(X, score > 0, sample_weight=w)
+    files = clone(model).fit(written(tmp_path / "w", X, (score > 0).astype(int), w=w))
+    assert files.objective_ == pytest.approx(memory.objective_, rel=1e-3)
+    labels = np.column_stack([score > 0, X[:, 0] > 0]).astype(float)
+    files = clone(model).fit(written(tmp_path / "labels", X, labels))
+    memory = clone(model).fit(X, labels.astype(int))
+    assert files.objective_ == pytest.approx(memory.objective_, rel=1e-3)
+    assert files.predict(X).shape == (len(X), 2)
+    Y = np.column_stack([score, 100 * X[:, 2] * X[:, 3] + 50])
+    model = REGRESSORS[0](alpha=1.0, random_state=0, tol=1e-3)
+    files = clone(model).fit(written(tmp_path / "numbers", X, Y))
+    memory = clone(model).fit(X, Y)
+    assert files.objective_ == pytest.approx(memory.objective_, rel=1e-3)
+    np.testing.assert_allclose(files.predict(X), memory.predict(X), rtol=0.02, atol=0.2)
+
+
+def test_class_weight(data, tmp_path):
+    X, score = data
+    y = np.digitize(score, [-0.5, 1.0])
+    shards = written(tmp_path, X, y)
+    for class_weight in ("balanced", {0: 2.0, 1: 1.0, 2: 5.0}):
+        options = {"alpha": 1.0, "standardize": False, "tol": 1e-3}  # units know no class weights
+        model = CLASSIFIERS[0](class_weight=class_weight, random_state=0, **options)
+        memory, files = clone(model).fit(X, y), clone(model).fit(shards)
+        assert files.objective_ == pytest.approx(memory.objective_, rel=1e-3)
+
+
+def test_names_of_levels(data, tmp_path):
+    X, score = data
+    names = np.array(["low", "middle", "high"])
+    y = names[np.digitize(score, [-0.5, 0.5])]
+    shards = written(tmp_path, X, y)
+    with pytest.raises(ValueError, match="order of the levels"):
+        ORDINAL[0]().fit(shards)
+    model = ORDINAL[0](levels=names, alpha=1.0, random_state=0)
+    memory, files = clone(model).fit(X, y), clone(model).fit(shards)
+    assert list(files.classes_) == list(names)
+    assert files.objective_ == pytest.approx(memory.objective_, rel=1e-3)
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_early_stopping_and_checkpoints(cls, data, tmp_path):
+    X, score = data
+    shards = written(tmp_path / "rows", X, targets(cls, score))
+    options = {"alpha": 0.01, "block": 1, "n_components": 8, "early_stopping": True}
+    options |= {"n_iter_no_change": 2, "random_state": 0}
+    whole = cls(**options).fit(shards)
+    scores = whole.history_["validation_score"]
+    assert len(scores) > 2
+    train, held = shards.split(0.75, 0.25, seed=0)
+    assert whole.score(held, held.targets()) == pytest.approx(scores.max())
+    assert len(held.targets()) + len(train.targets()) == len(X)
+    path = tmp_path / "run.npz"
+    first = cls(**{**options, "n_components": 3}, checkpoint=path).fit(shards)
+    assert first.n_components_ <= 3
+    again = cls(**{**options, "n_components": 3}, checkpoint=path).fit(shards)
+    assert again.model_ == first.model_
+    with pytest.raises(ValueError, match="another fit"):
+        cls(**options, checkpoint=path).fit(train.take([0, 1]))
+
+
+def test_predictions_in_a_file(data, tmp_path):
+    X, score = data
+    shards = written(tmp_path / "rows", X, score)
+    model = REGRESSORS[0](random_state=0).fit(shards)
+    saved = model.predict(shards, out=tmp_path / "predictions.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "predictions.npy"), model.predict(shards))
+    assert isinstance(saved, np.memmap)
+    with pytest.raises(ValueError, match="out is for shards"):
+        model.predict(X, out=tmp_path / "more.npy")
+
+
+def test_warm_start_goes_on(data, tmp_path):
+    X, score = data
+    shards = written(tmp_path, X, score)
+    model = REGRESSORS[0](alpha=0.5, n_components=1, warm_start=True, random_state=0).fit(shards)
+    first = model.objective_
+    model.set_params(n_components=20).fit(shards)
+    assert model.objective_ < first
+    with pytest.warns(UserWarning, match="other rows"):
+        model.fit(shards.take([0, 1, 2]))
+
+
+@pytest.mark.parametrize("cv", [3, 0.3])
+@pytest.mark.parametrize("cls", [CLASSIFIERS[0], REGRESSORS[1], ORDINAL[1]])
+def test_path_search(cls, cv, data, tmp_path):
+    X, score = data
+    y = targets(cls, score)
+    shards = written(tmp_path, X, y)
+    search = PathSearchCV(cls(n_components=6, random_state=0), n_alphas=4, cv=cv).fit(shards)
+    assert search.n_splits_ == (3 if cv == 3 else 1)
+    assert search.best_estimator_.n_features_in_ == 5
+    assert search.predict(X).shape == (len(X),)
+    # The scores are those of fits of the folds in memory.
+    alpha = search.alphas_[-1]
+    folds = shards.folds(3, seed=0) if cv == 3 else [shards.split(0.7, 0.3, seed=0)]
+    train, test = folds[0]
+    model = clone(search.estimator).set_params(alpha=alpha, tol=1e-3).fit(train)
+    table = search.cv_results_["split0_test_score"].reshape(4, 6)
+    found = search.scorer_(model, test, test.targets())
+    assert table[-1, -1] == pytest.approx(found, abs=0.1)
+
+
+def test_whole_shards_as_folds(data, tmp_path):
+    X, score = data
+    shards = written(tmp_path, X, score)
+    folds = [(shards.take([0, 1, 2]), shards.take([3])), (shards.take([1, 2, 3]), shards.take([0]))]
+    search = PathSearchCV(REGRESSORS[0](n_components=4, random_state=0), n_alphas=3, cv=folds)
+    assert search.fit(shards).n_splits_ == 2
+
+
+def test_bad_use(data, tmp_path):
+    X, score = data
+    shards = written(tmp_path / "a", X, score)
+    with pytest.raises(ValueError, match="y must be None: shards hold their own"):
+        REGRESSORS[0]().fit(shards, score)
+    with pytest.raises(ValueError, match="sample_weight must be None"):
+        REGRESSORS[0]().fit(shards, sample_weight=np.ones(len(X)))
+    two = written(tmp_path / "two", X, np.column_stack([score, score]))
+    with pytest.raises(ValueError, match="not levels"):
+        ORDINAL[0]().fit(two)
+    with pytest.raises(ValueError, match="5 features, but .* is expecting 3"):
+        REGRESSORS[0]().fit(X[:, :3], score).predict(shards)
+    words = written(tmp_path / "b", X, np.where(score > 0, "yes", "no"))
+    with pytest.raises(ValueError, match="not numbers"):
+        REGRESSORS[0]().fit(words)
