@@ -1,6 +1,6 @@
 """Fits on a Dask cluster whose workers are killed or stopped at random moments: the same bits.
 
-    python -P tests/killing_workers.py --runs 50
+    PYTHONPATH=tests python -P tests/killing_workers.py --runs 50
 
 Each run starts a cluster of two workers. While a model is fitted, a thread kills (kill -9) or stops
 (SIGSTOP, for good) one of them now and then; nannies start new ones in place of the killed.
