@@ -27,8 +27,9 @@ from fastpoly.rows.tree import Node, subtrees, tree_sum
 
 __all__ = ["on_cluster"]
 
-# Bytes of arguments from which on they are sent to a worker once, not with each of its tasks.
-LARGE = 1e6
+# Bytes of arguments from which on they are sent to a worker once, not with each of its tasks; Dask
+# warns of tasks with more than 10 MB.
+LARGE = 8e6
 POLL = 0.5  # seconds between two looks at the workers while a pass is under way
 REFRESH = 2.0  # seconds after which workers that joined are noticed
 

@@ -1,14 +1,12 @@
 """Shards on a Dask cluster: the same bits, and no worker that cannot be spared."""
 
-import contextlib
 import os
-import random
 import signal
-import threading
 import time
 
 import numpy as np
 import pytest
+from killing_workers import cluster, hunted
 from shard_cases import KINDS, Case, bits
 
 distributed = pytest.importorskip("distributed")
@@ -20,16 +18,6 @@ from fastpoly.rows.job import ShardJob  # noqa: E402
 
 # What its threads leave behind is no concern of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@contextlib.contextmanager
-def cluster(n_workers, **options):
-    how = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": 60, **options}
-    with (
-        distributed.LocalCluster(n_workers=n_workers, **how) as made,
-        distributed.Client(made) as client,
-    ):
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -101,30 +89,9 @@ def test_only_a_client_is_a_client(tmp_path):
 def test_killed_workers_change_no_bit(tmp_path, seed):
     """kill -9 of random workers at random moments; their nannies start new ones."""
     shards = Case("codes").write(tmp_path, 7)
-    want = bits(shards)
-    rng = random.Random(seed)
-    with cluster(2) as client:
-        stop = threading.Event()
-        killed = []
-
-        def killer():
-            while not stop.wait(rng.uniform(0.3, 1.5)) and len(killed) < 3:
-                with contextlib.suppress(Exception):
-                    info = client.run(os.getpid)
-                    pid = rng.choice(sorted(info.values()))
-                    os.kill(pid, signal.SIGKILL)
-                    killed.append(pid)
-
-        thread = threading.Thread(target=killer)
-        thread.start()
-        try:
-            found = [bits(on_cluster(shards, client))]
-            while not killed:
-                found.append(bits(on_cluster(shards, client)))
-        finally:
-            stop.set()
-            thread.join()
-    assert set(found) == {want}
+    hits, right = hunted(shards, bits(shards), seed)
+    assert hits
+    assert right
 
 
 def test_all_workers_gone_is_an_error_within_the_timeout(tmp_path):

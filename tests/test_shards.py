@@ -100,6 +100,16 @@ def test_tables_come_back(tmp_path, kind, text):
     assert shards.field_names == ("user", "item", "age")
     assert shards.classes[y].tolist() == table["stars"].tolist()
     np.testing.assert_array_equal(w, table["w"])
+    np.testing.assert_array_equal(shards.encode(frames(kind, table)).toarray(), want)
+
+
+def test_encoding_leaves_out_what_is_not_known(tmp_path):
+    table = {"user": ["ann", "bob"], "item": [7, 3], "stars": [5, 4]}
+    shards = write_shards(tmp_path, [table], **NAMES)
+    new = {"user": ["bob", "annabel", "cleo"], "item": [5, 3, 7]}
+    assert shards.encode(new).toarray().tolist() == [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    with pytest.raises(ValueError, match="no column 'item'"):
+        shards.encode({"user": ["bob"]})
 
 
 def test_two_fields_are_codes_sorted_within_a_shard(tmp_path):

@@ -124,8 +124,10 @@ cdef class Gamma:
         ndarray, (d, m)
         """
         self._check_made()
-        cdef double[:, ::1] padded_B = np.zeros((self.d, self.width))
-        padded_B.base[:, :self.m] = as_float_array(B, "B", (self.d, self.m))
+        B = as_float_array(B, "B", (self.d, self.m))
+        if self.m < self.width:
+            B = np.pad(B, ((0, 0), (0, self.width - self.m)))
+        cdef const double[:, ::1] padded_B = B
         cdef double[:, ::1] out = np.empty((self.d, self.width))
         cdef double[::1] work = np.empty(self.work_size() + 1)
         with nogil:

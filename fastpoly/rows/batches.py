@@ -69,14 +69,18 @@ def column(batch: Any, name: str) -> Any:
     return found.to_numpy() if hasattr(found, "to_numpy") else np.asarray(found)
 
 
-def numbers(batch: Any, name: str) -> NDArray[np.float64]:
-    """A column of finite numbers."""
+def values(batch: Any, name: str) -> NDArray:
+    """A column of a table as an array."""
     found = column(batch, name)
     if hasattr(found, "dictionary_encode"):
-        found = (
-            found.to_numpy() if hasattr(found, "chunks") else found.to_numpy(zero_copy_only=False)
-        )
-    found = np.asarray(found)
+        chunked = hasattr(found, "chunks")
+        found = found.to_numpy() if chunked else found.to_numpy(zero_copy_only=False)
+    return np.asarray(found)
+
+
+def numbers(batch: Any, name: str) -> NDArray[np.float64]:
+    """A column of finite numbers."""
+    found = values(batch, name)
     if found.dtype.kind not in "buif":
         raise TypeError(f"column {name!r} must hold numbers, got {found.dtype}")
     found = found.astype(np.float64, copy=False)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, hstack
 
 from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
+from fastpoly.rows.batches import numbers, values
 from fastpoly.rows.files import file_digest, identity, map_array
 from fastpoly.rows.manifest import File, Manifest
 
@@ -155,6 +157,39 @@ class Shards:
         except ValueError as error:
             raise ValueError(f"the categories of {field!r}, {path}: {error}") from None
         return np.array(values)
+
+    def encode(self, table: Any) -> Any:
+        """Rows of a table with the same fields as X: what a model of these shards predicts.
+
+        Parameters
+        ----------
+        table : DataFrame, Arrow table or batch, or mapping of names to arrays
+
+        Returns
+        -------
+        csr_array, or ndarray where all fields are numeric, (n, n_features)
+            A category that the shards do not have is no feature at all.
+        """
+        if not self.manifest.fields:
+            raise ValueError("these shards were written from X itself, and have no fields")
+        parts = []
+        for field in self.manifest.fields:
+            if field.categories is None:
+                parts.append(numbers(table, field.name)[:, None])
+                continue
+            known, found = self.categories(field.name), values(table, field.name)
+            texts = known.dtype.kind == "U"
+            if texts == (found.dtype.kind in "buif"):
+                kind = "texts" if texts else "numbers"
+                raise ValueError(f"column {field.name!r} must hold {kind}, got {found.dtype}")
+            found = found.astype("U") if texts else found
+            places = np.searchsorted(known, found).clip(max=len(known) - 1)
+            rows = np.flatnonzero(known[places] == found)
+            entries = np.ones(len(rows)), (rows, places[rows])
+            parts.append(csr_array(entries, shape=(len(found), field.size)))
+        if all(isinstance(part, np.ndarray) for part in parts):
+            return np.hstack(parts)
+        return hstack([csr_array(part) for part in parts], "csr")
 
     def take(self, numbers: Sequence[int]) -> Self:
         """Some of the shards, in this order: folds of whole shards, say."""
