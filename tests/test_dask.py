@@ -11,7 +11,7 @@ from shard_cases import KINDS, Case, bits
 
 distributed = pytest.importorskip("distributed")
 
-from fastpoly import conditional_gradient  # noqa: E402
+from fastpoly import FactorizationMachineOrdinalRegressor, conditional_gradient  # noqa: E402
 from fastpoly.dask import DaskEngine, on_cluster  # noqa: E402
 from fastpoly.rows import ShardDesign  # noqa: E402
 from fastpoly.rows.job import ShardJob  # noqa: E402
@@ -132,3 +132,11 @@ def test_a_silent_worker_is_given_up(tmp_path):
             assert np.isfinite(design.largest())
         finally:
             os.kill(stopped, signal.SIGCONT)
+
+
+def test_estimators_on_a_cluster(tmp_path, client):
+    shards = Case("codes").write(tmp_path, 5)
+    here = FactorizationMachineOrdinalRegressor(random_state=0).fit(shards)
+    there = FactorizationMachineOrdinalRegressor(random_state=0).fit(on_cluster(shards, client))
+    assert there.model_ == here.model_
+    np.testing.assert_array_equal(there.history_["violation"], here.history_["violation"])

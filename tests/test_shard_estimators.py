@@ -1,5 +1,7 @@
 """The estimators on rows in files: the model of the same rows in memory."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -191,3 +193,15 @@ def test_bad_use(data, tmp_path):
     words = written(tmp_path / "b", X, np.where(score > 0, "yes", "no"))
     with pytest.raises(ValueError, match="not numbers"):
         REGRESSORS[0]().fit(words)
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_the_same_bits_whatever_computes(cls, data, tmp_path):
+    X, score = data
+    shards = written(tmp_path, X, targets(cls, score), n_shards=5)
+    one, two = (cls(random_state=0, n_threads=n).fit(shards) for n in (1, 2))
+    with ThreadPoolExecutor(3) as pool:
+        three = cls(random_state=0).fit(shards.on(pool))
+    for other in (two, three):
+        assert other.model_ == one.model_
+        np.testing.assert_array_equal(other.history_["objective"], one.history_["objective"])
