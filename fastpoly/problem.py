@@ -149,6 +149,20 @@ def resolve_loss(loss: Any, y: ArrayLike) -> Any:
     return get_loss(SHORT_NAMES[loss][signs])
 
 
+def named_loss(name: str, target: str) -> str:
+    """The full name of the loss that a name stands for, with targets "label", "sign" or "real".
+
+    Every registered loss can be called by its name where its targets suit.
+    """
+    if name in SHORT_NAMES and target != "real":
+        return SHORT_NAMES[name][target == "sign"]
+    if name in LOSSES and LOSSES[name].target == target:
+        return name
+    known = [*SHORT_NAMES] if target != "real" else []
+    known += [each for each, loss in LOSSES.items() if loss.target == target]
+    raise ValueError(f"unknown loss {name!r}; known: {', '.join(map(repr, known))}")
+
+
 def encode(loss: Any, y: ArrayLike, n_outputs: int | None, n_samples: int) -> tuple[Floats, int]:
     """Targets in the form the loss takes, checked, and the number of outputs."""
     encoder = getattr(loss, "encode", None)

@@ -13,7 +13,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import StandardScaler
 
-from fastpoly.kernels.losses import get_loss
+from fastpoly.kernels.losses import LOSSES, get_loss
+from fastpoly.kernels.penalties import L1L2, PENALTIES, get_penalty
 from fastpoly.model import level_probabilities
 
 
@@ -191,6 +192,44 @@ def test_loss_objects_of_the_other_form(cls, data):
         )
 
 
+def test_a_registered_loss_and_penalty_are_known_by_name(data, monkeypatch):
+    """One class and one line in the registry: that is all, as CONTRIBUTING says."""
+    X, score = data
+
+    class Huber:
+        name, target = "huber", "real"
+
+        def value(self, Y, O, w=None):
+            return self.value_grad(Y, O, w)[0]
+
+        def value_grad(self, Y, O, w=None):
+            R, w = O - Y, np.ones(len(Y)) if w is None else w
+            small = np.clip(R, -1, 1)
+            return w @ (small * (R - small / 2)).sum(axis=1), small * w[:, None]
+
+        def smoothness(self, m):
+            return 1.0
+
+    class Half(L1L2):
+        name = "half"
+
+        def __init__(self):
+            self.whole = get_penalty("l1/l2")
+
+    monkeypatch.setitem(LOSSES, "huber", Huber)
+    monkeypatch.setitem(PENALTIES, "half", Half)
+    y = score.copy()
+    y[:5] += 100.0  # outliers
+    options = {"alpha": 0.5, "penalty": "half", "random_state": 0}
+    for cls in REGRESSORS:
+        robust = cls(loss="huber", **options).fit(X, y)
+        plain = cls(**options).fit(X, y)
+        rest = slice(5, None)
+        assert robust.score(X[rest], y[rest]) > plain.score(X[rest], y[rest])
+    with pytest.raises(ValueError, match="unknown loss 'huber'; known: .*'logistic'"):
+        CLASSIFIERS[0](loss="huber").fit(X, score > 0)
+
+
 @pytest.mark.parametrize("cls", ORDINAL)
 def test_levels_need_a_binary_loss(cls, data):
     X, score = data
@@ -246,7 +285,7 @@ def test_frames_and_names(cls, data, library):
     text = frames.DataFrame({"age": ["young", "old"], "income": [1.0, 2.0]})
     with pytest.raises(ValueError, match="could not convert string|dtype"):
         cls().fit(text, [0, 1])
-    early = clone(model).set_params(early_stopping=True)
+    early = clone(model).set_params(early_stopping=True, n_components=30)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         early.fit(frame, y)

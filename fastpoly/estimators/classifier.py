@@ -18,7 +18,7 @@ from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.documentation import documented
 from fastpoly.estimators.shard_data import ShardData
 from fastpoly.kernels.checks import as_weights
-from fastpoly.problem import SHORT_NAMES
+from fastpoly.problem import named_loss
 
 Floats = NDArray[np.float64]
 
@@ -160,10 +160,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         if not isinstance(self.loss, str):
             self._check_form(self.loss)
             return self.loss
-        if self.loss not in SHORT_NAMES:
-            known = ", ".join(map(repr, SHORT_NAMES))
-            raise ValueError(f"unknown loss {self.loss!r}; known: {known}")
-        return SHORT_NAMES[self.loss][self._multilabel]
+        return named_loss(self.loss, "sign" if self._multilabel else "label")
 
     def _check_form(self, loss: Any) -> None:
         """Raise unless a loss object is of the form for this kind of y."""

@@ -19,6 +19,7 @@ from fastpoly.estimators.data import TrainingData, level_strata
 from fastpoly.estimators.documentation import documented
 from fastpoly.estimators.shard_data import ShardData
 from fastpoly.model import level_probabilities, level_values
+from fastpoly.problem import named_loss
 
 Floats = NDArray[np.float64]
 
@@ -186,10 +187,8 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         return level_strata(order[np.unique(y, return_inverse=True)[1]], share)
 
     def _model_loss(self) -> Any:
-        if isinstance(self.loss, str) and self.loss != "logistic":
-            raise ValueError(f"unknown loss {self.loss!r}; known: 'logistic'")
         if isinstance(self.loss, str):
-            return "binary_logistic"
+            return named_loss(self.loss, "sign")
         if getattr(self.loss, "target", "sign") != "sign":
             raise ValueError(
                 f"loss {type(self.loss).__name__} does not suit levels, which need a binary loss "

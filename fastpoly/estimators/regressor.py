@@ -14,6 +14,7 @@ from fastpoly.estimators.data import TrainingData
 from fastpoly.estimators.documentation import documented
 from fastpoly.estimators.shard_data import ShardData
 from fastpoly.kernels.losses import Squared, get_loss
+from fastpoly.problem import named_loss
 from fastpoly.rows.scaling import Scaling
 
 Floats = NDArray[np.float64]
@@ -101,9 +102,7 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         return data.target_units(scaling, self.fit_lower == "explicit")
 
     def _model_loss(self) -> Any:
-        if isinstance(self.loss, str) and self.loss != "squared":
-            raise ValueError(f"unknown loss {self.loss!r}; known: 'squared'")
-        return self.loss
+        return named_loss(self.loss, "real") if isinstance(self.loss, str) else self.loss
 
     def _output_names(self) -> list[str] | None:
         return None if self._one_dimensional else self._target_names
