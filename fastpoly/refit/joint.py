@@ -12,7 +12,8 @@ parameters descend in the smooth form of the penalty (`fastpoly.kernels.smooth_f
 The objective never rises: the smooth form is at least the penalty, and equal to it at the start.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,14 +32,16 @@ from fastpoly.state import Model, State
 Floats = NDArray[np.float64]
 
 FIRST_BLOCK = 20  # vectors of the first round, unless 2 m are more or d is less
-STRETCH = 50  # iterations with one preconditioner; L-BFGS remembers all, or a fifth if d is large
-STRETCHES = 3  # of one round; the next round has better vectors to spend iterations on
+# Iterations with one preconditioner, and how often a round refreshes it; the next round has better
+# vectors to spend iterations on. Far from the optimum a preconditioner is soon out of date: letter
+# is then twice as fast, segment by a half.
+STRETCHES = (50, 50, 50)
+FAR_STRETCHES = (10, 20, 40, 80)
+SHORT_MEMORY = 10  # pairs that L-BFGS always remembers; a whole stretch unless d is large
 # Share of the gain of a round: a few iterations of the next one must gain as much, and merging and
 # dropping vectors may cost as much.
 GAIN_SHARE = 0.1
-# Relative gain of a few iterations that is always enough to go on; for a run of a large tol, that
-# share of it.
-LOOSEST, LOOSEST_SHARE = 1e-5, 1e-3
+LOOSEST = 3e-4  # relative gain of a few iterations that is always enough to go on
 LIGHTEST = 1e-4  # of the largest weight: lighter vectors are dropped
 
 
@@ -80,8 +83,7 @@ class JointRefit:
     def flops(self, state: State) -> float:
         """About what the next round costs."""
         (k, d), m = state.H.shape, self.problem.m
-        passes = STRETCH * STRETCHES
-        return 6.0 * passes * self.sums.n_samples * (k + self.block(k)) * (d + m)
+        return 6.0 * sum(STRETCHES) * self.sums.n_samples * (k + self.block(k)) * (d + m)
 
     def first(self, model: Model, gain: float = 1.0) -> Model:
         """The best lower-order terms, or a model of another problem after one descent."""
@@ -96,7 +98,8 @@ class JointRefit:
         recent = np.array([*state.recent, state.objective])
         gains = -np.diff(recent) / max(abs(state.objective), 1e-300)
         gain = float(gains.min(initial=1.0))
-        model = self.descend(model, gain, last=len(model.H) >= self.n_components)
+        last = len(model.H) >= self.n_components
+        model = self.descend(model, min(gain, GAIN_SHARE * self.tol) if last else gain, last)
         return self.tidy(model, state.objective)
 
     def polish(self, state: State) -> Model:
@@ -149,20 +152,28 @@ class JointRefit:
         last : bool
             Whether no round will follow: then take as many iterations as it needs.
         """
-        ftol = min(GAIN_SHARE * gain, max(LOOSEST, LOOSEST_SHARE * self.tol))
-        stretches = -(-self.max_iter // STRETCH)
-        stretches = stretches if last else min(stretches, STRETCHES)
+        ftol = min(GAIN_SHARE * gain, LOOSEST)
         previous = np.inf
-        for _ in range(stretches):
+        for n_iter in self.stretches(gain, last):
             scaled = self.scaled(model)
-            x, value, converged = self._stretch(scaled, ftol)
+            x, value, converged = self._stretch(scaled, ftol, n_iter)
             model = self.normalized(self.unpack(x, len(scaled.H)))
             if converged or previous - value <= 10 * ftol * abs(value):
                 break
             previous = value
         return model
 
-    def _stretch(self, model: Model, ftol: float) -> tuple[Floats, float, bool]:
+    def stretches(self, gain: float, last: bool) -> Iterator[int]:
+        """Iterations with one preconditioner each, `max_iter` at most, of a round as above."""
+        usual = FAR_STRETCHES if gain >= 1 else STRETCHES
+        left = self.max_iter
+        for n_iter in chain(usual, repeat(usual[-1]) if last else ()):
+            if left <= 0:
+                return
+            yield min(n_iter, left)
+            left -= n_iter
+
+    def _stretch(self, model: Model, ftol: float, n_iter: int) -> tuple[Floats, float, bool]:
         """Iterations with one preconditioner, from a model in the scale of the form."""
         problem, form, sums = self.problem, self.form, self.sums
         (k, d), m = model.H.shape, problem.m
@@ -190,12 +201,11 @@ class JointRefit:
             bounds = -upper, upper
         penalty = form.curvature(model.H, problem.alpha, model.H, np.ones(d)).mean(axis=1)
         P = Preconditioner(problem, form, model, sums.curvature(model, penalty))
-        memory = int(np.clip(BLOCK_DOUBLES // (2 * max(1, len(x))), STRETCH // 5, STRETCH))
+        memory = min(n_iter, max(SHORT_MEMORY, BLOCK_DOUBLES // (2 * max(1, len(x)))))
         # A trial step of a perfect fit, which has no curvature, may overflow; it is refused.
         with np.errstate(over="ignore", invalid="ignore"):
             found = minimize(
-                objective, x, P, max_iter=min(STRETCH, self.max_iter), ftol=ftol, memory=memory,
-                bounds=bounds,
+                objective, x, P, max_iter=n_iter, ftol=ftol, memory=memory, bounds=bounds,
             )  # fmt: skip
         return found.x, found.value, found.converged
 
