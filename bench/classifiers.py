@@ -132,8 +132,9 @@ def best(results: Iterable[tuple[Task, Result]], most: int | None = None) -> dic
 def path(task: Task, rows: Rows) -> list[Stage]:
     """The estimator as users have it, on a path of alphas; every model on it is a stage."""
     model = ESTIMATORS[task["activation"]](
-        penalty=task["penalty"], n_components=task["units"], random_state=task["seed"], n_threads=1
-    )
+        penalty=task["penalty"], n_components=task["units"], alpha_linear=task["ridge"],
+        random_state=task["seed"], n_threads=1,
+    )  # fmt: skip
     stages: list[Stage] = []
     begun, paused = process_time(), 0.0
 
