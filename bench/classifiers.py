@@ -166,9 +166,7 @@ def default(task: Task, rows: Rows) -> Iterator[Stage]:
     model = ESTIMATORS[task["activation"]](random_state=task["seed"], n_threads=1).fit(*rows.train)
     seconds, found = process_time() - begun, model.model_
     size = sum(a.size for a in (found.H, found.V, found.intercept, found.linear))
-    yield Stage(
-        found.n_components, size, model.alpha_, seconds, model.predict, model.predict_proba
-    )
+    yield Stage(found.n_components, size, model.alpha_, seconds, model.predict, model.predict_proba)
 
 
 def one_vs_rest(task: Task, rows: Rows) -> Iterator[Stage]:

@@ -10,7 +10,7 @@ fields: with C = 1, and with the best C of a split. Seconds are CPU seconds, of 
 import os
 import warnings
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from time import process_time
 
 import numpy as np
@@ -89,12 +89,12 @@ def fit(task: Task) -> Result:
         begun = process_time()
         model.fit(X, y)
         seconds = process_time() - begun
-    P = model.predict_proba(X_test)
+    P, classes = model.predict_proba(X_test), np.unique(y)
+    hits = P.argmax(axis=1) == np.searchsorted(classes, y_test)
     return {
         "rows": len(y), "seconds": round(seconds, 3),
-        "loss": round(float(log_loss(y_test, P, labels=np.unique(y))), 5),
-        "accuracy": round(100 * float((P.argmax(axis=1) == np.searchsorted(np.unique(y), y_test)).mean()), 3),
-        "chosen": choice(model),
+        "loss": round(float(log_loss(y_test, P, labels=classes)), 5),
+        "accuracy": round(100 * float(hits.mean()), 3), "chosen": choice(model),
     }  # fmt: skip
 
 

@@ -95,4 +95,4 @@ def test_a_perfect_fit_has_an_alpha():
     y = X @ np.array([[1.0], [2.0], [3.0]])
     design = Design(X, fit_lower="explicit")
     *_, state = fit_above_noise(design, y, loss="squared", alpha_linear=0.0)
-    assert state.alpha == pytest.approx(1e-4 * 50)
+    assert state.alpha == pytest.approx(LEAST_SHARE * 50)
