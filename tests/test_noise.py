@@ -10,7 +10,7 @@ from scipy.special import softmax
 from sklearn.base import clone
 
 from fastpoly import Design, alpha_max, conditional_gradient
-from fastpoly.noise import LOWER, fit_above_noise
+from fastpoly.noise import LEAST_SHARE, LOWER, fit_above_noise
 from fastpoly.problem import Problem
 from fastpoly.rows.sums import RowSums
 
