@@ -63,7 +63,7 @@ def options(doc: str, argv: list[str] | None = None) -> Iterator[Options]:
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="tiny made-up data, for a trial")
-    parser.add_argument("--wide", action="store_true", help="Figures 2 and 5: more seeds and vectors")
+    parser.add_argument("--wide", action="store_true", help="Figures 2 and 5: more vectors")
     parser.add_argument("--made-up", action="store_true", help="made-up data of the same shapes")
     parser.add_argument("--processes", type=int, default=2, help="one thread each (default: 2)")
     parser.add_argument("--results", type=Path, help="folder of the results (bench/results)")

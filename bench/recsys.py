@@ -30,8 +30,8 @@ from recommenders import METHODS, METRICS, STAGES, fit
 SETS = ("ml-100k", "ml-1m")
 NAMES = {"rmse": "RMSE", "ndcg1": "nDCG@1", "ndcg5": "nDCG@5"}
 RANK = 10  # of the peers, and of our machines with as many basis vectors
-UNITS = 15  # of a search at most
-ALPHAS, RATIO = 8, 0.2  # length of the path, its last alpha over its first
+UNITS = {"ml-100k": 10, "ml-1m": 8}  # of a search at most
+ALPHAS, RATIO = 8, 0.1  # length of the path, its last alpha over its first
 RIDGES = {"ml-100k": (1, 0.5), "ml-1m": (1,)}  # of the linear part, a path each
 PENALTIES = {"ml-100k": ("l1/l2", "l1", "l1/linf"), "ml-1m": ("l1/l2",)}  # of the ordinal machine
 FIRST_SEED = 20  # earlier splits were looked at while the grids were chosen
@@ -71,7 +71,7 @@ def machines(name: str, common: Task, quick: bool) -> list[Task]:
         {"machine": "single-output FM", "units": RANK, **default},
     ]
     search = {
-        "method": "search", "units": 4 if quick else UNITS, "alphas": 3 if quick else ALPHAS,
+        "method": "search", "units": 4 if quick else UNITS[name], "alphas": 3 if quick else ALPHAS,
         "ratio": RATIO, **common,
     }  # fmt: skip
     kinds = [("ordinal FM", penalty) for penalty in PENALTIES[name]]
@@ -151,7 +151,9 @@ def report(where: Options, results: Results) -> None:
                 for task, result in results
                 if task["set"] == name and all(task.get(key) == s for key, s in settings.items())
             ]
-            stages = [k for k in STAGES if k <= UNITS] if own[0][0]["method"] == "search" else []
+            stages = (
+                [k for k in STAGES if k <= UNITS[name]] if own[0][0]["method"] == "search" else []
+            )
             summary[name][line] = {
                 "chosen": {metric: chosen(own, metric) for metric in METRICS},
                 "curves": {metric: curve(own, metric, stages) for metric in METRICS},
