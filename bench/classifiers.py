@@ -112,7 +112,7 @@ def best(results: Iterable[tuple[Task, Result]], most: int | None = None) -> dic
     """
     results = list(results)
     choices = [
-        {name: column[i] for name, column in result.items()} | {"penalty": task.get("penalty")}
+        {name: column[i] for name, column in result.items()} | settings(task)
         for task, result in results
         for i in range(len(result["units"]))
         if most is None or result["units"][i] <= most
@@ -126,6 +126,11 @@ def best(results: Iterable[tuple[Task, Result]], most: int | None = None) -> dic
     return min(choices, key=badness) | {"grid": round(seconds, 3)}
 
 
+def settings(task: Task) -> dict:
+    """What a choice tells of its task."""
+    return {key: task[key] for key in ("penalty", "standardize", "ridge") if key in task}
+
+
 # ---- fastpoly -----------------------------------------------------------------------------------
 
 
@@ -133,7 +138,7 @@ def path(task: Task, rows: Rows) -> list[Stage]:
     """The estimator as users have it, on a path of alphas; every model on it is a stage."""
     model = ESTIMATORS[task["activation"]](
         penalty=task["penalty"], n_components=task["units"], alpha_linear=task["ridge"],
-        random_state=task["seed"], n_threads=1,
+        standardize=task["standardize"], random_state=task["seed"], n_threads=1,
     )  # fmt: skip
     stages: list[Stage] = []
     begun, paused = process_time(), 0.0
