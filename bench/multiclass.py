@@ -30,10 +30,10 @@ SETS = ("segment", "vowel", "satimage", "digits", "letter")
 UNITS = {"segment": 50, "vowel": 50, "satimage": 50, "digits": 150, "letter": 150}  # at most
 PER_CLASS = {"segment": 8, "vowel": 5, "satimage": 9, "digits": 8, "letter": 6}  # one-vs-rest
 PENALTIES = ("l1", "l1/l2", "l1/linf")
-# Standard units or features as they are (LIBSVM's scaling), and the ridge on the linear part: the
-# defaults and two others, a path of alphas each; on letter, where a path takes long, the defaults.
-DEFAULTS = (True, 1)
-SETTINGS = (DEFAULTS, (True, 0.1), (False, 0.01))
+# Standard units or features as they are (LIBSVM's scaling), and the ridge on the linear part. A path
+# of alphas each: all with the default penalty, the first two with others; on letter, where a path
+# takes long, the first, which has the defaults.
+SETTINGS = ((True, 1), (True, 0.1), (False, 0.01))
 GRIDS = {
     "linear LR": (1, 10, 100),
     "quadratic SVC": (0.01, 0.1, 1, 10, 100),
@@ -57,12 +57,13 @@ def seeds(where: Options) -> range:
 def path_tasks(name: str, seed: int, where: Options) -> list[Task]:
     """Three penalties of the network, and the factorization machine: paths of alphas."""
     units = 6 if where.quick else UNITS[name]
-    kinds = [("PN", "l1/l2"), ("FM", "l1/l2"), ("PN", "l1"), ("PN", "l1/linf")]
     return [
         {"method": "path", "activation": activation, "penalty": penalty, "units": units,
          "standardize": standardize, "ridge": ridge, **common(name, seed, where)}
-        for activation, penalty in kinds
-        for standardize, ridge in ((DEFAULTS,) if name == "letter" else SETTINGS)
+        for activation, penalty, n_settings in (
+            ("PN", "l1/l2", 3), ("FM", "l1/l2", 2), ("PN", "l1", 2), ("PN", "l1/linf", 2)
+        )
+        for standardize, ridge in SETTINGS[: 1 if name == "letter" else n_settings]
     ]  # fmt: skip
 
 
