@@ -1,70 +1,102 @@
-"""The fits of the multi-class experiments: a task (flat dict) in, accuracies and costs out.
+"""The fits of the multi-class experiments: a task (flat dict) in, losses, accuracies and costs out.
 
-A task names data, seed, method and its settings, one value of each: `alpha` or `C` is chosen later,
-on the validation part, by `best`. A fit that grows gives its accuracies along the way.
+A task names data, seed, method and its settings. A method gives stages: models on the way, or one
+for each size. Which alpha, C and size are best is decided later, on the validation part, by `best`.
+Seconds are CPU seconds of one thread, without those of judging the models.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
-from time import perf_counter
+from time import process_time
 from typing import NamedTuple
 
 import numpy as np
 from experiment import Result, Split, Task, load, split
 from projected_gradient import descend
+from scipy.special import expit, softmax
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.svm import SVC
 
-from fastpoly import Design, PolyModel, conditional_gradient
+from fastpoly import (
+    Design,
+    FactorizationMachineClassifier,
+    PathSearchCV,
+    PolyModel,
+    PolynomialNetworkClassifier,
+    conditional_gradient,
+)
 from fastpoly.problem import Problem
 from fastpoly.refit import refit_output
 
-# Accuracies are looked at for these numbers of basis vectors, and k is chosen among them.
-STAGES = [*range(1, 11), 12, *range(15, 50, 5), *range(50, 151, 10)]
-TOL = 0.2  # vectors that would gain less than this share of alpha are not worth their time here
-STEPS = {"letter": 10}  # of a refit at most, where it is slow: the next one goes on from there
 QUADRATIC = {"kernel": "poly", "degree": 2, "gamma": 1.0, "coef0": 1.0}  # (x'z + 1)^2
+ESTIMATORS = {"PN": PolynomialNetworkClassifier, "FM": FactorizationMachineClassifier}
 
 
 class Stage(NamedTuple):
-    """A model on the way: units, parameters, seconds of fitting so far, labels of given rows."""
+    """A model on the way: its size, CPU seconds of fitting so far, what it says of given rows."""
 
     units: int
     parameters: int
+    strength: float  # alpha or C
     seconds: float
     predict: Callable[[np.ndarray], np.ndarray]
+    probabilities: Callable[[np.ndarray], np.ndarray] | None = None
+
+
+class Rows(NamedTuple):
+    """Rows and class codes of a set, and which are for what."""
+
+    X: np.ndarray
+    y: np.ndarray
+    m: int
+    parts: Split
+
+    @property
+    def train(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.X[self.parts.train], self.y[self.parts.train]
 
 
 def fit(task: Task) -> Result:
-    """Run one task; accuracies in percent, of every stage."""
+    """Run one task; the columns of every stage."""
     data = load(task["set"], task["data"])
-    parts = split(len(data.X), task["seed"])
-    grow = METHODS[task["method"]](task, data.X[parts.train], data.y[parts.train], data.m)
-    stages = [judged(stage, data.X, data.y, parts) for stage in grow]
+    rows = Rows(data.X, data.y, data.m, split(len(data.X), task["seed"]))
+    with warnings.catch_warnings():  # the borders of a grid are told in the report
+        warnings.simplefilter("ignore")
+        stages = [judged(stage, rows) for stage in METHODS[task["method"]](task, rows)]
     return {name: [stage[name] for stage in stages] for name in stages[0]}
 
 
-def judged(stage: Stage, X: np.ndarray, y: np.ndarray, parts: Split) -> dict:
-    def accuracy(rows: np.ndarray) -> float:
-        return round(100 * float((stage.predict(X[rows]) == y[rows]).mean()), 3)
-
-    validation = accuracy(parts.validation)
-    begun = perf_counter()
-    test = accuracy(parts.test)
-    return {
-        "units": stage.units,
-        "parameters": stage.parameters,
-        "validation": validation,
-        "test": test,
+def judged(stage: Stage, rows: Rows) -> dict:
+    """Log-loss and accuracy (percent) on the validation part and on the test part."""
+    answer = {
+        "units": stage.units, "parameters": stage.parameters, "strength": float(stage.strength),
         "seconds": round(stage.seconds, 4),
-        "predict": round(perf_counter() - begun, 5),
-    }
+    }  # fmt: skip
+    for name, part in (("validation", rows.parts.validation), ("test", rows.parts.test)):
+        X, y = rows.X[part], rows.y[part]
+        begun = process_time()
+        labels = stage.predict(X)
+        answer["predict"] = round(process_time() - begun, 5)
+        answer[name] = round(100 * float((labels == y).mean()), 3)
+        loss = None
+        if stage.probabilities is not None:
+            loss = round(loss_of(stage.probabilities(X), y, rows.m), 5)
+        answer[f"{name}_loss"] = loss
+    return answer
+
+
+def loss_of(probabilities: np.ndarray, y: np.ndarray, m: int) -> float:
+    return float(log_loss(y, probabilities, labels=np.arange(m)))
 
 
 def best(results: Iterable[tuple[Task, Result]], most: int | None = None) -> dict:
-    """The stage with the best validation accuracy, the smallest of equals.
+    """The stage with the least validation log-loss, the smallest of equals.
+
+    A method without probabilities is judged by its accuracy.
 
     Parameters
     ----------
@@ -76,96 +108,118 @@ def best(results: Iterable[tuple[Task, Result]], most: int | None = None) -> dic
     Returns
     -------
     dict
-        The stage, with the `alpha` or `C` it is from, and `grid`: seconds of all the fits.
+        The stage, and `grid`: seconds of all the fits.
     """
     results = list(results)
     choices = [
-        {name: column[i] for name, column in result.items()} | strength(task)
+        {name: column[i] for name, column in result.items()} | settings(task)
         for task, result in results
         for i in range(len(result["units"]))
         if most is None or result["units"][i] <= most
     ]
-    chosen = max(choices, key=lambda stage: (stage["validation"], -stage["units"]))
-    return chosen | {"grid": round(sum(result["seconds"][-1] for _, result in results), 3)}
+
+    def badness(stage: dict) -> tuple[float, int]:
+        loss = stage["validation_loss"]
+        return (-stage["validation"] if loss is None else loss), stage["units"]
+
+    seconds = sum(result["seconds"][-1] for _, result in results)
+    return min(choices, key=badness) | {"grid": round(seconds, 3)}
 
 
-def strength(task: Task) -> dict:
-    return {name: task[name] for name in ("alpha", "C") if name in task}
+def settings(task: Task) -> dict:
+    """What a choice tells of its task."""
+    return {key: task[key] for key in ("penalty", "standardize", "ridge") if key in task}
 
 
-# ---- polynomial networks ------------------------------------------------------------------------
+# ---- fastpoly -----------------------------------------------------------------------------------
 
 
-def multi_output(task: Task, X: np.ndarray, y: np.ndarray, m: int) -> Iterator[Stage]:
-    """Algorithm 1: the paper's, refitting the output layer, or blocks and full refitting."""
-    design = Design(X, "squared", fit_lower="augment", n_threads=1)
-    run = conditional_gradient(
-        design, y, loss=task["loss"], penalty=task["penalty"], alpha=task["alpha"],
-        refit=task["refit"], n_components=task["units"], n_outputs=m, random_state=task["seed"],
-        tol=TOL, max_iter=STEPS.get(task["set"], 1000),
+def path(task: Task, rows: Rows) -> list[Stage]:
+    """The estimator as users have it, on a path of alphas; every model on it is a stage."""
+    model = ESTIMATORS[task["activation"]](
+        penalty=task["penalty"], n_components=task["units"], alpha_linear=task["ridge"],
+        standardize=task["standardize"], random_state=task["seed"], n_threads=1,
     )  # fmt: skip
-    waiting = [k for k in STAGES if k <= task["units"]]
-    for seconds, state in timed(run):
-        k, last = state.n_components, state.stop or state.n_iter >= task["units"]
-        if k and (last or (waiting and k >= waiting[0])):
-            waiting = [later for later in waiting if later > k]
-            yield network(PolyModel.from_state(state, design), seconds)
-        if last:
-            return
+    stages: list[Stage] = []
+    begun, paused = process_time(), 0.0
+
+    def score(fitted, X: np.ndarray, y: np.ndarray) -> float:
+        nonlocal paused
+        now = process_time()
+        found = fitted.model_
+        sizes = (a.size for a in (found.H, found.V, found.intercept, found.linear))
+        stages.append(
+            Stage(
+                found.n_components, sum(sizes), fitted.alpha_, now - begun - paused,
+                fitted.predict, fitted.predict_proba,
+            )
+        )  # fmt: skip
+        loss = loss_of(fitted.predict_proba(X), y, rows.m)
+        paused += process_time() - now
+        return -loss
+
+    n = len(rows.parts.train)
+    seen = np.concatenate([rows.parts.train, rows.parts.validation])  # the test part stays unseen
+    cv = [(np.arange(n), np.arange(n, len(seen)))]
+    PathSearchCV(model, cv=cv, scoring=score, refit=False).fit(rows.X[seen], rows.y[seen])
+    return stages
 
 
-def timed(states: Iterable) -> Iterator[tuple[float, object]]:
-    """States with the seconds spent on making them."""
-    seconds, begun = 0.0, perf_counter()
-    for state in states:
-        seconds += perf_counter() - begun
-        yield seconds, state
-        begun = perf_counter()
+def default(task: Task, rows: Rows) -> Iterator[Stage]:
+    """The estimator with default parameters: nothing is chosen."""
+    begun = process_time()
+    model = ESTIMATORS[task["activation"]](random_state=task["seed"], n_threads=1).fit(*rows.train)
+    seconds, found = process_time() - begun, model.model_
+    size = sum(a.size for a in (found.H, found.V, found.intercept, found.linear))
+    yield Stage(found.n_components, size, model.alpha_, seconds, model.predict, model.predict_proba)
 
 
-def network(model: PolyModel, seconds: float) -> Stage:
-    def predict(rows: np.ndarray) -> np.ndarray:
-        return model.decision(rows, n_threads=1).argmax(axis=1)
-
-    return Stage(model.n_components, model.H.size + model.V.size, seconds, predict)
-
-
-def projected_gradient(task: Task, X: np.ndarray, y: np.ndarray, m: int) -> Iterator[Stage]:
-    """Accelerated gradient steps over V and H, from random unit vectors H."""
-    begun = perf_counter()
-    options = {"loss": task["loss"], "penalty": task["penalty"], "alpha": task["alpha"]}
-    problem = Problem.of(len(X), y, n_outputs=m, **options)
+def one_vs_rest(task: Task, rows: Rows) -> Iterator[Stage]:
+    """A network of the paper's algorithm for each class, with as many basis vectors each."""
+    X, y = rows.train
+    begun = process_time()
     design = Design(X, "squared", fit_lower="augment", n_threads=1)
-    H = np.random.default_rng(task["seed"]).standard_normal((task["units"], design.n_features))
-    H /= np.linalg.norm(H, axis=1, keepdims=True)
-    V = refit_output(design.activations(H), y, n_outputs=m, tol=1e-2, **options).V
-    H, V = descend(design, problem, H, V, task["steps"])
-    kept = V.any(axis=1)
-    model = PolyModel(H[kept], V[kept], np.zeros(m), augment=True)
-    yield network(model, perf_counter() - begun)
-
-
-def one_vs_rest(task: Task, X: np.ndarray, y: np.ndarray, m: int) -> Iterator[Stage]:
-    """A network for each class, all with at most k basis vectors."""
-    design = Design(X, "squared", fit_lower="augment", n_threads=1)
-    runs = []
-    for c in range(m):
-        run = conditional_gradient(
+    states = []
+    for c in range(rows.m):
+        *_, state = conditional_gradient(
             design, np.where(y == c, 1, -1)[:, None], loss="binary_logistic", alpha=task["alpha"],
             n_components=task["units"], random_state=task["seed"], block=1, refit="output",
         )  # fmt: skip
-        states = {state.n_components: (seconds, state) for seconds, state in timed(run)}
-        runs.append(states)
-    for k in (k for k in STAGES if k <= task["units"]):
-        chosen = [states[max(i for i in states if i <= k)] for states in runs]
-        H = np.vstack([state.H for _, state in chosen])
-        V = np.zeros((len(H), m))
-        V[np.arange(len(H)), np.repeat(range(m), [len(state.H) for _, state in chosen])] = (
-            np.concatenate([state.V[:, 0] for _, state in chosen])
-        )
-        model = PolyModel(H, V, np.zeros(m), augment=True)
-        stage = network(model, sum(seconds for seconds, _ in chosen))
-        yield stage._replace(parameters=H.size + len(H))
+        states.append(state)
+    H = np.vstack([state.H for state in states])
+    V = np.zeros((len(H), rows.m))
+    columns = np.repeat(range(rows.m), [len(state.H) for state in states])
+    V[np.arange(len(H)), columns] = np.concatenate([state.V[:, 0] for state in states])
+    model = PolyModel(H, V, np.zeros(rows.m), augment=True)
+
+    def probabilities(X: np.ndarray) -> np.ndarray:
+        P = expit(model.decision(X, n_threads=1))
+        return P / P.sum(axis=1, keepdims=True)
+
+    yield Stage(
+        len(H), H.size + len(H), task["alpha"], process_time() - begun,
+        lambda X: model.decision(X, n_threads=1).argmax(axis=1), probabilities,
+    )  # fmt: skip
+
+
+def projected_gradient(task: Task, rows: Rows) -> Iterator[Stage]:
+    """Accelerated gradient steps over V and H, from random unit vectors H."""
+    X, y = rows.train
+    begun = process_time()
+    options = {"loss": "logistic", "penalty": task["penalty"], "alpha": task["alpha"]}
+    problem = Problem.of(len(X), y, n_outputs=rows.m, **options)
+    design = Design(X, "squared", fit_lower="augment", n_threads=1)
+    H = np.random.default_rng(task["seed"]).standard_normal((task["units"], design.n_features))
+    H /= np.linalg.norm(H, axis=1, keepdims=True)
+    V = refit_output(design.activations(H), y, n_outputs=rows.m, tol=1e-2, **options).V
+    H, V = descend(design, problem, H, V, task["steps"])
+    kept = V.any(axis=1)
+    model = PolyModel(H[kept], V[kept], np.zeros(rows.m), augment=True)
+    yield Stage(
+        model.n_components, model.H.size + model.V.size, task["alpha"], process_time() - begun,
+        lambda X: model.decision(X, n_threads=1).argmax(axis=1),
+        lambda X: softmax(model.decision(X, n_threads=1), axis=1),
+    )  # fmt: skip
 
 
 # ---- scikit-learn -------------------------------------------------------------------------------
@@ -175,42 +229,49 @@ def linear(C: float) -> LogisticRegression:
     return LogisticRegression(C=C, max_iter=1000)
 
 
-def linear_regression(task: Task, X: np.ndarray, y: np.ndarray, m: int) -> Iterator[Stage]:
+def linear_regression(task: Task, rows: Rows) -> Iterator[Stage]:
     """Logistic regression on the features as they are."""
-    yield fitted(linear(task["C"]), X, y, 0, m * (X.shape[1] + 1))
+    yield fitted(linear(task["C"]), task["C"], rows, 0, rows.m * (rows.X.shape[1] + 1))
 
 
-def polynomial_regression(task: Task, X: np.ndarray, y: np.ndarray, m: int) -> Iterator[Stage]:
+def polynomial_regression(task: Task, rows: Rows) -> Iterator[Stage]:
     """Logistic regression on all products of two features."""
     model = make_pipeline(PolynomialFeatures(2, include_bias=False), linear(task["C"]))
-    products = X.shape[1] * (X.shape[1] + 3) // 2
-    yield fitted(model, X, y, products, m * (products + 1))
+    products = rows.X.shape[1] * (rows.X.shape[1] + 3) // 2
+    yield fitted(model, task["C"], rows, products, rows.m * (products + 1))
 
 
-def support_vectors(task: Task, X: np.ndarray, y: np.ndarray, m: int) -> Iterator[Stage]:
+def support_vectors(task: Task, rows: Rows) -> Iterator[Stage]:
     """The quadratic support vector machine."""
     model = SVC(C=task["C"], **QUADRATIC)
-    stage = fitted(model, X, y, 0, 0)
+    stage = fitted(model, task["C"], rows, 0, 0)
     n, d = model.support_vectors_.shape
-    yield stage._replace(units=n, parameters=n * (d + m - 1) + len(model.intercept_))
+    yield stage._replace(units=n, parameters=n * (d + rows.m - 1) + len(model.intercept_))
 
 
-def nystroem(task: Task, X: np.ndarray, y: np.ndarray, m: int) -> Iterator[Stage]:
+def nystroem(task: Task, rows: Rows) -> Iterator[Stage]:
     """Logistic regression on Nystroem's features of the quadratic kernel."""
-    for k in task["sizes"]:
+    seconds = 0.0
+    for k in (k for k in task["sizes"] if k <= len(rows.parts.train)):
         features = Nystroem(**QUADRATIC, n_components=k, random_state=task["seed"])
-        size = k * (X.shape[1] + k) + m * (k + 1)
-        yield fitted(make_pipeline(features, linear(task["C"])), X, y, k, size)
+        size = k * (rows.X.shape[1] + k) + rows.m * (k + 1)
+        model = make_pipeline(features, linear(task["C"]))
+        stage = fitted(model, task["C"], rows, k, size)
+        seconds += stage.seconds
+        yield stage._replace(seconds=seconds)
 
 
-def fitted(model, X: np.ndarray, y: np.ndarray, units: int, parameters: int) -> Stage:
-    begun = perf_counter()
-    model.fit(X, y)
-    return Stage(units, parameters, perf_counter() - begun, model.predict)
+def fitted(model, C: float, rows: Rows, units: int, parameters: int) -> Stage:
+    begun = process_time()
+    model.fit(*rows.train)
+    seconds = process_time() - begun
+    probabilities = getattr(model, "predict_proba", None)
+    return Stage(units, parameters, C, seconds, model.predict, probabilities)
 
 
 METHODS = {
-    "conditional gradient": multi_output,
+    "path": path,
+    "default": default,
     "projected gradient": projected_gradient,
     "one-vs-rest": one_vs_rest,
     "linear LR": linear_regression,

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import datasets
 import numpy as np
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded before it is held to one thread)
+from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
@@ -34,6 +35,7 @@ QUICK_SHAPES = {
     "vowel": (240, 5, 4),
     "satimage": (240, 7, 3),
     "letter": (320, 6, 5),
+    "digits": (240, 6, 4),
     "ml-100k": (1500, 40, 50),
     "ml-1m": (2000, 40, 60),
 }
@@ -61,7 +63,7 @@ def options(doc: str, argv: list[str] | None = None) -> Iterator[Options]:
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="tiny made-up data, for a trial")
-    parser.add_argument("--wide", action="store_true", help="wider grids, more seeds: for hours")
+    parser.add_argument("--wide", action="store_true", help="Figures 2 and 5: more vectors")
     parser.add_argument("--made-up", action="store_true", help="made-up data of the same shapes")
     parser.add_argument("--processes", type=int, default=2, help="one thread each (default: 2)")
     parser.add_argument("--results", type=Path, help="folder of the results (bench/results)")
@@ -81,8 +83,13 @@ def options(doc: str, argv: list[str] | None = None) -> Iterator[Options]:
 @lru_cache(maxsize=2)
 def load(name: str, data: str) -> datasets.Classes | datasets.Ratings:
     """The set, its stand-in, or a tiny one."""
+    if name == "digits" and data != "quick":  # it comes with scikit-learn
+        X, y = load_digits(return_X_y=True)
+        return datasets.Classes(X / 16, y, 10, "scikit-learn")
     if data == "real":
         return datasets.load(name)
+    if name == "digits":
+        return datasets.made_up_classes(*QUICK_SHAPES[name])
     return datasets.stand_in(name, QUICK_SHAPES[name] if data == "quick" else None)
 
 

@@ -1,11 +1,11 @@
 """Time and size beside the peers: what a model costs that is as good as theirs.
 
-Every method gets its grid on the same splits, one thread, one after the other in turns; ratios are
-medians over the splits. Classes: the network (l1/l2, logistic) against the quadratic SVC,
-logistic regression on all products, and Nystroem. "Time to quality": seconds until the network
-first is within one point of the SVC's validation accuracy. Ratings (ML-100k): the ordinal machine
-against biases, myFM and cmfrec; "time to quality" is until it is as good as each of them on the
-validation part.
+The fits are those of `multiclass.py` and `recsys.py`, in turns on the same splits, in CPU seconds
+of one thread; ratios are medians over the splits. Classes: the path of the network (l1/l2) against
+the grids of the quadratic SVC, of logistic regression on all products, and of Nystroem's features.
+"To quality": seconds until the network first is within one point of the SVC's validation accuracy.
+Ratings (ML-100k): the searched ordinal machine against biases, myFM and cmfrec; "to quality" is
+until it is as good as each of them on the validation part.
 """
 
 from statistics import median
@@ -29,50 +29,44 @@ from experiment import (
 
 NETWORK = "fastpoly, l1/l2"
 RIVALS = ("quadratic SVC", "polynomial LR", "Nystroem")
-NYSTROEM_C = (10, 100)
+NETWORK_SETTINGS = {"method": "path", "activation": "PN", "penalty": "l1/l2", "ridge": 1}
+MACHINE = recsys.SEARCHED
+MACHINE_SETTINGS = {"method": "search", "machine": "ordinal FM", "penalty": "l1/l2"}
 NEAR = 1.0  # points of validation accuracy
 
 Results = list[tuple[Task, Result]]
 
 
 def class_tasks(where: Options) -> list[Task]:
-    """In turns: all methods on one split, then on the next."""
-    found = []
-    for seed in range(1 if where.quick else 5 if where.wide else 3):
-        for name in multiclass.SETS:
-            networks = multiclass.conditional_gradient_tasks(
-                name, where, ["l1/l2"], ["logistic"], ["full"]
-            )
-            others = multiclass.other_tasks(name, where)
-            sizes = [20 if where.quick else multiclass.UNITS[name]]
-            nystroem = [
-                {"method": "Nystroem", "C": C, "sizes": sizes, "set": name, "seed": seed,
-                 "data": where.data}
-                for C in NYSTROEM_C
-            ]  # fmt: skip
-            found += [
-                task
-                for task in (*networks, *others, *nystroem)
-                if task["seed"] == seed and task["method"] in ("conditional gradient", *RIVALS)
-            ]
-    return found
+    return [
+        task for task in multiclass.all_tasks(where) if task["method"] in RIVALS or is_network(task)
+    ]
+
+
+def is_network(task: Task) -> bool:
+    """Whether it is a path of the network with the default penalty and ridge."""
+    return all(task.get(key) == value for key, value in NETWORK_SETTINGS.items())
 
 
 def rating_tasks(where: Options) -> list[Task]:
+    """Ours, with the default penalty, and the peers."""
     return [
         task
         for task in recsys.tasks_of("ml-100k", where)
-        if task["seed"] < recsys.FIRST_SEED + 3
-        and task.get("lower") != "augment"
-        and task["method"] != "single-output FM"
+        if task["method"] not in ("default", "search") or is_machine(task)
     ]
+
+
+def is_machine(task: Task) -> bool:
+    return all(task.get(key) == value for key, value in MACHINE_SETTINGS.items())
 
 
 def main(argv: list[str] | None = None) -> None:
     with options(__doc__, argv) as where:
-        store = Store(where.results / "peers_runs.json")
         # One process: these are timings.
+        store = Store(where.results / "classifier_runs.json")
         classes = run_tasks(classifiers.fit, class_tasks(where), store, 1, "peers, classes")
+        store = Store(where.results / "recsys_runs.json")
         ratings = run_tasks(recommenders.fit, rating_tasks(where), store, 1, "peers, ratings")
         report(where, classes, ratings)
 
@@ -91,20 +85,17 @@ def reached(results: Results, seed: int, target: float, measure: str, sign: int)
 
 def class_summary(results: Results, name: str) -> dict[str, dict]:
     """Of every method: the chosen models, and ratios to the SVC."""
-    labels = {NETWORK: "conditional gradient", **{rival: rival for rival in RIVALS}}
-    entries = {label: multiclass.chosen(results, name, method=m) for label, m in labels.items()}
+    rows = {NETWORK: NETWORK_SETTINGS, **{rival: {"method": rival} for rival in RIVALS}}
+    entries = {label: multiclass.chosen(results, name, **kind) for label, kind in rows.items()}
     svc = entries["quadratic SVC"]
-    networks = [
-        (task, r)
-        for task, r in results
-        if task["set"] == name and task["method"] == "conditional gradient"
-    ]
+    networks = [(task, r) for task, r in results if task["set"] == name and is_network(task)]
     times = [reached(networks, e["seed"], e["validation"] - NEAR, "validation", 1) for e in svc]
     answer: dict[str, dict] = {}
     for label, of_seeds in entries.items():
         pairs = list(zip(of_seeds, svc, strict=True))
         answer[label] = {
             "test": [e["test"] for e in of_seeds],
+            "loss": [e["test_loss"] for e in of_seeds],
             "units": median(e["units"] for e in of_seeds),
             "parameters": median(e["parameters"] for e in of_seeds),
             "grid": median(e["grid"] for e in of_seeds),
@@ -126,13 +117,15 @@ def report(where: Options, classes: Results, ratings: Results) -> None:
         for label, m in methods.items():
             quality = m.get("to_quality")
             rows.append(
-                [label, spread(m["test"]), f"{m['units']:.0f}", f"{m['parameters']:.0f}",
-                 f"{m['fit']:.3f}", "" if quality is None else f"{quality:.3f}", f"{m['grid']:.2f}",
+                [label, spread(m["test"]), "" if None in m["loss"] else spread(m["loss"], 3),
+                 f"{m['units']:.0f}", f"{m['parameters']:.0f}", f"{m['fit']:.3f}",
+                 "" if quality is None else f"{quality:.3f}", f"{m['grid']:.2f}",
                  f"{m['grid_ratio']:.2f}x", f"{1e3 * m['predict']:.2f}",
                  f"{m['predict_gain']:.1f}x"]
             )  # fmt: skip
-        header = ["", "test accuracy", "units", "parameters", "fit (s)", "to quality (s)",
-                  "grid (s)", "grid / SVC's", "predict (ms)", "faster than SVC"]  # fmt: skip
+        header = ["", "test accuracy", "log-loss", "units", "parameters", "fit (s)",
+                  "to quality (s)", "grid (s)", "grid / SVC's", "predict (ms)",
+                  "faster than SVC"]  # fmt: skip
         text += f"{name}\n\n{table(header, rows)}\n"
     summary["ml-100k"] = rating_summary(ratings)
     rows = [
@@ -140,6 +133,7 @@ def report(where: Options, classes: Results, ratings: Results) -> None:
             label,
             *(spread(m[metric], 4) for metric in recommenders.METRICS),
             f"{m['seconds']:.2f}",
+            f"{m['grid']:.2f}",
             f"{m['units']:.0f}",
             f"{m['ratio']:.2f}x",
             *(f"{t:.2f}" for t in m["to_quality"]),
@@ -150,7 +144,8 @@ def report(where: Options, classes: Results, ratings: Results) -> None:
         "ml-100k (settings chosen for each measure; seconds and units of the fit chosen by RMSE; "
     )
     text += "last, how long the ordinal machine takes to that validation RMSE)\n\n"
-    header = ["", *recsys.NAMES.values(), "fit (s)", "units", "fit / ours", "ours to quality (s)"]
+    header = ["", *recsys.NAMES.values(), "fit (s)", "grid (s)", "units", "fit / ours",
+              "ours to quality (s)"]  # fmt: skip
     text += table(header, [row + [""] * (len(header) - len(row)) for row in rows])
     write(where, "peers", summary, text, draw(summary))
 
@@ -158,7 +153,7 @@ def report(where: Options, classes: Results, ratings: Results) -> None:
 def rating_summary(results: Results) -> dict[str, dict]:
     """Of every method: the chosen models, and times beside the ordinal machine's."""
     answer = {}
-    ours = [(task, r) for task, r in results if task["method"] == "ordinal FM"]
+    ours = [(task, r) for task, r in results if is_machine(task)]
     our_choice = recsys.chosen(ours, "rmse")
     for method in dict.fromkeys(task["method"] for task, _ in results):
         own = [(task, r) for task, r in results if task["method"] == method]
@@ -169,20 +164,22 @@ def rating_summary(results: Results) -> dict[str, dict]:
             for seed, e in zip(seeds, chosen, strict=True)
         ]
         ratios = [e["seconds"] / o["seconds"] for e, o in zip(chosen, our_choice, strict=True)]
-        answer[method] = {
+        label = MACHINE if method == "search" else method
+        answer[label] = {
             "seconds": median(e["seconds"] for e in chosen),
             "units": median(e["units"] for e in chosen),
             "ratio": median(ratios),
+            "grid": median(e["grid"] for e in chosen),
             "to_quality": [] if None in times else [median(times)],
         }
         for metric in recommenders.METRICS:
-            answer[method][metric] = [e["test"] for e in recsys.chosen(own, metric)]
+            answer[label][metric] = [e["test"] for e in recsys.chosen(own, metric)]
     return answer
 
 
 def draw(summary: dict):
     """Accuracy against fitting time, the area of a dot for the number of parameters."""
-    picture, axes = figure(1, len(multiclass.SETS), 3.2, 3.0)
+    picture, axes = figure(1, len(multiclass.SETS), 2.8, 3.0)
     for axis, name in zip(axes[0], multiclass.SETS, strict=True):
         for i, (label, m) in enumerate(summary[name].items()):
             axis.scatter(
@@ -193,7 +190,7 @@ def draw(summary: dict):
         axis.margins(0.25)  # room for the largest dots
         axis.xaxis.set_minor_formatter("")
         axis.set_title(name)
-        axis.set_xlabel("seconds of one fit")
+        axis.set_xlabel("seconds to the chosen model")
     axes[0, 0].set_ylabel("test accuracy (%)")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     picture.legend(handles, labels, loc="outside lower center", ncols=4)

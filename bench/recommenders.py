@@ -2,29 +2,36 @@
 
 Rows are one-hot users and items. The ordinal models learn p(rating <= c) for c = 1..4 as outputs of
 one factorization machine, and predict the expected rating; the regressors learn the rating itself.
+Seconds are CPU seconds of one thread, without those of judging the models.
 """
 
 import io
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr
 from functools import lru_cache
 from importlib.util import find_spec
-from time import perf_counter
+from time import process_time
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from classifiers import timed
 from experiment import Result, Task, load, split
-from scipy.special import expit
 
-from fastpoly import Design, PolyModel, conditional_gradient
+from fastpoly import (
+    FactorizationMachineOrdinalRegressor,
+    FactorizationMachineRegressor,
+    PathSearchCV,
+)
 from fastpoly.metrics import ndcg, rmse
 
 STAGES = (1, 2, 3, 5, 8, 10, 15, 20, 25, 30, 40, 50)
 LEVELS = np.arange(1, 6)
 METRICS = ("rmse", "ndcg1", "ndcg5")
-TOL = 0.05
+MACHINES = {
+    "ordinal FM": FactorizationMachineOrdinalRegressor,
+    "single-output FM": FactorizationMachineRegressor,
+}
 
 
 class Part(NamedTuple):
@@ -37,9 +44,10 @@ class Part(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A model on the way: units, seconds of fitting so far, ratings it predicts for a part."""
+    """A model on the way: its size, CPU seconds of fitting so far, ratings it predicts."""
 
     units: int
+    strength: float | None  # alpha or C
     seconds: float
     predict: Callable[[Part], np.ndarray]
 
@@ -62,9 +70,13 @@ def parts(name: str, data: str, seed: int) -> tuple[Part, Part, Part]:
 def fit(task: Task) -> Result:
     """Run one task: the scores on the validation and test part, of every stage."""
     train, validation, test = parts(task["set"], task["data"], task["seed"])
-    columns: dict[str, list] = {"units": [], "seconds": []}
-    for stage in METHODS[task["method"]](task, train):
+    columns: dict[str, list] = {"units": [], "strength": [], "seconds": []}
+    with warnings.catch_warnings():  # the borders of a grid are told in the report
+        warnings.simplefilter("ignore")
+        stages = list(METHODS[task["method"]](task, train, validation))
+    for stage in stages:
         columns["units"].append(stage.units)
+        columns["strength"].append(None if stage.strength is None else float(stage.strength))
         columns["seconds"].append(round(stage.seconds, 3))
         for name, rows in (("validation", validation), ("test", test)):
             for metric, value in scores(rows, stage.predict(rows)).items():
@@ -84,67 +96,62 @@ def scores(part: Part, predicted: np.ndarray) -> dict[str, float]:
 # ---- fastpoly -----------------------------------------------------------------------------------
 
 
-def expected_rating(O: np.ndarray) -> np.ndarray:
-    """sum_c c p(rating = c) from the logits of p(rating <= c), c = 1..4, made monotone in c."""
-    below = np.maximum.accumulate(expit(O), axis=1)
-    return LEVELS[-1] - below.sum(axis=1)
-
-
-def ordinal(task: Task, train: Part) -> Iterator[Stage]:
-    """The multi-output factorization machine of the ordinal reduction."""
-    signs = np.where(train.rating[:, None] <= LEVELS[:-1], 1, -1)
-    for units, seconds, model in grow(task, train, signs, "binary_logistic", "anova"):
-        yield Stage(units, seconds, lambda part, model=model: expected_rating(decide(model, part)))
-
-
-def single_output(task: Task, train: Part) -> Iterator[Stage]:
-    """Regression by a factorization machine or a polynomial network."""
-    activation = "squared" if task["method"] == "single-output PN" else "anova"
-    mean = train.rating.mean()
-    target = train.rating[:, None] - mean
-    for units, seconds, model in grow(task, train, target, "squared", activation):
-        yield Stage(
-            units, seconds, lambda part, model=model: mean + decide(model, part)[:, 0]
-        )  # fmt: skip
-
-
-def decide(model: PolyModel, part: Part) -> np.ndarray:
-    return model.decision(part.X, n_threads=1)
-
-
-def grow(
-    task: Task, train: Part, Y: np.ndarray, loss: str, activation: str
-) -> Iterator[tuple[int, float, PolyModel]]:
-    """Units, seconds so far and model at every stage of a fit."""
-    design = Design(train.X, activation, fit_lower=task["lower"], n_threads=1)
-    run = conditional_gradient(
-        design, Y, loss=loss, penalty=task["penalty"], alpha=task["alpha"],
-        alpha_linear=task.get("alpha_linear", 1.0), n_components=task["units"],
-        refit=task["refit"], tol=TOL, random_state=task["seed"],
+def machine(task: Task):
+    """An estimator as users have it, but for its number of basis vectors and its penalty."""
+    return MACHINES[task["machine"]](
+        n_components=task["units"], penalty=task["penalty"], alpha_linear=task["ridge"],
+        random_state=task["seed"], n_threads=1,
     )  # fmt: skip
-    waiting = [k for k in STAGES if k <= task["units"]]
-    for seconds, state in timed(run):
-        k, last = state.n_components, state.stop or state.n_iter >= task["units"]
-        if last or (waiting and k >= waiting[0]):
-            waiting = [later for later in waiting if later > k]
-            yield k, seconds, PolyModel.from_state(state, design)
-        if last:
-            return
+
+
+def default(task: Task, train: Part, validation: Part) -> Iterator[Stage]:
+    """alpha from the noise level of the training part: nothing is chosen."""
+    begun = process_time()
+    model = machine(task).fit(train.X, train.rating)
+    seconds = process_time() - begun
+    yield Stage(model.n_components_, model.alpha_, seconds, lambda part: model.predict(part.X))
+
+
+def search(task: Task, train: Part, validation: Part) -> list[Stage]:
+    """A path of alphas by PathSearchCV; every model on it is a stage."""
+    stages: list[Stage] = []
+    begun, paused = process_time(), 0.0
+
+    def score(model, X: sp.csr_array, y: np.ndarray) -> float:
+        nonlocal paused
+        now = process_time()
+        stages.append(
+            Stage(
+                model.n_components_, model.alpha_, now - begun - paused,
+                lambda part: model.predict(part.X),
+            )
+        )  # fmt: skip
+        error = rmse(y, np.clip(model.predict(X), 1, 5))
+        paused += process_time() - now
+        return -error
+
+    X, y = sp.vstack([train.X, validation.X]), np.r_[train.rating, validation.rating]
+    n = len(train.rating)
+    PathSearchCV(
+        machine(task), n_alphas=task["alphas"], alpha_min_ratio=task["ratio"], refit=False,
+        scoring=score, cv=[(np.arange(n), np.arange(n, len(y)))],
+    ).fit(sp.csr_array(X), y)  # fmt: skip
+    return stages
 
 
 # ---- others -------------------------------------------------------------------------------------
 
 
-def biases(task: Task, train: Part) -> Iterator[Stage]:
+def biases(task: Task, train: Part, validation: Part) -> Iterator[Stage]:
     """Ridge regression on users and items: no interaction."""
     from sklearn.linear_model import Ridge
 
-    begun = perf_counter()
+    begun = process_time()
     model = Ridge(alpha=task["C"], solver="sparse_cg", tol=1e-6).fit(train.X, train.rating)
-    yield Stage(0, perf_counter() - begun, lambda part: model.predict(part.X))
+    yield Stage(0, task["C"], process_time() - begun, lambda part: model.predict(part.X))
 
 
-def my_fm(task: Task, train: Part) -> Iterator[Stage]:
+def my_fm(task: Task, train: Part, validation: Part) -> Iterator[Stage]:
     """myFM: Gibbs sampling, with a normal or an ordered probit likelihood."""
     import myfm
 
@@ -154,29 +161,29 @@ def my_fm(task: Task, train: Part) -> Iterator[Stage]:
     y = train.rating.astype(int) - 1 if probit else train.rating
     groups = [int(load(task["set"], task["data"]).n_users)]
     groups.append(train.X.shape[1] - groups[0])
-    begun = perf_counter()
+    begun = process_time()
     n_iter = task["iterations"]
     with redirect_stderr(io.StringIO()):  # it shows a progress bar of its own
         model.fit(sp.csr_matrix(train.X), y, group_shapes=groups, n_iter=n_iter)
-    seconds = perf_counter() - begun
+    seconds = process_time() - begun
 
     def predict(part: Part) -> np.ndarray:
         X = sp.csr_matrix(part.X)
         return model.predict_proba(X) @ LEVELS if probit else model.predict(X)
 
-    yield Stage(task["units"], seconds, predict)
+    yield Stage(task["units"], None, seconds, predict)
 
 
-def cmfrec_als(task: Task, train: Part) -> Iterator[Stage]:
+def cmfrec_als(task: Task, train: Part, validation: Part) -> Iterator[Stage]:
     """cmfrec: matrix factorization with biases by alternating least squares."""
     import pandas as pd
     from cmfrec import CMF
 
     frame = pd.DataFrame({"UserId": train.user, "ItemId": train.item, "Rating": train.rating})
-    begun = perf_counter()
+    begun = process_time()
     model = CMF(k=task["units"], lambda_=task["C"], use_float=False, nthreads=1, verbose=False)
     model.fit(frame)
-    seconds = perf_counter() - begun
+    seconds = process_time() - begun
     mean = train.rating.mean()
 
     def predict(part: Part) -> np.ndarray:
@@ -185,13 +192,12 @@ def cmfrec_als(task: Task, train: Part) -> Iterator[Stage]:
         predicted[known] = model.predict(part.user[known], part.item[known])
         return predicted
 
-    yield Stage(task["units"], seconds, predict)
+    yield Stage(task["units"], task["C"], seconds, predict)
 
 
 METHODS = {
-    "ordinal FM": ordinal,
-    "single-output FM": single_output,
-    "single-output PN": single_output,
+    "default": default,
+    "search": search,
     "biases": biases,
 }
 if find_spec("myfm"):

@@ -1,17 +1,19 @@
 """Figure 4: recommending as ordinal regression, RMSE and nDCG against the number of basis vectors.
 
-MovieLens, one-hot users and items, 50 / 25 / 25 splits. Multi-output ordinal factorization machines
-with three penalties against single-output regression (factorization machine, polynomial network),
-with lower-order terms as in the paper (a constant feature); and both kinds of machines with an
-explicit linear part and full refitting. Beside them user and item biases (ridge), myFM and cmfrec,
-where these are installed. Settings are chosen on the validation part, for every measure and number
-of basis vectors. nDCG is the mean over users, with gain 2^rating - 1.
+MovieLens, one-hot users and items, 50 / 25 / 25 splits. Ordinal multi-output factorization machines
+against single-output regression, both with a linear part: with the default alpha, and with the
+alpha and the number of basis vectors of a `PathSearchCV` by validation RMSE. Beside them user and
+item biases (ridge), myFM and cmfrec, where these are installed, and what the release e9adb88
+reached on the same splits. Settings are chosen on the validation part, for every measure. nDCG is
+the mean over users, with gain 2^rating - 1. Seconds are CPU seconds of one thread. Those of e9adb88
+are of its report, on the clock of a busy machine, and so are all figures of myFM on MovieLens 1M.
 """
 
-from itertools import product
+import json
 from statistics import mean, median
 
 from experiment import (
+    RESULTS,
     Options,
     Result,
     Store,
@@ -26,21 +28,16 @@ from experiment import (
 from recommenders import METHODS, METRICS, STAGES, fit
 
 SETS = ("ml-100k", "ml-1m")
-UNITS = {"ml-100k": 40, "ml-1m": 25}
-PENALTIES = ("l1", "l1/l2", "l1/linf")
-# Methods and penalties of the paper's figure; with one output all penalties are the same.
-PAPER = (
-    *(("ordinal FM", penalty) for penalty in PENALTIES),
-    ("single-output FM", "l1/l2"),
-    ("single-output PN", "l1/l2"),
-)
 NAMES = {"rmse": "RMSE", "ndcg1": "nDCG@1", "ndcg5": "nDCG@5"}
-# alphas with a constant feature (output refit), alphas with a linear part (full refit); the ridge
-# of the linear part
-GRIDS = {"ml-100k": ((10, 20, 50), (2.5, 3, 3.5, 5, 8), (0.6, 1, 2)), "ml-1m": ((30,), (3,), (1,))}
-QUICK = ((3,), (3,), (1,))
-WIDE = ((3, 5, 10, 20, 50), (2, 3, 5, 8), (0.5, 1, 2))
+RANK = 10  # of the peers, and of our machines with as many basis vectors
+UNITS = {"ml-100k": 10, "ml-1m": 8}  # of a search at most
+ALPHAS, RATIO = 8, 0.1  # length of the path, its last alpha over its first
+RIDGES = {"ml-100k": (1, 0.5), "ml-1m": (1,)}  # of the linear part, a path each
+PENALTIES = {"ml-100k": ("l1/l2", "l1", "l1/linf"), "ml-1m": ("l1/l2",)}  # of the ordinal machine
 FIRST_SEED = 20  # earlier splits were looked at while the grids were chosen
+N_SPLITS = {"ml-100k": 5, "ml-1m": 2}
+OURS, SEARCHED = "ordinal FM, default alpha", "ordinal FM, searched"
+LAST = "ordinal FM of e9adb88"
 
 Results = list[tuple[Task, Result]]
 
@@ -50,41 +47,60 @@ def tasks(where: Options) -> list[Task]:
 
 
 def tasks_of(name: str, where: Options) -> list[Task]:
+    """In turns: all methods on one split, then on the next."""
     found = []
-    units = 4 if where.quick else UNITS[name]
-    constant, explicit, ridges = QUICK if where.quick else WIDE if where.wide else GRIDS[name]
-    n_seeds = 1 if where.quick else 5 if name == "ml-100k" else 2
-    for seed in range(FIRST_SEED, FIRST_SEED + n_seeds):
+    for seed in range(FIRST_SEED, FIRST_SEED + (1 if where.quick else N_SPLITS[name])):
         common = {"set": name, "seed": seed, "data": where.data}
-        paper = {"lower": "augment", "refit": "output", "units": units, **common}
-        found += [
-            {"method": method, "penalty": penalty, "alpha": alpha, **paper}
-            for (method, penalty), alpha in product(PAPER, constant)
-        ]
-        linear = {"lower": "explicit", "refit": "full", "units": min(units, 15), **common}
-        found += [
-            {"method": method, "penalty": "l1/l2", "alpha": alpha, "alpha_linear": ridge, **linear}
-            for method, alpha, ridge in product(
-                ("ordinal FM", "single-output FM"), explicit, ridges
-            )
-        ]
+        found += machines(name, common, where.quick)
         found += [{"method": "biases", "C": C, **common} for C in (2, 5, 10)]
-        rank = {"units": 10, "iterations": 10 if where.quick else 200, **common}
-        found += [{"method": method, **rank} for method in METHODS if method.startswith("myFM")]
         if "cmfrec ALS" in METHODS:
-            found += [{"method": "cmfrec ALS", "units": 10, "C": C, **common} for C in (5, 10, 20)]
+            found += [
+                {"method": "cmfrec ALS", "units": RANK, "C": C, **common} for C in (5, 10, 20)
+            ]
+        rank = {"units": RANK, "iterations": 10 if where.quick else 200, **common}
+        samplers = [method for method in METHODS if method.startswith("myFM")]
+        found += [{"method": method, **rank} for method in samplers if name == "ml-100k"]
     return found
 
 
-def lines() -> dict[str, dict]:
+def machines(name: str, common: Task, quick: bool) -> list[Task]:
+    """Ours: nothing chosen, and searches."""
+    default = {"method": "default", "penalty": "l1/l2", "ridge": 1, **common}
+    found = [
+        {"machine": "ordinal FM", "units": 50, **default},
+        {"machine": "ordinal FM", "units": RANK, **default},
+        {"machine": "single-output FM", "units": RANK, **default},
+    ]
+    search = {
+        "method": "search", "units": 4 if quick else UNITS[name], "alphas": 3 if quick else ALPHAS,
+        "ratio": RATIO, **common,
+    }  # fmt: skip
+    kinds = [("ordinal FM", penalty) for penalty in PENALTIES[name]]
+    for machine, penalty in (*kinds, ("single-output FM", "l1/l2")):
+        found += [
+            {"machine": machine, "penalty": penalty, "ridge": ridge, **search}
+            for ridge in RIDGES[name]
+        ]
+    return found
+
+
+def lines(name: str) -> dict[str, dict]:
     """What is compared, and the settings that belong to it."""
     rows = {}
-    for method, penalty in PAPER:
-        label = f"ordinal FM, {penalty}" if method == "ordinal FM" else method
-        rows[label] = {"method": method, "penalty": penalty, "lower": "augment"}
-    for method in ("ordinal FM", "single-output FM"):
-        rows[f"{method}, linear part"] = {"method": method, "lower": "explicit"}
-    others = [method for method in METHODS if method not in dict(PAPER)]
+    for units in (50, RANK):
+        label = OURS if units == 50 else f"{OURS}, {units} vectors"
+        rows[label] = {"method": "default", "machine": "ordinal FM", "units": units}
+    for penalty in PENALTIES[name]:
+        label = SEARCHED if penalty == "l1/l2" else f"{SEARCHED}, {penalty}"
+        rows[label] = {"method": "search", "machine": "ordinal FM", "penalty": penalty}
+    single = "single-output FM"
+    rows[f"{single}, default alpha, {RANK} vectors"] = {"method": "default", "machine": single}
+    rows[f"{single}, searched"] = {"method": "search", "machine": single}
+    others = [
+        method
+        for method in METHODS
+        if method not in ("default", "search") and (name == "ml-100k" or "myFM" not in method)
+    ]
     return rows | {method: {"method": method} for method in others}
 
 
@@ -94,11 +110,16 @@ def main(argv: list[str] | None = None) -> None:
         report(where, run_tasks(fit, tasks(where), store, where.processes, "recsys"))
 
 
+# ---- telling ------------------------------------------------------------------------------------
+
+
 def chosen(results: Results, metric: str, most: int | None = None) -> list[dict]:
     """What validation chooses, for each seed: value on the test part, units, seconds, strength."""
     sign = -1 if metric == "rmse" else 1
     by_seed: dict[int, list[dict]] = {}
+    grids: dict[int, float] = {}
     for task, result in results:
+        grids[task["seed"]] = grids.get(task["seed"], 0.0) + result["seconds"][-1]
         for i, units in enumerate(result["units"]):
             if most is None or units <= most:
                 by_seed.setdefault(task["seed"], []).append(
@@ -107,30 +128,43 @@ def chosen(results: Results, metric: str, most: int | None = None) -> list[dict]
                         "test": result[f"test_{metric}"][i],
                         "units": units,
                         "seconds": result["seconds"][i],
-                        "strength": task.get("alpha", task.get("C")),
+                        "strength": result["strength"][i],
                     }
                 )
     return [
         max(by_seed[seed], key=lambda e: (sign * e["validation"], -e["units"]))
+        | {"grid": round(grids[seed], 3)}
         for seed in sorted(by_seed)
     ]
+
+
+def last_release(where: Options, name: str) -> dict[str, dict]:
+    """Lines of the report of e9adb88, by measure; its splits are these."""
+    path = RESULTS / "last_release.json"
+    if where.data != "real" or not path.exists():
+        return {}
+    return json.loads(path.read_text())["recsys"][name]
 
 
 def report(where: Options, results: Results) -> None:
     summary: dict[str, dict] = {}
     for name in SETS:
         summary[name] = {}
-        for line, settings in lines().items():
+        for line, settings in lines(name).items():
             own = [
                 (task, result)
                 for task, result in results
                 if task["set"] == name and all(task.get(key) == s for key, s in settings.items())
             ]
-            stages = [k for k in STAGES if k <= UNITS[name]] if "lower" in own[0][0] else []
+            stages = (
+                [k for k in STAGES if k <= UNITS[name]] if own[0][0]["method"] == "search" else []
+            )
             summary[name][line] = {
                 "chosen": {metric: chosen(own, metric) for metric in METRICS},
                 "curves": {metric: curve(own, metric, stages) for metric in METRICS},
             }
+        for line, of_metrics in last_release(where, name).items():
+            summary[name][line] = {"chosen": of_metrics, "curves": {m: {} for m in METRICS}}
     text = "Test part, mean ± standard deviation over the splits (median basis vectors)\n"
     for name, part in summary.items():
         rows = []
@@ -140,9 +174,12 @@ def report(where: Options, results: Results) -> None:
                 of_seeds = entry["chosen"][metric]
                 units = round(median(e["units"] for e in of_seeds))
                 cells.append(f"{spread((e['test'] for e in of_seeds), 4)} ({units})")
-            seconds = median(e["seconds"] for e in entry["chosen"]["rmse"])
-            rows.append([line, *cells, f"{seconds:.1f}"])
-        text += f"\n{name}\n\n" + table(["", *NAMES.values(), "seconds (one fit)"], rows)
+            by_rmse = entry["chosen"]["rmse"]
+            grids = [e.get("grid") for e in by_rmse]
+            grid = "" if None in grids else f"{median(grids):.1f}"
+            rows.append([line, *cells, f"{median(e['seconds'] for e in by_rmse):.1f}", grid])
+        text += f"\n{name}\n\n"
+        text += table(["", *NAMES.values(), "seconds to it", "whole grid"], rows)
     write(where, "recsys", summary, text, draw(summary))
 
 
@@ -159,26 +196,26 @@ def curve(results: Results, metric: str, stages: list[int]) -> dict[int, float]:
 
 def draw(summary: dict[str, dict]):
     picture, axes = figure(len(SETS), len(METRICS), 4.0, 3.2)
+    labels = list(summary[SETS[0]])
     for row, (name, part) in zip(axes, summary.items(), strict=True):
         for axis, metric in zip(row, METRICS, strict=True):
-            for i, (line, entry) in enumerate(part.items()):
-                values = entry["curves"][metric]
+            for line, entry in part.items():
+                color, values = f"C{labels.index(line) % 10}", entry["curves"][metric]
                 if values:
                     style = "--" if line.startswith("single") else "-"
-                    axis.plot(list(values), list(values.values()), style, marker=".", label=line)
+                    axis.plot(
+                        list(values), list(values.values()), style, marker=".", label=line,
+                        color=color,
+                    )  # fmt: skip
                 else:
                     level = mean(e["test"] for e in entry["chosen"][metric])
-                    color = f"C{i}" if i < 10 else "black"
-                    axis.axhline(level, ls=":", color=color, label=line)
-            if metric == "rmse":
-                axis.set_ylim(top=1.02)
-            else:  # the first basis vector alone ranks far worse than all the rest
-                axis.set_ylim(bottom=0.69 if name == "ml-100k" else 0.73)
+                    style = "-." if labels.index(line) >= 10 else ":"
+                    axis.axhline(level, ls=style, color=color, label=line)
             axis.set_title(name)
             axis.set_ylabel(NAMES[metric])
             axis.set_xlabel("basis vectors (at most)")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncols=4, fontsize="small")
+    handles, texts = axes[0, 0].get_legend_handles_labels()
+    picture.legend(handles, texts, loc="outside lower center", ncols=4, fontsize="small")
     return picture
 
 

@@ -16,9 +16,12 @@ import penalties
 import recsys
 import refit_comparison
 import report
+import search
 import subproblem
 
-EXPERIMENTS = (subproblem, multiclass, penalties, refit_comparison, recsys, peers, defaults)
+EXPERIMENTS = (
+    subproblem, multiclass, penalties, refit_comparison, search, recsys, peers, defaults,
+)  # fmt: skip
 
 
 def main() -> None:

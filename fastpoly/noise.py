@@ -20,8 +20,9 @@ from fastpoly.state import Model, State
 # alpha is the noise level divided by this; for class codes, by the number of classes. Chosen on
 # twenty tables and judged on others, by bench/defaults.py.
 NOISE_DIVISOR = 3.0
-# Least alpha, as a share of the sum of the weights: a perfect fit has no noise left.
-LEAST_SHARE = 1e-4
+# Least alpha, as a share of the sum of the weights: a perfect fit has no noise left. Far below what
+# any table of bench/defaults.py needs (2e-4), and ratings of many users and items (1e-5).
+LEAST_SHARE = 1e-6
 # A second run is worth it where alpha falls below this share of the first one.
 LOWER = 0.85
 

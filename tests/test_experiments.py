@@ -26,8 +26,8 @@ def test_every_split_has_the_same_grid(bench, tmp_path):
     where = experiment.Options(quick=False, wide=False, made_up=True, processes=1, results=tmp_path)
     strengths = defaultdict(lambda: defaultdict(set))
     for task in multiclass.all_tasks(where):
-        kind = tuple(task.get(key) for key in ("set", "method", "penalty", "loss", "refit"))
-        strengths[kind][task["seed"]].add(task.get("alpha", task.get("C")))
+        kind = tuple(task.get(key) for key in ("set", "method", "penalty", "activation"))
+        strengths[kind][task["seed"]].add(task.get("alpha", task.get("C", task.get("ridge"))))
     assert len(strengths) > 50
     for kind, of_seeds in strengths.items():
         assert len({frozenset(grid) for grid in of_seeds.values()}) == 1, kind
