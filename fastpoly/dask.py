@@ -96,8 +96,8 @@ class DaskEngine:
     def reduce(self, job: ShardJob, verb: str, arguments: tuple[Any, ...]) -> Any:
         """The sum of `verb(*arguments)` over all shards."""
         for attempt in range(self.retries + 1):
-            slots = self._workers(refresh=attempt > 0 or verb == "gradient")
             try:
+                slots = self._workers(refresh=attempt > 0 or verb == "gradient")
                 sums = list(self._pass(job, slots, verb, arguments))
             except LOST as error:
                 if attempt == self.retries:
@@ -146,17 +146,14 @@ class DaskEngine:
                 except TimeoutError:
                     if gathering.done():
                         raise  # one of a connection
-                # Not client.scheduler_info, which another thread may empty meanwhile.
-                found = self.client.sync(self.client.scheduler.identity, n_workers=-1)
-                seen = {address: w["last_seen"] for address, w in found["workers"].items()}
-                if seen:
+                lively = sorted(self._lively())
+                if lively:
                     alone = time.monotonic()
                 elif time.monotonic() - alone > self.timeout:
                     raise RuntimeError(
                         f"there has been no worker for {self.timeout:g} s; start workers and fit "
                         "again, from the checkpoint if there is one"
                     )
-                lively = sorted(a for a in seen if seen[a] > max(seen.values()) - self.timeout)
                 # A task whose worker went may wait for it forever, whoever else is there; and a
                 # result that went with it is computed again, or not.
                 lost = [i for i, (worker, *_) in enumerate(tasks) if worker not in lively]
@@ -187,19 +184,28 @@ class DaskEngine:
         now = time.monotonic()
         if self.slots and not (refresh and now - self.looked > REFRESH):
             return self.slots
-        threads = self.client.nthreads()
-        while not threads:
+        while not (threads := self._lively()):
             if time.monotonic() - now > self.timeout:
                 raise RuntimeError(
                     f"the cluster has had no worker for {self.timeout:g} s; start workers"
                 )
             time.sleep(POLL)
-            threads = self.client.nthreads()
         self.looked = time.monotonic()
         if self.strict:
             self._check_alike(threads)
         self.slots = [address for address in sorted(threads) for _ in range(threads[address])]
         return self.slots
+
+    def _lively(self) -> dict[str, int]:
+        """Workers that have been heard of lately, and their threads."""
+        # Not client.scheduler_info, which another thread may empty meanwhile.
+        found = self.client.sync(self.client.scheduler.identity, n_workers=-1)["workers"]
+        last = max((worker["last_seen"] for worker in found.values()), default=0.0)
+        return {
+            address: worker["nthreads"]
+            for address, worker in found.items()
+            if worker["last_seen"] > last - self.timeout
+        }
 
     def _check_alike(self, workers: Any) -> None:
         """Raise where two workers do not round alike."""

@@ -75,7 +75,8 @@ def main():
             # A stopped worker is given up after the timeout: one of them in a run.
             stops = seed % 5 == 4
             signals = (signal.SIGSTOP,) if stops else (signal.SIGKILL,)
-            hits, right = hunted(shards, want, seed, 1 if stops else 3, signals, timeout=5.0)
+            most, timeout = (1, 5.0) if stops else (3, 60.0)
+            hits, right = hunted(shards, want, seed, most, signals, timeout)
             total, wrong = total + hits, wrong + (not right)
             longest = max(longest, time.monotonic() - begun)
             print(f"run {seed}: {hits} hit, {'same bits' if right else 'OTHER BITS'}", flush=True)

@@ -225,7 +225,7 @@ def test_what_is_in_the_folder_is_not_replaced_by_mistake(tmp_path):
         ([{"user": [1], "stars": [1]}], {"one_hot": ["user"]}, "target"),
         ([{"user": [1]}], {"one_hot": ["user"], "target": "stars"}, "no column 'stars'"),
         ([{"a": [1.5, np.nan], "y": [1, 2]}], {"numeric": ["a"], "target": "y"}, "'a' has NaN"),
-        ([{"a": ["x", None], "y": [1, 2]}], {"one_hot": ["a"], "target": "y"}, "'a' has missing"),
+        ([{"a": ["x", None, "z"], "y": [1] * 3}], {"one_hot": ["a"], "target": "y"}, "missing"),
         ([{"a": [1.0, np.nan], "y": [1, 2]}], {"one_hot": ["a"], "target": "y"}, "'a' has missing"),
         ([{"a": [1], "y": [1]}, {"a": ["b"], "y": [1]}], {"one_hot": ["a"], "target": "y"}, "mix"),
         ([{"a": [1], "y": [1]}], {"one_hot": ["a"], "numeric": ["a"], "target": "y"}, "twice"),
@@ -235,6 +235,17 @@ def test_bad_batches_are_refused_and_leave_nothing(tmp_path, batches, how, messa
     with pytest.raises(ValueError, match=message):
         write_shards(tmp_path, batches, **how)
     assert not list(tmp_path.iterdir())
+
+
+def test_files_of_others_stay(tmp_path):
+    case = Case("dense", n=50)
+    mine = tmp_path / "mine.npy"
+    mine.write_text("mine")
+    case.write(tmp_path, 1)
+    write_shards(tmp_path, [(case.X, case.y)], overwrite=True)
+    with pytest.raises(ValueError, match="no rows"):
+        write_shards(tmp_path, [], overwrite=True)
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.npy"]
 
 
 def test_an_interrupted_write_leaves_no_manifest(tmp_path):

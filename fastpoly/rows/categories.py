@@ -1,5 +1,6 @@
 """Categories of a column, numbered while they come in and sorted at the end."""
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -56,11 +57,10 @@ class Categories:
                 raise self._missing()
             values, inverse = np.unique(column, return_inverse=True)
             return self._numbers(values.tolist())[inverse]
-        values = column.tolist()
         self._check_kind("U")
-        known = self.known
-        codes = np.array([known.setdefault(v, len(known)) for v in values], np.int32)
-        self._check_texts()
+        before = len(self)
+        codes = self._numbers(column.tolist())
+        self._check_texts(len(self) - before)
         return codes
 
     def _encode_arrow(self, column: Any) -> NDArray[np.int32]:
@@ -109,11 +109,10 @@ class Categories:
             raise ValueError(f"column {self.name!r} mixes numbers and texts; make it one of them")
         self.kind = kind
 
-    def _check_texts(self) -> None:
-        # Those that are new come last.
-        for value in reversed(self.known):
+    def _check_texts(self, n_new: int) -> None:
+        for value in islice(reversed(self.known), n_new):
             if isinstance(value, str):
-                break
+                continue
             if value is None or value != value:
                 raise self._missing()
             raise TypeError(

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from fastpoly.problem import Problem
+from fastpoly.rows.shard import Scaling, Shard
 from fastpoly.rows.shard_rows import ShardRows
-from fastpoly.rows.shards import Scaling, Shard
 
 KEPT_JOBS = 2  # of a process that computes for others: the caches of older ones are dropped
 

@@ -21,8 +21,9 @@ from fastpoly.rows.curvature import eigen_curvature, has_eigenbasis
 from fastpoly.rows.design import FIT_LOWER
 from fastpoly.rows.engines import ThreadEngine
 from fastpoly.rows.job import ShardJob
+from fastpoly.rows.shard import Scaling
 from fastpoly.rows.shard_rows import At
-from fastpoly.rows.shards import Scaling, Shards
+from fastpoly.rows.shards import Shards
 from fastpoly.rows.sums import empty_model, loss_curvature_bound, noise_of
 from fastpoly.state import Model
 

@@ -17,7 +17,7 @@ from fastpoly.kernels.joint import JointObjective
 from fastpoly.problem import Problem
 from fastpoly.rows.design import Design, largest_entry
 from fastpoly.rows.sampling import take_rows
-from fastpoly.rows.shards import Scaling, Shard
+from fastpoly.rows.shard import Scaling, Shard
 from fastpoly.rows.sums import RowSums, noise_weights, squared_outputs
 from fastpoly.state import Model
 

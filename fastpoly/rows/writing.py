@@ -8,6 +8,7 @@ manifest comes last; without it nobody takes the folder for data.
 import contextlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from fastpoly.rows.files import replace_text, write_array
 from fastpoly.rows.manifest import FORMAT, NAME, VERSION
 from fastpoly.rows.shards import Shards
 
+OURS = re.compile(r"(raw-\d+|\d{6,}|field)-[a-z0-9]+\.npy")  # names of files that we write
 ROWS_PER_SHARD = 2**20  # some ten milliseconds of a pass: far more than it costs to hand it out
 
 
@@ -92,8 +94,7 @@ def write_shards(
         raise ValueError(f"{path} holds shards already; pass overwrite=True or another folder")
     with contextlib.suppress(FileNotFoundError):
         (path / NAME).unlink()  # from here on the folder is no data, until it is whole again
-    for leftover in path.glob("*.npy"):
-        leftover.unlink()
+    _remove(path)
     writer = _Writer(path, table, as_count(rows_per_shard, "rows_per_shard"), sort)
     try:
         for batch in batches:
@@ -102,10 +103,16 @@ def write_shards(
                 progress(n)
         writer.finish()
     except BaseException:
-        for leftover in path.glob("*.npy"):
-            leftover.unlink()
+        _remove(path)
         raise
     return Shards(path)
+
+
+def _remove(folder: Path) -> None:
+    """Delete what was written here before; other files stay."""
+    for file in folder.iterdir():
+        if OURS.fullmatch(file.name):
+            file.unlink()
 
 
 class _Writer:

@@ -1,0 +1,167 @@
+"""One shard: the files of some rows, checked, and mapped to memory."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
+from fastpoly.rows.files import file_digest, identity, map_array
+from fastpoly.rows.manifest import File
+
+Floats = NDArray[np.float64]
+
+
+class Scaling(NamedTuple):
+    """Features are (x - center) * factor, (d,) each; sparse rows have no center."""
+
+    center: Floats
+    factor: Floats
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of every shard: those whose random number is in low..high, or outside of it."""
+
+    seed: int
+    low: float
+    high: float
+    outside: bool = False
+
+    def mask(self, number: int, n_rows: int) -> NDArray[np.bool_]:
+        """Which rows of a shard belong to it, (n_rows,)."""
+        draw = np.random.Generator(np.random.Philox(key=self.seed, counter=[0, 0, 0, number]))
+        u = draw.random(n_rows)
+        inside = (self.low <= u) & (u < self.high)
+        return ~inside if self.outside else inside
+
+
+class Shard:
+    """The rows of one shard: a picklable loader that keeps what it has mapped.
+
+    Parameters
+    ----------
+    folder : Path
+    number : int
+        By which it is called, and by which its rows are drawn.
+    files : dict of File
+    kind : str
+    shape : tuple of int
+        (n, d)
+    n_classes : int
+        0 where targets are numbers of any kind.
+    part : Part or None
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        number: int,
+        files: dict[str, File],
+        kind: str,
+        shape: tuple[int, int],
+        n_classes: int,
+        part: Part | None,
+    ) -> None:
+        self.folder, self.number, self.files, self.kind = folder, number, files, kind
+        self.shape, self.n_classes, self.part = shape, n_classes, part
+        self.n_rows = shape[0]
+        self.matrices: dict[bool, Matrix] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Shard, (
+            self.folder, self.number, self.files, self.kind, self.shape, self.n_classes, self.part,
+        )  # fmt: skip
+
+    def check_files(self) -> None:
+        """Raise unless all files are there and have the size and header that they must have."""
+        for name, file in self.files.items():
+            self._map(name, file)
+
+    def _map(self, name: str, file: File) -> NDArray:
+        try:
+            return map_array(self.folder / file.name, file.dtype, file.shape)
+        except ValueError as error:
+            raise self._error(name, error) from None
+
+    def _error(self, name: str, error: Any) -> ValueError:
+        path = self.folder / self.files[name].name
+        return ValueError(f"shard {self.number}, file {path}: {error}")
+
+    @cached_property
+    def arrays(self) -> dict[str, NDArray]:
+        """The arrays by what they hold, mapped."""
+        return {name: self._map(name, file) for name, file in self.files.items()}
+
+    @cached_property
+    def _identities(self) -> dict[str, tuple[int, ...]]:
+        return {name: identity(self.folder / file.name) for name, file in self.files.items()}
+
+    def check_unchanged(self) -> None:
+        """Raise if a file was written to, or replaced, since it was mapped."""
+        for name, file in self.files.items():
+            try:
+                if identity(self.folder / file.name) != self._identities[name]:
+                    raise ValueError("it changed while it was in use; open the shards again")
+            except ValueError as error:
+                raise self._error(name, error) from None
+
+    def verify(self) -> None:
+        """Compare digests and check all rows."""
+        for name, file in self.files.items():
+            path = self.folder / file.name
+            if file_digest(path) != file.digest:
+                raise self._error(name, "its digest is another one than in the manifest")
+        self.matrix(False)
+        self.targets()
+        self.weights()
+
+    def matrix(self, augment: bool, scaling: Scaling | None = None) -> Matrix:
+        """X, without a copy unless sparse rows are scaled; checked when it is first asked for."""
+        if scaling is None and augment in self.matrices:
+            return self.matrices[augment]
+        _ = self._identities  # before anything is read
+        a = self.arrays
+        try:
+            if self.kind == "dense":
+                X = a["x"] if scaling is None else ScaledRows(a["x"], *scaling)
+                found = as_matrix(X, augment)
+            else:
+                data, indptr = a.get("data"), a.get("indptr")
+                found = as_matrix(StoredRows(self.shape, a["indices"], data, indptr), augment)
+                if scaling is not None:
+                    own = scaling.factor[a["indices"]] * (1.0 if data is None else data)
+                    found = as_matrix(StoredRows(self.shape, a["indices"], own, indptr), augment)
+        except ValueError as error:
+            raise self._error("x" if self.kind == "dense" else "indices", error) from None
+        if scaling is None:
+            self.matrices[augment] = found
+        return found
+
+    def targets(self) -> NDArray:
+        """Levels (n,) as numbers of classes, or numbers (n, n_targets), checked."""
+        y, n_classes = self.arrays["y"], self.n_classes
+        if not n_classes:
+            if not np.isfinite(y).all():
+                raise self._error("y", "it contains NaN or infinity")
+            return y
+        if len(y) and not (y.min() >= 0 and y.max() < n_classes):
+            raise self._error("y", f"levels must lie in 0..{n_classes - 1}, got {y.max()}")
+        return y if y.dtype == np.uint8 else y.copy()  # they are indices: not to be changed
+
+    def own_rows(self) -> Any:
+        """An index of the rows that belong to the part, of all of them without one."""
+        return slice(None) if self.part is None else self.part.mask(self.number, self.n_rows)
+
+    def weights(self) -> Floats | None:
+        """Weights of the rows, those of other parts 0; None where all are 1."""
+        w = self.arrays.get("w")
+        if w is not None and len(w) and not (np.isfinite(w).all() and w.min() >= 0):
+            raise self._error("w", "weights must be finite and not negative")
+        if self.part is None:
+            return w
+        mask = self.part.mask(self.number, self.n_rows)
+        return mask.astype(np.float64) if w is None else np.where(mask, w, 0.0)
