@@ -153,7 +153,7 @@ def test_fits_end_where_those_in_memory_end(tmp_path, kind, activation, penalty,
     design = ShardDesign(shards, activation, fit_lower="explicit")
     state = last_state(design, penalty=penalty)
     assert len(shards) == n_shards
-    assert state.objective == pytest.approx(want.objective, rel=1e-9)
+    assert state.objective == pytest.approx(want.objective, rel=1e-8)
     assert state.violation <= state.violation_bound * (1 + 1e-12)
     # The certificate, by an unrelated route: all spectra of the matrices at the model.
     D = case.design(activation).sums(case.design(activation).problem(case.y))

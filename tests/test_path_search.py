@@ -210,9 +210,9 @@ def test_hold_out_share_has_levels_in_both_parts(names):
         assert set(y[train]) == set(names)
         assert len(test) == 15
         model._split_seed = seed
-        train, test = model._hold_out(labels)
-        assert set(y[train]) == set(names)
-        assert len(test) == 15
+        train, test = model._hold_out(model._prepare(X, y, None))
+        assert set(train.y) == set(names)
+        assert len(test.y) == 15
 
 
 @pytest.mark.parametrize(
