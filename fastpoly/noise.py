@@ -1,7 +1,8 @@
-"""An alpha from the data: that at which basis vectors of pure noise no longer enter.
+"""An alpha from the data, in proportion to the violation that pure noise would have.
 
-Where the row gradients have random signs, nothing is left to learn, and their violation is the
-`noise_level` of the rows. An alpha of that size keeps noise out. The gradients are first those of
+Where the row gradients have random signs, nothing is left to learn, and their violation is about
+the `noise_level` of the rows. An alpha of that size would keep all noise out, and much of what can
+be learned; a part of it predicts best. The gradients are first those of
 the model without basis vectors, whose errors hold the interactions, too; then those of the model
 that this alpha gives. `bench/defaults.py` compares the rule with shares of the number of rows.
 """
@@ -9,6 +10,8 @@ that this alpha gives. `bench/defaults.py` compares the rule with shares of the 
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from fastpoly.algorithm import conditional_gradient
 from fastpoly.kernels.blas_threads import one_blas_thread
@@ -41,7 +44,16 @@ def noise_alpha(sums: Sums, model: Model) -> float:
     """
     problem = sums.problem
     divisor = problem.m if problem.loss.target == "label" else NOISE_DIVISOR
-    return max(sums.noise_level(model) / divisor, LEAST_SHARE * sums.weight)
+    level = sums.noise_level(model) * _dual_size(problem.penalty, problem.m)
+    return max(level / divisor, LEAST_SHARE * sums.weight)
+
+
+def _dual_size(penalty: Any, m: int) -> float:
+    """The mean dual norm of a random vector (m,) of length 1: that of l1/l2 is 1."""
+    if not hasattr(penalty, "dual_norms"):
+        return 1.0
+    Q = np.random.default_rng(0).standard_normal((1000, m))
+    return float(np.mean(penalty.dual_norms(Q / np.linalg.norm(Q, axis=1, keepdims=True))))
 
 
 def fit_above_noise(
@@ -85,7 +97,7 @@ def fit_above_noise(
     with one_blas_thread():
         empty = JointRefit(sums, 1e-3, 1000, 1).first(sums.empty_model())
         alpha = noise_alpha(sums, empty)
-    if start is None or start.alpha is None or start.alpha >= alpha:
+    if start is None or start.alpha is None or start.alpha > LOWER * alpha:
         for state in conditional_gradient(design, y, alpha=alpha, start=start, **options):
             if not state.stop:
                 yield state

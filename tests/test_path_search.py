@@ -7,6 +7,7 @@ from joblib import parallel_config
 from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.datasets import load_iris
+from sklearn.exceptions import DataConversionWarning
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ShuffleSplit
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -152,6 +153,7 @@ def test_pipelines_are_fitted_in_every_fold(iris, n_jobs):
     assert search.best_estimator_[0].n_features_in_ == 4
     assert set(search.classes_) == {0, 1, 2}
     assert isinstance(search.best_estimator_, Pipeline)
+    assert search.score(X, y) == pytest.approx(-log_loss(y, search.predict_proba(X)))
 
 
 def test_progress_bar(iris, capsys):
@@ -159,7 +161,40 @@ def test_progress_bar(iris, capsys):
     PathSearchCV(model, alphas=[10.0, 1.0], cv=3, verbose=1).fit(*iris)
     shown = capsys.readouterr().err
     assert "6/6" in shown
-    assert "best score=-0." in shown
+    assert "best score of a fold=-0." in shown
+    rng = np.random.default_rng(0)  # nothing to learn: the path ends before the grid does
+    PathSearchCV(model, alphas=np.geomspace(10, 0.01, 9), cv=2, verbose=1).fit(
+        rng.standard_normal((60, 4)), rng.integers(0, 2, 60)
+    )
+    assert "18/18" in capsys.readouterr().err
+
+
+def test_a_column_of_classes_is_one_dimensional(iris):
+    X, y = iris
+    model = PolynomialNetworkClassifier(n_components=3, random_state=0)
+    flat = PathSearchCV(model, alphas=[10.0, 1.0], cv=3).fit(X, y)
+    with pytest.warns(DataConversionWarning):
+        column = PathSearchCV(model, alphas=[10.0, 1.0], cv=3).fit(X, y[:, None])
+    np.testing.assert_allclose(
+        column.cv_results_["mean_test_score"], flat.cv_results_["mean_test_score"]
+    )
+
+
+def test_levels_are_stratified():
+    """Also where the rows are sorted by level."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 3))
+    y = np.digitize(X[:, 0] * X[:, 1], [-0.3, 0.3])
+    order = np.argsort(y, kind="stable")
+    model = FactorizationMachineOrdinalRegressor(n_components=3, random_state=0)
+    search = PathSearchCV(model, n_alphas=4, cv=3).fit(X[order], y[order])
+    assert search.best_score_ > 0.3
+
+
+def test_one_standard_error_needs_splits(iris):
+    model = PolynomialNetworkClassifier(n_components=1, random_state=0)
+    with pytest.raises(ValueError, match="two splits or more"):
+        PathSearchCV(model, alphas=[1.0], cv=0.3, one_standard_error=True).fit(*iris)
 
 
 @pytest.mark.parametrize("cls", [PolynomialNetworkClassifier, FactorizationMachineClassifier])
@@ -309,7 +344,7 @@ def test_times_of_the_runs(iris):
 
 
 def test_alpha_of_the_estimator_is_not_used(iris):
-    model = PolynomialNetworkClassifier(alpha=None, n_components=1, random_state=0)
+    model = PolynomialNetworkClassifier(alpha=123.0, n_components=1, random_state=0)
     search = PathSearchCV(model, alphas=[1.0], cv=0.3).fit(*iris)
     assert search.best_estimator_.alpha == 1.0
 

@@ -154,6 +154,58 @@ def test_constant_columns_and_their_changes(data):
     np.testing.assert_allclose(model.predict(X + np.array([0] * 5 + [1, 1])), model.predict(X))
 
 
+@pytest.mark.parametrize("n", [100, 220, 400, 1000, 5000])
+@pytest.mark.parametrize("constant", [1.0, 0.1, -3.3, 1e6])
+def test_a_constant_column_changes_nothing(n, constant):
+    """Whatever the rounding of its sum."""
+    rng = np.random.default_rng(n)
+    X = rng.standard_normal((n, 4))
+    y = X[:, 0] * X[:, 1] + X[:, 2]
+    more = np.column_stack([X, np.full(n, constant)])
+    for rows in (more, more.astype(np.float32)):
+        assert not Scaling.standard(rows, None, True).seen[4]
+        assert not Scaling.standard(rows, rng.uniform(0.5, 2, n), True).seen[4]
+    one, other = (REGRESSORS[0](alpha=5.0, random_state=0).fit(A, y) for A in (X, more))
+    np.testing.assert_allclose(other.predict(more), one.predict(X), atol=0.01)
+    units = Scaling.none(X).with_targets(np.full((n, 1), constant), None, True)
+    assert units.target_unit == 1
+
+
+def test_a_small_deviation_about_a_large_mean_in_float32():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 3)).astype(np.float32)
+    X[:, 0] = 1e7 + 8 * np.round(4 * X[:, 0])  # exact in float32
+    y = (X[:, 0] - 1e7) / 30 * X[:, 1]
+    with pytest.warns(UserWarning, match="mean of column 0"):
+        model = REGRESSORS[0](random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.9
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+def test_rows_of_weight_zero_set_no_units(kind):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 3))
+    w = np.ones(200)
+    X[100:], w[100:] = X[100:] * 1e4, 0.0
+    for centered in (True, False):
+        weighted = Scaling.standard(kind(X), w, centered)
+        dropped = Scaling.standard(kind(X[:100]), None, centered)
+        np.testing.assert_allclose(weighted.factor, dropped.factor)
+
+
+def test_columns_that_should_be_centered_are_told(data):
+    X, score = data
+    year = np.column_stack([X[:, :4], 2000 + 10 * X[:, 4]])
+    with pytest.warns(UserWarning, match="column 4 of X is never 0 .* sparse X is not centered"):
+        REGRESSORS[0](random_state=0).fit(sp.csr_array(year), score)
+    with pytest.warns(UserWarning, match="column 0 of X is never 0 .* fit_lower"):
+        REGRESSORS[0](random_state=0, fit_lower="augment").fit(X + 10, score)
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(year, columns=["a", "b", "c", "d", "year"])
+    with pytest.warns(UserWarning, match="column 'year' of X"):
+        REGRESSORS[0](random_state=0, fit_lower=None).fit(frame, score)
+
+
 def test_a_mean_that_costs_digits_is_told(data):
     X, score = data
     with pytest.warns(UserWarning, match="mean of column 2 .* subtract a constant"):
@@ -192,17 +244,25 @@ def test_the_alpha_of_a_default_fit(data):
 
 @pytest.mark.parametrize("cls", ALL)
 def test_importances_by_brute_force(cls, data):
+    """By the coefficients of a model that was fitted to standardized data."""
     X, score = data
-    X = X * [1, 10, 0.1, 1, 1]
-    model = cls(alpha=0.3, random_state=0).fit(X, targets(cls, score))
-    poly, unit = model.model_, X.std(axis=0)
+    y = targets(cls, score)
+    Z = StandardScaler().fit_transform(X)
+    options = {"alpha": 0.3, "tol": 1e-4, "random_state": 0}
+    model = cls(**options).fit(X * [1, 10, 0.1, 1, 1] + SHIFT, y)
+    poly = cls(**options).fit(Z, y).model_
+    unit = score.std() if cls in REGRESSORS else 1.0
     total = np.zeros(5)
     for c in range(poly.n_outputs):
-        C = poly.interaction_matrix(c) * np.outer(unit, unit)
+        C = poly.interaction_matrix(c)
         terms = 2 * C - np.diag(np.diag(C))  # coefficients of x_i x_j
-        total += (terms**2).sum(axis=1) + (poly.linear_terms(c) * unit) ** 2
+        total += (terms**2).sum(axis=1) + poly.linear_terms(c) ** 2
     importances = np.sqrt(total) / np.sqrt(total).sum()
-    np.testing.assert_allclose(model.feature_importances_, importances, rtol=1e-8)
+    np.testing.assert_allclose(model.feature_importances_, importances, atol=2e-3)
+    first = model.top_interactions(None if cls in REGRESSORS else 0, k=1, standardized=True)[0]
+    C = poly.interaction_matrix(0)
+    assert first[:2] == (0, 1)
+    assert first[2] == pytest.approx(2 * C[0, 1] / unit, rel=2e-2)
     if cls not in ORDINAL:
         chosen = SelectFromModel(model, prefit=True).get_support()
         assert chosen[:2].all()

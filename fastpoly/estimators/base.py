@@ -170,7 +170,7 @@ class PolyEstimator(Predictor):
             if self.checkpoint is not None:
                 callbacks = [*callbacks, stack.enter_context(checkpoint)]
             progress = stack.enter_context(Progress(self.verbose, self.n_components, early))
-            slow = SlowFit(lambda state: self._why_slow(data, state, history))
+            slow = SlowFit(lambda state, first: self._why_slow(data, state, first))
             callbacks = [*callbacks, progress, slow]
             begin = history.state or self._start(earlier, start, data.m)
             states = self._states(data, self._rows(data), self.alpha, begin)
@@ -263,6 +263,8 @@ class PolyEstimator(Predictor):
         """The state to begin with, in the units of this fit."""
         if earlier is not None:
             state, units = earlier._state, earlier._scaling
+            if self._fitted_problem != problem_key(self):
+                state = replace(state, alpha=None, tau=None)  # of another problem, or other rows
             if all(map(np.array_equal, units, self._scaling)):
                 return state
             model = units.fold(state.model, self._activation)
@@ -343,14 +345,26 @@ class PolyEstimator(Predictor):
         scaling = data.feature_units(self.standardize, self.fit_lower == "explicit")
         if not self.standardize:
             return scaling
-        columns = scaling.mostly_mean()
+        columns, offset = scaling.mostly_mean(), data.offset_columns(scaling)
         if len(columns):
             warnings.warn(
-                f"the mean of column {columns[0]} of X is more than 1e5 times its deviation, "
-                "which costs digits in predictions; subtract a constant from it",
+                f"the mean of column {self._column(columns[0])} of X is more than 1e5 times its "
+                "deviation, which costs digits in predictions; subtract a constant from it",
+                stacklevel=4,
+            )
+        if len(offset):
+            why = "sparse X is" if self.fit_lower == "explicit" else "without explicit terms X is"
+            warnings.warn(
+                f"column {self._column(offset[0])} of X is never 0 and far from it, and {why} not "
+                'centered; subtract a constant from it, or use dense X and fit_lower="explicit"',
                 stacklevel=4,
             )
         return self._target_units(scaling, data)
+
+    def _column(self, j: int) -> str:
+        """What users call a column of X."""
+        names = getattr(self, "feature_names_in_", None)
+        return str(j) if names is None else repr(str(names[j]))
 
     def _target_units(self, scaling: Scaling, data: Data) -> Scaling:
         return scaling
@@ -387,11 +401,13 @@ class PolyEstimator(Predictor):
         data = self._prepare(X, y, sample_weight).merged()
         self._scaling = self._units(data)
         rows, state = self._rows(data), None
+        slow = SlowFit(lambda state, first: self._why_slow(data, state, first))
         for i, alpha in enumerate(alphas):
             run = self._states(data, rows, float(alpha), state)
             for state in run:
                 here = copy.copy(self)
                 here._set_fit(state, self._scaling.fold(state.model, self._activation))
+                slow.after(state)
                 yield i, state, here
 
     def _alpha_max(self, X: Any, y: Any, sample_weight: Any) -> float:
@@ -416,7 +432,7 @@ class PolyEstimator(Predictor):
             )
         return score
 
-    def _why_slow(self, data: Data, state: State, history: History) -> str | None:
+    def _why_slow(self, data: Data, state: State, first: State) -> str | None:
         """What makes a fit slow, and what to do about it."""
         if not self.standardize:
             largest = data.feature_units(True, centered=False).factor
@@ -425,11 +441,10 @@ class PolyEstimator(Predictor):
                     f"the columns of X differ in size by a factor of "
                     f"{largest.max() / largest.min():.0f}; set standardize=True"
                 )
-        start = history.stages.history()["violation"][0]
-        if state.alpha is not None and state.alpha < TINY_ALPHA_SHARE * start:
+        if state.alpha is not None and state.alpha < TINY_ALPHA_SHARE * first.violation:
             return (
-                f"alpha={state.alpha:.2g} is tiny, {state.alpha / start:.1g} of the alpha at which "
-                "the first basis vector enters; raise alpha"
+                f"alpha={state.alpha:.2g} is tiny, {state.alpha / first.violation:.1g} of the "
+                "alpha at which the first basis vector enters; raise alpha"
             )
         return None
 
@@ -449,7 +464,7 @@ class PolyEstimator(Predictor):
             cure += f"raise n_components, which is {self.n_components}, "
         cure += "or "
         cure += f"raise max_iter, which is {self.max_iter}" if self.refit else 'use refit="output"'
-        far = alpha is not None and self.violation_ > FAR_FROM_OPTIMUM * alpha
+        far = bool(alpha) and self.violation_ > FAR_FROM_OPTIMUM * alpha
         kind: type[Warning] = ConvergenceWarning
         # A converged refit is at least that good.
         if gap > max(self.tol, LOOSEST_REFIT_TOL) * objective:
@@ -466,12 +481,12 @@ class PolyEstimator(Predictor):
                 f"would improve the model: the violation is {self.violation_ / alpha:.2g} alpha; "
                 "raise n_components, or raise alpha"
             )
-        elif not state.n_components and alpha:
+        elif not state.n_components and self.violation_ > 0:
             lower = "linear" if self.fit_lower == "explicit" else "constant"
-            why = "is above" if self.alpha else "is the noise level, and it is above"
+            cure = f"lower alpha, which is {alpha:.3g}," if self.tau is None else "raise tau"
             message = (
-                f"the model has no basis vectors and is {lower}: alpha={alpha:.3g} {why} the "
-                f"alpha_max of these data, {self.violation_:.3g}; lower alpha to fit interactions"
+                f"the model has no basis vectors and is {lower}: none is worth its penalty (the "
+                f"largest violation is {self.violation_:.3g}); {cure} to fit interactions"
             )
             kind = UserWarning
         else:

@@ -267,17 +267,19 @@ class SlowFit:
     Parameters
     ----------
     reason : callable
-        From a state to the reason with its cure, or None.
+        From a state, and the first one, to the reason with its cure, or None.
     """
 
-    def __init__(self, reason: Callable[[State], str | None]) -> None:
+    def __init__(self, reason: Callable[[State, State], str | None]) -> None:
         self.reason, self.begun, self.told = reason, monotonic(), False
+        self.first: State | None = None
 
     def after(self, state: State) -> bool:
+        self.first = self.first or state
         if self.told or state.stop or monotonic() - self.begun < SLOW_SECONDS:
             return False
         self.told = True
-        reason = self.reason(state)
+        reason = self.reason(state, self.first)
         if reason:
             warnings.warn(
                 f"the fit has taken more than {SLOW_SECONDS:g} seconds and goes on: {reason}",

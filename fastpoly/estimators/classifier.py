@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 
 from fastpoly.estimators.base import PolyEstimator
+from fastpoly.estimators.data import level_strata
 from fastpoly.estimators.documentation import documented
 from fastpoly.estimators.shard_data import ShardData
 from fastpoly.kernels.checks import as_weights
@@ -151,10 +152,13 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
             return w
         by_class = compute_sample_weight(self.class_weight, y)
         by_class = as_weights(by_class, "class_weight", len(by_class))
-        return by_class if w is None else w * by_class
+        both = by_class if w is None else w * by_class
+        return as_weights(both, "class_weight, times sample_weight,", len(both), some=True)
 
     def _strata(self, y: Any, share: float) -> Any:
-        return None if self._multilabel else y
+        if self._multilabel:
+            return None
+        return level_strata(np.unique(y, return_inverse=True)[1], share)  # rare classes join others
 
     def _model_loss(self) -> Any:
         if not isinstance(self.loss, str):

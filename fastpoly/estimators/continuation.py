@@ -10,7 +10,7 @@ from fastpoly.estimators.shard_data import ShardData
 from fastpoly.storage.state_file import fingerprint
 
 # Parameters of the problem that is solved, beside alpha and tau.
-PROBLEM = ("loss", "penalty", "block", "refit", "alpha_linear", "class_weight")
+PROBLEM = ("loss", "penalty", "block", "refit", "alpha_linear", "standardize", "class_weight")
 
 # Parameters that do not change the model, and the one that a checkpoint may see grow.
 NOT_IN_FINGERPRINT = {"checkpoint", "checkpoint_every", "n_components", "n_threads", "verbose"}

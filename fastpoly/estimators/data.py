@@ -12,7 +12,7 @@ from sklearn.model_selection import train_test_split
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.matrix import as_csr
 from fastpoly.rows.design import Design
-from fastpoly.rows.scaling import Scaling
+from fastpoly.rows.scaling import Scaling, offset_columns
 from fastpoly.storage.state_file import fingerprint
 
 Floats = NDArray[np.float64]
@@ -70,6 +70,12 @@ class TrainingData(NamedTuple):
     def feature_units(self, standardize: bool, centered: bool) -> Scaling:
         """The units of the features, or those they have."""
         return Scaling.standard(self.X, self.w, centered) if standardize else Scaling.none(self.X)
+
+    def offset_columns(self, scaling: Scaling) -> NDArray[np.intp]:
+        """Columns that would have to be centered, and are not."""
+        if scaling.center is not None:
+            return np.zeros(0, dtype=np.intp)
+        return offset_columns(self.X, self.w)
 
     def target_units(self, scaling: Scaling, centered: bool) -> Scaling:
         """The same with units of the targets."""

@@ -8,9 +8,9 @@ Class = TypeVar("Class", bound=type)
 PARAMETERS = """\
 alpha : float, optional
     Strength of the penalty: loss + alpha Omega(V). The loss is a sum over the rows, not a mean,
-    so the alpha that suits the data grows with their number. By default it is chosen such that
-    basis vectors of pure noise do not enter, see `fastpoly.noise`; `alpha_` tells it. It is in
-    terms of standardized features. Not used where tau is given.
+    so the alpha that suits the data grows with their number. By default it is chosen in proportion
+    to the noise level of the data, see `fastpoly.noise`, where weights count as repetitions of
+    rows; `alpha_` tells it. It is in terms of standardized features. Not used where tau is given.
 tau : float, optional
     Constrained form: Omega(V) <= tau in place of the penalty.
 penalty : {"l1/l2", "l1", "l1/linf"} or penalty object, default="l1/l2"

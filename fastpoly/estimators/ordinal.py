@@ -42,6 +42,8 @@ classes_ : ndarray, (m,)
 
 def declared_order(y: Any) -> list[Any] | None:
     """The levels of an ordered categorical of pandas or an Enum of polars, in its order."""
+    if hasattr(y, "iloc") and getattr(y, "ndim", 1) == 2 and y.shape[1] == 1:
+        y = y.iloc[:, 0]
     dtype = getattr(y, "dtype", None)
     if getattr(dtype, "ordered", False) or type(dtype).__name__ == "Enum":
         return list(dtype.categories)
@@ -138,7 +140,12 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
 
     def _encode_targets(self, y: Any) -> tuple[NDArray, Floats, int, dict[str, Any]]:
         y = column_or_1d(y, warn=True)
-        levels, codes = np.unique(y, return_inverse=True)
+        try:
+            levels, codes = np.unique(y, return_inverse=True)
+        except TypeError:
+            raise ValueError(
+                "y must not mix numbers, strings and None; drop or fill rows"
+            ) from None
         if self._declared is not None:
             order = np.argsort(self._positions(levels))
             levels, codes = levels[order], np.argsort(order)[codes]

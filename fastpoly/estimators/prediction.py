@@ -157,7 +157,9 @@ class Predictor(BaseEstimator):
         check_is_fitted(self, "model_")
         return self.model_.interaction_matrix(self._output_position(output))
 
-    def top_interactions(self, output: Any = None, k: int = 10) -> list[tuple]:
+    def top_interactions(
+        self, output: Any = None, k: int = 10, *, standardized: bool = False
+    ) -> list[tuple]:
         """The k pairs of features with the largest |coefficient of x_i x_j| in an output.
 
         Parameters
@@ -165,15 +167,25 @@ class Predictor(BaseEstimator):
         output : class, level, name or position
             As in `interaction_matrix`.
         k : int
+        standardized : bool
+            Whether coefficients are those of features and targets in standard units, which can be
+            compared, or of the features as they were given.
 
         Returns
         -------
         list of tuples (i, j, coefficient)
-            i and j are feature names where `fit` saw them, else positions. Coefficients are of
-            the features as they were given.
+            i and j are feature names where `fit` saw them, else positions.
         """
         check_is_fitted(self, "model_")
-        return self.model_.top_interactions(self._output_position(output), k)
+        model = self._standard_model() if standardized else self.model_
+        return model.top_interactions(self._output_position(output), k)
+
+    def _standard_model(self) -> PolyModel:
+        """The model of features and targets in standard units."""
+        poly = self.model_
+        linear = None if poly.linear is None else poly.linear.T
+        model = Model(poly.H, poly.V, poly.intercept, linear)
+        return self._poly_model(self._scaling.unfold(model, self._activation))
 
     @property
     def feature_importances_(self) -> Floats:
@@ -184,10 +196,8 @@ class Predictor(BaseEstimator):
         centered; as they are with standardize=False).
         """
         check_is_fitted(self, "model_")
-        scaling = self._scaling
-        unit = np.ones(len(scaling.seen)) if scaling.factor is None else 1 / scaling.factor
-        model, total = self.model_, np.zeros(len(unit))
-        F = model.H[:, model.augment :] * unit
+        model, total = self._standard_model(), np.zeros(self.n_features_in_)
+        F = model.H[:, model.augment :]
         pair = 1 if self._activation == "anova" else 2
         for c in range(model.n_outputs):
             # C = F' diag(v) F has the rows |C_j|^2 = f_j' diag(v) F F' diag(v) f_j, and x_i x_j the
@@ -197,7 +207,7 @@ class Predictor(BaseEstimator):
             own = (v[:, 0] @ F**2) ** 2
             products = pair**2 * np.maximum(squares - own, 0)
             total += products + (own if self._activation == "squared" else 0)
-            total += (model.linear_terms(c) * unit) ** 2
+            total += model.linear_terms(c) ** 2
         importances = np.sqrt(total)
         largest = importances.sum()
         return importances / largest if largest else importances

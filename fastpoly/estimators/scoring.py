@@ -68,8 +68,10 @@ def negative_log_loss(model: PolyEstimator, X: Any, y: Any) -> float:
     """Mean log-probability of the true classes; of labels, the mean over labels, too."""
     P = np.clip(model.predict_proba(X), np.finfo(np.float64).tiny, 1.0)
     y = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
+    model = model.steps[-1][1] if hasattr(model, "steps") else model  # of a Pipeline
     if model._multilabel:
         return float(np.mean(np.where(y == 1, np.log(P), np.log1p(-np.minimum(P, 1 - 1e-16)))))
+    y = y.ravel()  # a column is taken as 1-D, as `fit` does
     codes = np.searchsorted(model.classes_, y).clip(max=len(model.classes_) - 1)
     if not (model.classes_[codes] == y).all():
         raise ValueError("y has classes that `fit` did not see")
@@ -79,7 +81,7 @@ def negative_log_loss(model: PolyEstimator, X: Any, y: Any) -> float:
 def path_scores(
     model: PolyEstimator, transformers: BaseEstimator | None, X: Any, y: Any, w: Any,
     split: tuple[NDArray, NDArray], alphas: Floats, scorer: Callable[..., float],
-    keep_models: bool, report: Callable[[Floats], None] | None = None,
+    keep_models: bool, report: Callable[..., None] | None = None,
 ) -> FoldResult:  # fmt: skip
     """Walk down the path of alphas on the training rows, and score every model on the test rows.
 
@@ -98,12 +100,14 @@ def path_scores(
     scorer : callable
     keep_models : bool
     report : callable, optional
-        Gets the scores (K,) after each alpha.
+        Gets the scores (K,) after each alpha, and how many alphas are done by that.
     """
     K, shape = model.n_components, (len(alphas), model.n_components)
     scores, seconds, models = np.full(shape, np.nan), np.zeros((2, len(alphas))), {}
     X_train, y_train, w_train, X_test, y_test = _fold(X, y, w, split)
     if len(_labels(model, y_train)) == 1:
+        if report is not None:
+            report(scores, len(alphas))
         return FoldResult(scores, *seconds, models)
     if transformers is not None:
         X_train = transformers.fit_transform(X_train, y_train)
@@ -126,6 +130,8 @@ def path_scores(
         if state.stop and report is not None:
             report(row)
         if state.stop and i - best_alpha >= ALPHAS_NO_CHANGE:
+            if report is not None:
+                report(row, len(alphas) - 1 - i)
             break
     return FoldResult(scores, *seconds, models)
 

@@ -11,7 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.metrics import check_scoring
-from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit, check_cv
+from sklearn.model_selection import (
+    ShuffleSplit,
+    StratifiedKFold,
+    StratifiedShuffleSplit,
+    check_cv,
+)
 from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, get_tags, indexable
 from sklearn.utils.metaestimators import available_if
@@ -194,6 +199,8 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         self
         """
         self._check_parameters()
+        for name in ("best_estimator_", "classes_", "n_features_in_", "feature_names_in_"):
+            vars(self).pop(name, None)  # of an earlier fit
         head, model, self._prefix = _parts(self.estimator)
         if isinstance(X, Shards):
             if head is not None:
@@ -232,8 +239,8 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
 
             def report(scores: Floats, steps: int = 1) -> None:
                 nonlocal best
-                best = np.nanmax([best, *np.ravel(scores)])
-                bar.set_postfix({"best score": f"{best:.4f}"}, refresh=False)
+                best = np.fmax(best, np.fmax.reduce(np.ravel(scores)))
+                bar.set_postfix({"best score of a fold": f"{best:.4f}"}, refresh=False)
                 bar.update(steps)
 
             def job(i: int) -> tuple[Any, ...]:
@@ -259,7 +266,6 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
             best.steps[:-1] = head.steps
         i = int(self.best_index_) // (len(self.cv_results_["params"]) // len(self.alphas_))
         model._fit(X, y, sample_weight, fold.model(i, model.n_components))
-        model._warn_of_a_poor_fit()
         self.best_estimator_ = best
         for name in ("classes_", "feature_names_in_", "n_features_in_"):
             if hasattr(best, name):
@@ -313,6 +319,10 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
             kind = ShuffleSplit if strata is None else StratifiedShuffleSplit
             split = kind(n_splits=1, test_size=float(self.cv), random_state=seed)
             return list(split.split(X, strata))
+        if model._task == "ordinal" and (self.cv is None or isinstance(self.cv, numbers.Integral)):
+            n_folds = 5 if self.cv is None else int(self.cv)
+            strata = model._strata(labels, 1 / n_folds)
+            return list(StratifiedKFold(n_folds).split(X, strata))
         return list(check_cv(self.cv, y, classifier=is_classifier(model)).split(X, y, groups))
 
     def _shard_splits(self, model: PolyEstimator, shards: Shards) -> list[tuple[Shards, Shards]]:
@@ -372,7 +382,9 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         }
         best = int(rank.argmin())
         if self.one_standard_error:
-            error = std[best] / np.sqrt(max(counts.sum() - 1, 1))
+            if counts.sum() < 2:
+                raise ValueError("one_standard_error=True needs two splits or more; raise cv")
+            error = std[best] / np.sqrt(counts.sum() - 1)
             best = int(np.argmax(ranked >= mean[best] - error))
         self.best_index_ = best
         self.best_params_ = self.cv_results_["params"][best]

@@ -82,6 +82,10 @@ class ShardData:
         seen = deviation > 1e-7 * np.abs(mean)  # the sum of squares has lost more than half
         return Scaling(mean, 1 / np.where(seen, deviation, 1.0), seen)
 
+    def offset_columns(self, scaling: Scaling) -> NDArray[np.intp]:
+        """None: sparse shards are not searched for columns that would have to be centered."""
+        return np.zeros(0, dtype=np.intp)
+
     def target_units(self, scaling: Scaling, centered: bool) -> Scaling:
         """The same with units of the targets."""
         found = self.statistics

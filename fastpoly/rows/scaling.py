@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 # A column whose deviation is below this share of its mean loses more than half of its digits when
 # the model is folded back: the squares in it are (1e5)^2 times as large as their differences.
 MOSTLY_MEAN = 1e-5
+# The same share of a column that is not centered, above which it can be fitted as it is.
+OFFSET = 0.3
 
 
 class Scaling(NamedTuple):
@@ -66,19 +68,16 @@ class Scaling(NamedTuple):
         centered : bool
             Whether a linear part is there to take what centering adds. Sparse X is never centered.
         """
-        sparse = hasattr(X, "indptr")
-        if sparse or not centered:
-            return cls._largest(X, sparse)
+        if hasattr(X, "indptr") or not centered:
+            return cls._largest(X if w is None or w.all() else X[w > 0])
         mean, deviation = mean_and_deviation(X, w)
-        # What is left of a constant column is rounding.
-        rounding = 10 * np.finfo(X.dtype).eps * np.abs(mean)
-        seen = deviation > rounding
+        seen = varies(mean, deviation)
         factor = 1 / np.where(seen, deviation, 1.0)
         return cls(mean, factor, seen)
 
     @classmethod
-    def _largest(cls, X: Any, sparse: bool) -> Self:
-        if sparse:
+    def _largest(cls, X: Any) -> Self:
+        if hasattr(X, "indptr"):
             largest = np.zeros(X.shape[1])
             np.maximum.at(largest, X.indices, np.abs(X.data))
         else:
@@ -92,8 +91,8 @@ class Scaling(NamedTuple):
         mean, deviation = mean_and_deviation(Y, w)
         if not centered:
             mean, deviation = np.zeros_like(mean), np.hypot(mean, deviation)
-        varies = deviation > 10 * np.finfo(np.float64).eps * np.abs(mean)
-        return self._replace(target_center=mean, target_unit=np.where(varies, deviation, 1.0))
+        unit = np.where(varies(mean, deviation), deviation, 1.0)
+        return self._replace(target_center=mean, target_unit=unit)
 
     def features(self, X: Any) -> Any:
         """The features in their units, (n, d), of the dtype of X."""
@@ -159,20 +158,43 @@ class Scaling(NamedTuple):
 def mean_and_deviation(X: NDArray, w: Floats | None) -> tuple[Floats, Floats]:
     """Weighted mean and standard deviation of columns, (d,) each, in two passes.
 
-    Rows of weight 0 do not count. Columns are divided by their largest entry first, so that
-    squares neither overflow nor vanish.
+    Rows of weight 0 do not count. Sums are those of the differences from one row, so that the
+    deviation of a constant column is exactly 0, divided by the largest one, so that squares
+    neither overflow nor vanish.
     """
-    largest = np.abs(X).max(axis=0, initial=0.0).astype(np.float64)
-    unit = np.where(largest > 0, largest, 1.0)
+    if w is not None and not w.all():
+        X, w = X[w > 0], w[w > 0]
+    first = np.array(X[0], dtype=np.float64)
     share = np.full(len(X), 1 / len(X)) if w is None else w / w.sum()
-    mean = share @ X / unit
-    mean = np.clip(mean, -1.0, 1.0)
-    variance = np.zeros_like(mean)
-    rows = max(1, 2**17 // max(1, X.shape[1]))  # 1 MB at a time
-    for first in range(0, len(X), rows):
-        part = slice(first, first + rows)
-        variance += share[part] @ (X[part] / unit - mean) ** 2
-    return mean * unit, np.sqrt(variance) * unit
+    step = max(1, 2**17 // max(1, X.shape[1]))  # 1 MB at a time
+    parts = [slice(i, i + step) for i in range(0, len(X), step)]
+    largest = np.max([np.abs(X[part] - first).max(axis=0) for part in parts], axis=0)
+    unit = np.where(largest > 0, largest, 1.0)
+    mean = sum(share[part] @ ((X[part] - first) / unit) for part in parts)
+    variance = sum(share[part] @ ((X[part] - first) / unit - mean) ** 2 for part in parts)
+    return first + mean * unit, np.sqrt(variance) * unit
+
+
+def varies(mean: Floats, deviation: Floats) -> NDArray[np.bool_]:
+    """Which columns vary by more than the rounding of their entries."""
+    return deviation > 10 * np.finfo(np.float64).eps * np.abs(mean)
+
+
+def offset_columns(X: Any, w: Floats | None) -> NDArray[np.intp]:
+    """Columns that are never 0 and lie far from it: without centering they are hard to fit."""
+    n = X.shape[0]
+    if hasattr(X, "indptr"):
+        full = np.flatnonzero(
+            np.bincount(X.indices, weights=X.data != 0, minlength=X.shape[1]) == n
+        )
+        X = X[:, full].toarray() if len(full) else np.zeros((n, 0))
+    else:
+        full = np.flatnonzero(X.all(axis=0))
+        X = X[:, full]
+    if not len(full):
+        return full
+    mean, deviation = mean_and_deviation(X, w)
+    return full[varies(mean, deviation) & (deviation < OFFSET * np.abs(mean))]
 
 
 def _occurs(X: Any) -> NDArray[np.bool_]:
