@@ -30,8 +30,8 @@ SETS = ("segment", "vowel", "satimage", "digits", "letter")
 UNITS = {"segment": 50, "vowel": 50, "satimage": 50, "digits": 150, "letter": 150}  # at most
 PER_CLASS = {"segment": 8, "vowel": 5, "satimage": 9, "digits": 8, "letter": 6}  # one-vs-rest
 PENALTIES = ("l1", "l1/l2", "l1/linf")
-# Standard units or features as they are (LIBSVM's scaling), and the ridge on the linear part; a path
-# of alphas each. The default penalty has all of them, others the first two; letter, where a path
+# Standard units or features as they are (LIBSVM's scaling), and the ridge on the linear part: paths
+# of their own. The default penalty has all of them, others the first two; letter, where a path
 # takes long, the first, which are the defaults.
 SETTINGS = ((True, 1), (True, 0.1), (False, 0.01))
 GRIDS = {
