@@ -93,6 +93,8 @@ def lines(name: str) -> dict[str, dict]:
     for penalty in PENALTIES[name]:
         label = SEARCHED if penalty == "l1/l2" else f"{SEARCHED}, {penalty}"
         rows[label] = {"method": "search", "machine": "ordinal FM", "penalty": penalty}
+    if len(PENALTIES[name]) > 1:
+        rows[f"{SEARCHED}, all penalties"] = {"method": "search", "machine": "ordinal FM"}
     single = "single-output FM"
     rows[f"{single}, default alpha, {RANK} vectors"] = {"method": "default", "machine": single}
     rows[f"{single}, searched"] = {"method": "search", "machine": single}

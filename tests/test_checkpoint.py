@@ -55,7 +55,7 @@ def assert_same_fit(one, two, X):
 
 # Each of them takes at least four states.
 OPTIONS = {
-    "default": {"n_components": 40},
+    "default": {"n_components": 40, "alpha": 0.005},
     "joint": {**JOINT, "max_iter": 30},
     "joint, explicit": {**JOINT, "fit_lower": "explicit"},
     "joint, l1": {**JOINT, "penalty": "l1"},

@@ -542,7 +542,7 @@ def test_refine_beats_the_other_heuristics():
         method: select_basis(design.gamma(D), "l1/linf", method, data=design, random_state=0).value
         for method in oracle.METHODS
     }
-    assert max(value, key=value.get) in ("exact", "refine")
+    assert value["refine"] >= max(value.values()) * (1 - 1e-9)
     assert value["refine"] > value["best_data"]
     assert value["random+refine"] > value["random"]
 
