@@ -29,7 +29,7 @@ from the folder `FASTPOLY_DATA`, the cache, or from LIBSVM's page and GroupLens 
 `--made-up` does without.
 
 Splits are 50 / 25 / 25, settings are chosen on the validation part, and all methods see the same
-splits: five (letter three, MovieLens 1M and Figure 2 two, Figure 5 one). "Ours" are the estimators
+splits: five (MovieLens 1M and Figure 2 two, Figure 5 one). "Ours" are the estimators
 as users have them: features in standard units, an explicit linear part, both layers trained
 together, and alpha from the noise level or from a path of `PathSearchCV`. Classifiers are chosen by
 log-loss. Times of `multiclass.py`, `search.py`, `recsys.py` and `peers.py` are CPU seconds of one
