@@ -16,9 +16,9 @@ from fastpoly.rows.shards import Shards
 
 Floats = NDArray[np.float64]
 
-# A path ends when that many alphas in a row, a factor of ten on the default grid, bring no better
+# A path ends when that many alphas in a row, down to this share of the best one, bring no better
 # score: there the model overfits, and the runs take longest.
-ALPHAS_NO_CHANGE = 3
+ALPHAS_NO_CHANGE, ALPHA_SHARE_NO_CHANGE = 3, 0.11
 
 
 class FoldResult(NamedTuple):
@@ -129,7 +129,8 @@ def path_scores(
         seconds[1, i] += begun - scored
         if state.stop and report is not None:
             report(row)
-        if state.stop and i - best_alpha >= ALPHAS_NO_CHANGE:
+        far = alphas[i] <= ALPHA_SHARE_NO_CHANGE * alphas[best_alpha]
+        if state.stop and far and i - best_alpha >= ALPHAS_NO_CHANGE:
             if report is not None:
                 report(row, len(alphas) - 1 - i)
             break

@@ -52,7 +52,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
     scored: a grid of A alphas and K sizes takes one path per fold, where `GridSearchCV` needs
     A K fits. The row (alpha, n_components) of the table has the score of the last model with at
     most that many vectors on the path down to that alpha. A path ends early when three alphas in
-    a row bring no better score on the test rows of the fold.
+    a row, and a factor of nine, bring no better score on the test rows of the fold.
 
     Parameters
     ----------
