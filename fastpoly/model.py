@@ -8,13 +8,13 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
 
 from fastpoly.interactions import largest_pairs
 from fastpoly.kernels.checks import as_count, as_float_array
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import as_matrix
+from fastpoly.levels import level_probabilities, level_values
 from fastpoly.rows.design import Design
 from fastpoly.storage.npz import FORMAT_VERSION, read_arrays, write_arrays
 
@@ -442,24 +442,6 @@ def _arguments(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         name: a if a.dtype.kind == "f" or name == "classes" else a.tolist()
         for name, a in arrays.items()
     }
-
-
-def level_probabilities(O: NDArray[np.float64]) -> NDArray[np.float64]:
-    """p(y = level), (n, m + 1), from the m outputs whose sigmoids are p(y <= level).
-
-    Where these cross they are sorted, which brings them nearer to any monotone ones; so the
-    differences are not negative, and they add up to 1.
-    """
-    cumulative = np.sort(expit(O), axis=1)
-    ends = np.zeros((len(O), 1)), np.ones((len(O), 1))
-    return np.diff(np.hstack([ends[0], cumulative, ends[1]]), axis=1)
-
-
-def level_values(levels: NDArray[Any] | None, count: int) -> NDArray[np.float64]:
-    """The levels as numbers: themselves, or their ranks 1 .. count where they are not numbers."""
-    if levels is not None and levels.dtype.kind in "iuf":
-        return levels.astype(np.float64)
-    return np.arange(1.0, count + 1)
 
 
 def _classes(classes: ArrayLike | None, task: str, m: int) -> NDArray[Any] | None:

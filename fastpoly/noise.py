@@ -15,6 +15,7 @@ import numpy as np
 
 from fastpoly.algorithm import conditional_gradient
 from fastpoly.kernels.blas_threads import one_blas_thread
+from fastpoly.problem import problem_options
 from fastpoly.refit.joint import JointRefit
 from fastpoly.rows import as_rows
 from fastpoly.rows.contract import Rows, Sums
@@ -90,10 +91,8 @@ def fit_above_noise(
     >>> np.abs(state.H[largest]).round(1).tolist()[:2]
     [0.7, 0.7]
     """
-    known = ("loss", "penalty", "alpha_linear", "sample_weight", "n_outputs")
-    shared = {name: options[name] for name in known if name in options}
     design = as_rows(design)
-    sums = design.sums(design.problem(y, alpha=1.0, **shared))
+    sums = design.sums(design.problem(y, alpha=1.0, **problem_options(options)))
     with one_blas_thread():
         empty = JointRefit(sums, 1e-3, 1000, 1).first(sums.empty_model())
         alpha = noise_alpha(sums, empty)

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastpoly.algorithm import conditional_gradient
 from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.checks import as_count, as_float_array, as_positive
+from fastpoly.problem import problem_options
 from fastpoly.refit.joint import JointRefit
 from fastpoly.rows import as_rows
 from fastpoly.rows.contract import Rows
@@ -135,9 +136,7 @@ def regularization_path(
     if "tau" in options or "alpha" in options or "start" in options:
         raise ValueError("a path goes over `alphas`; alpha, tau and start cannot be given")
     if alphas is None:
-        known = ("loss", "penalty", "alpha_linear", "sample_weight", "n_outputs")
-        shared = {name: options[name] for name in known if name in options}
-        largest = alpha_max(design, y, random_state=random_state, **shared)
+        largest = alpha_max(design, y, random_state=random_state, **problem_options(options))
         # Nothing to select: the model without basis vectors is optimal for every alpha.
         alphas = alpha_grid(largest or 1.0, n_alphas, alpha_min_ratio)
     alphas = as_float_array(alphas, "alphas", (None,))

@@ -112,8 +112,8 @@ class PathDisplay:
         -------
         PathDisplay
         """
+        from fastpoly.estimators.fitted import fitted_search
         from fastpoly.estimators.scoring import score_name
-        from fastpoly.estimators.search import fitted_search
 
         search = fitted_search(search)
         table, shape = search.cv_results_, (len(search.alphas_), -1)
@@ -226,7 +226,7 @@ class ConvergenceDisplay:
         -------
         ConvergenceDisplay
         """
-        from fastpoly.estimators.search import fitted_estimator
+        from fastpoly.estimators.fitted import fitted_estimator
 
         estimator = fitted_estimator(estimator)
         alpha = getattr(estimator, "alpha_", None)
@@ -338,7 +338,7 @@ class InteractionDisplay:
         max_features = as_count(max_features, "max_features")
         model, unit = estimator, None
         if not isinstance(model, PolyModel):
-            from fastpoly.estimators.search import feature_names_of, fitted_estimator
+            from fastpoly.estimators.fitted import feature_names_of, fitted_estimator
 
             fitted = fitted_estimator(estimator)
             output, model = fitted._output_position(output), fitted.model_

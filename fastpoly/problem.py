@@ -115,6 +115,12 @@ def small_objective(nothing: float) -> float:
     return PERFECT * nothing
 
 
+def problem_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `conditional_gradient` that belong to the problem, without strengths."""
+    known = ("loss", "penalty", "alpha_linear", "sample_weight", "n_outputs")
+    return {name: options[name] for name in known if name in options}
+
+
 def check_strength(alpha: float | None, tau: float | None) -> tuple[float | None, float | None]:
     """alpha (>= 0, penalized form) or tau (> 0, constrained form); alpha = 1 for neither."""
     if alpha is not None and tau is not None:

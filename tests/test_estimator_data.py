@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.penalties import L1L2, PENALTIES, get_penalty
-from fastpoly.model import level_probabilities
+from fastpoly.levels import level_probabilities
 
 
 @pytest.mark.parametrize("fit_lower", ["explicit", "augment"])
@@ -306,14 +306,14 @@ def test_kinds_of_X(cls, data):
         got = clone(model).fit(kind, y).predict(kind)
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
     # The joint descent has another preconditioner for sparse rows, and ends within the tolerance.
-    model = cls(alpha=1.0, n_components=3, random_state=0, **CORE)
+    model = cls(alpha=1.0, n_components=12, random_state=0, **CORE)
     objective = clone(model).fit(X.astype(float), y).objective_
     for kinds in ((X.astype(float), *dense), sparse):
         expected = clone(model).fit(kinds[0], y).predict(X)
         for kind in kinds:
             fitted = clone(model).fit(kind, y)
             np.testing.assert_allclose(fitted.predict(kind), expected, rtol=1e-4, atol=1e-4)
-            assert fitted.objective_ == pytest.approx(objective, rel=1e-2)  # 3 are not enough
+            assert fitted.objective_ == pytest.approx(objective, rel=1e-3)
 
 
 @pytest.mark.parametrize("cls", ALL)

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
@@ -23,13 +22,13 @@ from fastpoly.estimators.continuation import (
     problem_key,
 )
 from fastpoly.estimators.data import TrainingData, checked_csr, column_names
+from fastpoly.estimators.diagnosis import warn_of_a_poor_fit, why_slow
 from fastpoly.estimators.prediction import Predictor
 from fastpoly.estimators.shard_data import ShardData
 from fastpoly.kernels.checks import as_count, as_positive, as_weights
 from fastpoly.model import PolyModel
 from fastpoly.noise import fit_above_noise
 from fastpoly.path import alpha_max
-from fastpoly.refit.rounds import LOOSEST_REFIT_TOL
 from fastpoly.rows.contract import Rows
 from fastpoly.rows.design import check_largest
 from fastpoly.rows.scaling import Scaling
@@ -39,11 +38,6 @@ from fastpoly.storage.stages import Stages
 
 Floats = NDArray[np.float64]
 Data = TrainingData | ShardData
-
-# A fit is far from its optimum where the violation is above this times alpha.
-FAR_FROM_OPTIMUM = 2.0
-# Below this share of alpha_max, or with scales of columns this far apart, a fit takes long.
-TINY_ALPHA_SHARE, UNEQUAL_SCALES = 1e-4, 100.0
 
 
 class PolyEstimator(Predictor):
@@ -132,7 +126,7 @@ class PolyEstimator(Predictor):
         fitted = copy.copy(self)
         fitted._fit(X, y, sample_weight)
         self.__dict__ = fitted.__dict__  # in one step, for other threads and for Ctrl-C
-        self._warn_of_a_poor_fit()
+        warn_of_a_poor_fit(self)
         return self
 
     def _fit(
@@ -170,7 +164,7 @@ class PolyEstimator(Predictor):
             if self.checkpoint is not None:
                 callbacks = [*callbacks, stack.enter_context(checkpoint)]
             progress = stack.enter_context(Progress(self.verbose, self.n_components, early))
-            slow = SlowFit(lambda state, first: self._why_slow(data, state, first))
+            slow = SlowFit(lambda state, first: why_slow(self, data, state, first))
             callbacks = [*callbacks, progress, slow]
             begin = history.state or self._start(earlier, start, data.m)
             states = self._states(data, self._rows(data), self.alpha, begin)
@@ -401,7 +395,7 @@ class PolyEstimator(Predictor):
         data = self._prepare(X, y, sample_weight).merged()
         self._scaling = self._units(data)
         rows, state = self._rows(data), None
-        slow = SlowFit(lambda state, first: self._why_slow(data, state, first))
+        slow = SlowFit(lambda state, first: why_slow(self, data, state, first))
         for i, alpha in enumerate(alphas):
             run = self._states(data, rows, float(alpha), state)
             for state in run:
@@ -431,64 +425,3 @@ class PolyEstimator(Predictor):
                 f"which is {self.validation_fraction}"
             )
         return score
-
-    def _why_slow(self, data: Data, state: State, first: State) -> str | None:
-        """What makes a fit slow, and what to do about it."""
-        if not self.standardize:
-            largest = data.feature_units(True, centered=False).factor
-            if largest is not None and largest.max() > UNEQUAL_SCALES * largest.min():
-                return (
-                    f"the columns of X differ in size by a factor of "
-                    f"{largest.max() / largest.min():.0f}; set standardize=True"
-                )
-        if state.alpha is not None and state.alpha < TINY_ALPHA_SHARE * first.violation:
-            return (
-                f"alpha={state.alpha:.2g} is tiny, {state.alpha / first.violation:.1g} of the "
-                "alpha at which the first basis vector enters; raise alpha"
-            )
-        return None
-
-    def _warn_of_a_poor_fit(self) -> None:
-        """Tell of a model that is worse than its parameters promise, and of what to change."""
-        state, objective, alpha = self._state, abs(self.objective_), self._state.alpha
-        if self.early_stopping and state.stop is None:
-            return  # a model on the way, chosen for its score
-        gap = state.refit_gap
-        if state.n_components and alpha is not None and self.refit in ("auto", "full"):
-            # The descent ends by what it gains. For a small alpha the gap is far above its error,
-            # as if Omega of the best model could be objective / alpha; let it be that of this one.
-            gap = min(gap, (state.rows_dual_norm - alpha) * state.penalty)
-        cure = "" if self.standardize else "set standardize=True, "
-        cure += "raise alpha, "
-        if state.stop == "n_components":
-            cure += f"raise n_components, which is {self.n_components}, "
-        cure += "or "
-        cure += f"raise max_iter, which is {self.max_iter}" if self.refit else 'use refit="output"'
-        far = bool(alpha) and self.violation_ > FAR_FROM_OPTIMUM * alpha
-        kind: type[Warning] = ConvergenceWarning
-        # A converged refit is at least that good.
-        if gap > max(self.tol, LOOSEST_REFIT_TOL) * objective:
-            trouble = f"a gap of {gap:.2g} for an objective of {objective:.2g}"
-            message = f"the output layer is inaccurate: {trouble}; {cure}"
-        elif state.stop == "no progress" and far:
-            message = (
-                "training stopped because new basis vectors gained nothing, far from the optimum: "
-                f"the violation is {self.violation_:.2g}, alpha {alpha:.2g}; {cure}"
-            )
-        elif state.stop == "n_components" and far:
-            message = (
-                f"training stopped at n_components={self.n_components}, and more basis vectors "
-                f"would improve the model: the violation is {self.violation_ / alpha:.2g} alpha; "
-                "raise n_components, or raise alpha"
-            )
-        elif not state.n_components and self.violation_ > 0:
-            lower = "linear" if self.fit_lower == "explicit" else "constant"
-            cure = f"lower alpha, which is {alpha:.3g}," if self.tau is None else "raise tau"
-            message = (
-                f"the model has no basis vectors and is {lower}: none is worth its penalty (the "
-                f"largest violation is {self.violation_:.3g}); {cure} to fit interactions"
-            )
-            kind = UserWarning
-        else:
-            return
-        warnings.warn(message, kind, stacklevel=3)

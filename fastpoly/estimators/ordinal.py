@@ -18,7 +18,7 @@ from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import TrainingData, level_strata
 from fastpoly.estimators.documentation import documented
 from fastpoly.estimators.shard_data import ShardData
-from fastpoly.model import level_probabilities, level_values
+from fastpoly.levels import level_probabilities, level_values
 from fastpoly.problem import named_loss
 
 Floats = NDArray[np.float64]

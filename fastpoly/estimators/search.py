@@ -201,7 +201,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         self._check_parameters()
         for name in ("best_estimator_", "classes_", "n_features_in_", "feature_names_in_"):
             vars(self).pop(name, None)  # of an earlier fit
-        head, model, self._prefix = _parts(self.estimator)
+        head, model, self._prefix = pipeline_parts(self.estimator)
         if isinstance(X, Shards):
             if head is not None:
                 raise TypeError("shards cannot go through a Pipeline; transform the rows first")
@@ -260,7 +260,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _refit(self, fold: FoldResult, X: Any, y: Any, sample_weight: Any) -> None:
         """Fit the best pair on all rows, from the model of a fold."""
         best = clone(self.estimator).set_params(**self.best_params_)
-        head, model, _ = _parts(best)
+        head, model, _ = pipeline_parts(best)
         if head is not None:
             X = head.fit_transform(X, y)
             best.steps[:-1] = head.steps
@@ -272,7 +272,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
                 setattr(self, name, getattr(best, name))
 
     def _check_parameters(self) -> None:
-        _, model, _ = _parts(self.estimator)
+        _, model, _ = pipeline_parts(self.estimator)
         if not isinstance(model, PolyEstimator):
             raise TypeError(
                 "estimator must be one of fastpoly's estimators, or a Pipeline whose last step is "
@@ -433,60 +433,10 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         return self.scorer_(best, X, y)
 
 
-def _parts(estimator: Any) -> tuple[Pipeline | None, Any, str]:
+def pipeline_parts(estimator: Any) -> tuple[Pipeline | None, Any, str]:
     """The transformers of a Pipeline, its last step, and the prefix of that step's parameters."""
     if not isinstance(estimator, Pipeline):
         return None, estimator, ""
     name, model = estimator.steps[-1]
     head = estimator[:-1] if len(estimator.steps) > 1 else None
     return head, model, f"{name}__"
-
-
-def _opened(estimator: Any) -> tuple[list[Pipeline], Any]:
-    """The transformers in front of the model inside searches and Pipelines, and that model."""
-    heads: list[Pipeline] = []
-    while True:
-        if hasattr(estimator, "estimator") and hasattr(estimator, "refit"):  # a search
-            check_is_fitted(estimator)
-            if not hasattr(estimator, "best_estimator_"):
-                raise ValueError("the search has refit=False and no best_estimator_ to show")
-            estimator = estimator.best_estimator_
-        elif isinstance(estimator, Pipeline):
-            head, estimator, _ = _parts(estimator)
-            heads += [] if head is None else [head]
-        else:
-            return heads, estimator
-
-
-def fitted_estimator(estimator: Any) -> PolyEstimator:
-    """The fitted estimator inside a search or a Pipeline; raises NotFittedError before `fit`."""
-    _, model = _opened(estimator)
-    if not isinstance(model, PolyEstimator):
-        raise TypeError(
-            "one of fastpoly's estimators, a search or a Pipeline that ends with one is needed, "
-            f"got {type(estimator).__name__}"
-        )
-    check_is_fitted(model, "model_")
-    return model
-
-
-def feature_names_of(estimator: Any) -> list[str] | None:
-    """Names of the features as they reach the fitted estimator inside a search or a Pipeline."""
-    heads, model = _opened(estimator)
-    names = getattr(model, "feature_names_in_", None)
-    if names is None and heads:
-        try:
-            for head in heads:
-                names = head.get_feature_names_out(names)
-        except (AttributeError, ValueError):  # a transformer without names
-            return None
-    return None if names is None else list(map(str, names))
-
-
-def fitted_search(search: Any) -> PathSearchCV:
-    """The search, taken out of a Pipeline; raises NotFittedError before `fit`."""
-    _, search, _ = _parts(search)
-    if not isinstance(search, PathSearchCV):
-        raise TypeError(f"a PathSearchCV is needed, got {type(search).__name__}")
-    check_is_fitted(search, "cv_results_")
-    return search

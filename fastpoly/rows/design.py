@@ -69,10 +69,7 @@ class Design:
         fit_lower: str | None = None,
         n_threads: int | None = None,
     ) -> None:
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
-        if fit_lower not in FIT_LOWER:
-            raise ValueError(f"fit_lower must be one of {FIT_LOWER}, got {fit_lower!r}")
+        check_kind(activation, fit_lower)
         self.n_threads = effective_n_threads(n_threads)
         self.matrix = as_matrix(X, fit_lower == "augment")
         self.activation = activation
@@ -151,6 +148,14 @@ class Design:
         from fastpoly.rows.sums import RowSums  # which takes a Design
 
         return RowSums(self, problem)
+
+
+def check_kind(activation: str, fit_lower: str | None) -> None:
+    """Raise unless both are known."""
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
+    if fit_lower not in FIT_LOWER:
+        raise ValueError(f"fit_lower must be one of {FIT_LOWER}, got {fit_lower!r}")
 
 
 def largest_entry(X: Matrix) -> float:

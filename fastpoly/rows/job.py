@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastpoly.problem import Problem
-from fastpoly.rows.shard import Scaling, Shard
+from fastpoly.rows.shard import Affine, Shard
 from fastpoly.rows.shard_rows import ShardRows
 
 KEPT_JOBS = 2  # of a process that computes for others: the caches of older ones are dropped
@@ -30,7 +30,7 @@ class ShardJob:
     problem : Problem or None
     activation : str
     fit_lower : str or None
-    scaling : Scaling or None
+    scaling : Affine or None
     key : str, optional
         By which another process knows it; drawn at random.
     """
@@ -41,7 +41,7 @@ class ShardJob:
         problem: Problem | None,
         activation: str = "squared",
         fit_lower: str | None = None,
-        scaling: Scaling | None = None,
+        scaling: Affine | None = None,
         key: str | None = None,
     ) -> None:
         self.shards, self.problem = list(shards), problem

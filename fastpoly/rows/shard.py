@@ -15,7 +15,7 @@ from fastpoly.rows.manifest import File
 Floats = NDArray[np.float64]
 
 
-class Scaling(NamedTuple):
+class Affine(NamedTuple):
     """Features are (x - center) * factor, (d,) each; sparse rows have no center."""
 
     center: Floats
@@ -119,7 +119,7 @@ class Shard:
         self.targets()
         self.weights()
 
-    def matrix(self, augment: bool, scaling: Scaling | None = None) -> Matrix:
+    def matrix(self, augment: bool, scaling: Affine | None = None) -> Matrix:
         """X, without a copy unless sparse rows are scaled; checked when it is first asked for."""
         if scaling is None and augment in self.matrices:
             return self.matrices[augment]

@@ -11,17 +11,16 @@ from scipy.sparse import vstack
 
 from fastpoly.kernels.checks import as_float_array, as_positive, as_weights
 from fastpoly.kernels.explicit import ExplicitGamma, explicit_pays
-from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.matrix import Matrix, as_matrix
 from fastpoly.kernels.penalties import get_penalty
 from fastpoly.kernels.summed import SummedGamma
 from fastpoly.problem import Problem, check_strength, encode, resolve_loss, small_objective
 from fastpoly.rows.contract import Curvature, Gradient, Statistics
 from fastpoly.rows.curvature import eigen_curvature, has_eigenbasis
-from fastpoly.rows.design import FIT_LOWER
+from fastpoly.rows.design import check_kind
 from fastpoly.rows.engines import ThreadEngine
 from fastpoly.rows.job import ShardJob
-from fastpoly.rows.shard import Scaling
+from fastpoly.rows.shard import Affine
 from fastpoly.rows.shard_rows import At
 from fastpoly.rows.shards import Shards
 from fastpoly.rows.sums import empty_model, loss_curvature_bound, noise_of
@@ -70,10 +69,7 @@ class ShardDesign:
         factor: ArrayLike | None = None,
         n_threads: int | None = None,
     ) -> None:
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
-        if fit_lower not in FIT_LOWER:
-            raise ValueError(f"fit_lower must be one of {FIT_LOWER}, got {fit_lower!r}")
+        check_kind(activation, fit_lower)
         self.shards, self.activation, self.fit_lower = shards, activation, fit_lower
         self.scaling = self._scaling(center, factor)
         self.engine = shards.engine or ThreadEngine(n_threads)
@@ -81,7 +77,7 @@ class ShardDesign:
         self.n_samples = shards.n_samples
         self.n_features = shards.n_features + (fit_lower == "augment")
 
-    def _scaling(self, center: ArrayLike | None, factor: ArrayLike | None) -> Scaling | None:
+    def _scaling(self, center: ArrayLike | None, factor: ArrayLike | None) -> Affine | None:
         if center is None and factor is None:
             return None
         d = self.shards.n_features
@@ -89,7 +85,7 @@ class ShardDesign:
         factor = np.ones(d) if factor is None else as_float_array(factor, "factor", (d,))
         if center.any() and self.shards.manifest.kind != "dense":
             raise ValueError("center must be None or zero: these rows are sparse")
-        return Scaling(center, factor)
+        return Affine(center, factor)
 
     @cached_property
     def statistics(self) -> Statistics:

@@ -17,7 +17,7 @@ from fastpoly.kernels.joint import JointObjective
 from fastpoly.problem import Problem
 from fastpoly.rows.design import Design, largest_entry
 from fastpoly.rows.sampling import take_rows
-from fastpoly.rows.shard import Scaling, Shard
+from fastpoly.rows.shard import Affine, Shard
 from fastpoly.rows.sums import RowSums, noise_weights, squared_outputs
 from fastpoly.state import Model
 
@@ -59,7 +59,7 @@ class ShardRows:
     problem : Problem or None
         Its Y holds the targets of every level, its w their weights. None: only `statistics`.
     activation, fit_lower : str
-    scaling : Scaling or None
+    scaling : Affine or None
     spare : list
         Memory of earlier passes, which all shards of a process share.
     """
@@ -71,7 +71,7 @@ class ShardRows:
         problem: Problem | None,
         activation: str,
         fit_lower: str | None,
-        scaling: Scaling | None,
+        scaling: Affine | None,
         spare: list,
     ) -> None:
         self.shard, self.place, self.template, self.spare = shard, place, problem, spare
