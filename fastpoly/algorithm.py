@@ -343,7 +343,7 @@ class _Run:
     def only_the_refit_is_loose(self, state: State) -> bool:
         """Whether a more accurate refit may be all that the state needs to be optimal."""
         can = self.refit.corrective and (state.n_components > 0 or self.sums.explicit)
-        loose = state.refit_gap > LOOSEST_REFIT_TOL * self.problem.size(state.objective)
+        loose = state.refit_gain > LOOSEST_REFIT_TOL * self.problem.size(state.objective)
         full = state.stop == "n_components" and loose
         return can and (full or state.stop in ("max_iter", "no progress"))
 

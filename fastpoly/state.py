@@ -127,6 +127,17 @@ class State:
     rows_dual_norm: float = np.nan
 
     @property
+    def refit_gain(self) -> float:
+        """About what a refit of V could gain.
+
+        For a small alpha `refit_gap` is far above that: it lets Omega of the best model be
+        objective / alpha. Here it is that of this model.
+        """
+        if self.alpha is None or not self.n_components:
+            return self.refit_gap
+        return min(self.refit_gap, (self.rows_dual_norm - self.alpha) * self.penalty)
+
+    @property
     def model(self) -> Model:
         """The parameters."""
         return Model(self.H, self.V, self.intercept, self.linear)

@@ -28,7 +28,7 @@ from fastpoly.estimators.shard_data import ShardData
 from fastpoly.kernels.checks import as_count, as_positive, as_weights
 from fastpoly.model import PolyModel
 from fastpoly.noise import fit_above_noise
-from fastpoly.path import alpha_max
+from fastpoly.path import alpha_max, gained_little
 from fastpoly.rows.contract import Rows
 from fastpoly.rows.design import check_largest
 from fastpoly.rows.scaling import Scaling
@@ -390,7 +390,8 @@ class PolyEstimator(Predictor):
     ) -> Iterator[tuple[int, State, Self]]:
         """States for decreasing alphas, each run from the model of the one before.
 
-        Yields the position of the alpha, a state, and the estimator as it is fitted there.
+        A run ends early where rounds gain little. Yields the position of the alpha, a state, and
+        the estimator as it is fitted there.
         """
         data = self._prepare(X, y, sample_weight).merged()
         self._scaling = self._units(data)
@@ -399,10 +400,14 @@ class PolyEstimator(Predictor):
         for i, alpha in enumerate(alphas):
             run = self._states(data, rows, float(alpha), state)
             for state in run:
+                if not state.stop and gained_little(state, self.tol):
+                    state = replace(state, stop="no progress")
                 here = copy.copy(self)
                 here._set_fit(state, self._scaling.fold(state.model, self._activation))
                 slow.after(state)
                 yield i, state, here
+                if state.stop:
+                    break
 
     def _alpha_max(self, X: Any, y: Any, sample_weight: Any) -> float:
         """The smallest alpha for which the model without basis vectors is optimal."""
@@ -411,7 +416,7 @@ class PolyEstimator(Predictor):
         return alpha_max(
             self._rows(data), data.scaled_targets(self._scaling), loss=self._model_loss(),
             penalty=self.penalty, alpha_linear=self.alpha_linear, sample_weight=data.w,
-            n_outputs=data.m,
+            n_outputs=data.m, tol=0.1 * self.tol,
         )  # fmt: skip
 
     def _score_of(self, model: Model, held: Data) -> float:

@@ -36,11 +36,7 @@ def warn_of_a_poor_fit(model: Any) -> None:
     state, objective, alpha = model._state, abs(model.objective_), model._state.alpha
     if model.early_stopping and state.stop is None:
         return  # a model on the way, chosen for its score
-    gap = state.refit_gap
-    if state.n_components and alpha is not None and model.refit in ("auto", "full"):
-        # The descent ends by what it gains. For a small alpha the gap is far above its error,
-        # as if Omega of the best model could be objective / alpha; let it be that of this one.
-        gap = min(gap, (state.rows_dual_norm - alpha) * state.penalty)
+    gap = state.refit_gain if model.refit in ("auto", "full") else state.refit_gap
     cure = "" if model.standardize else "set standardize=True, "
     cure += "raise alpha, "
     if state.stop == "n_components":

@@ -90,7 +90,8 @@ class JointRefit:
         if not len(model.H) and not self.sums.explicit:
             return model
         before = objective_at(self.sums, model)
-        return self.tidy(self.descend(model, gain, last=not len(model.H)), before)
+        last = not len(model.H) or len(model.H) >= self.n_components
+        return self.tidy(self.descend(model, gain, last), before)
 
     def advance(self, state: State, chosen: Selection) -> Model:
         """Enter, descend, tidy."""
