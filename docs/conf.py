@@ -41,7 +41,10 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
-html_sidebars = {"index": [], "choosing": [], "promises": [], "migrating": [], "large": []}
+# Pages without pages below them have no navigation on the left.
+html_sidebars = {
+    page: [] for page in ("index", "guide", "choosing", "large", "core", "migrating", "promises")
+}
 html_theme_options = {
     "navbar_align": "left",
     "header_links_before_dropdown": 6,
@@ -54,6 +57,8 @@ html_theme_options = {
 # Names in `backticks` are code, and links where the API has them.
 default_role = "py:obj"
 add_module_names = False
+toc_object_entries_show_parents = "hide"
+smartquotes = False  # "l1/l2" is a string of Python
 autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings say more than annotations do
 python_maximum_signature_line_length = 88
@@ -91,13 +96,12 @@ sphinx_gallery_conf = {
     "gallery_dirs": "gallery",
     "backreferences_dir": "gallery/backreferences",
     "doc_module": ("fastpoly",),
-    "within_subsection_order": "ExampleTitleSortKey",
+    "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_signature": False,
     "min_reported_time": 60,  # seconds; times of a shared machine say little
-    "plot_gallery": True,
-    "matplotlib_animations": False,
+    "capture_repr": ("_repr_html_",),  # tables, but not what matplotlib returns
 }
 
 
@@ -106,9 +110,7 @@ def escape(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[s
     for number, line in enumerate(lines):
         if not line.lstrip().startswith((">>>", "...")):
             pieces = re.split(r"(`+.*?`+)", line)
-            pieces[::2] = [
-                re.sub(r"(\||(?<=\w)_(?!\w))", r"\\\1", piece) for piece in pieces[::2]
-            ]
+            pieces[::2] = [re.sub(r"(\||(?<=\w)_(?!\w))", r"\\\1", piece) for piece in pieces[::2]]
             lines[number] = "".join(pieces)
 
 

@@ -2,8 +2,8 @@
 Handwritten digits: basis vectors as images
 ===========================================
 
-A polynomial network squares a few weighted sums of the pixels and mixes the squares. The weights of
-a sum have the shape of an image, so we can look at what the network has learned.
+A polynomial network squares a few weighted sums of the pixels and mixes the squares. The weights
+of a sum have the shape of an image, so we can look at what the network has learned.
 """
 
 import matplotlib.pyplot as plt
@@ -28,8 +28,8 @@ print(f"logistic regression: {linear.score(X_test / 16, y_test):.3f}")
 
 # %%
 # Ten outputs share these basis vectors. A vector responds to an image that looks like it, and just
-# as much to the negative of that image: its activation is a square. We draw the vectors that matter
-# most, in units of the standard deviation of each pixel so that pixels can be compared.
+# as much to the negative of that image: its activation is a square. We draw the vectors that
+# matter most, in units of the standard deviation of each pixel so that pixels can be compared.
 spread = X_train.std(axis=0)
 vectors = network.components_ * spread
 weights = network.output_weights_ * (vectors**2).sum(axis=1, keepdims=True)

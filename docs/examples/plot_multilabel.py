@@ -2,8 +2,9 @@
 Several labels at once: what sharing gains
 ==========================================
 
-With a label indicator as `y`, one classifier learns all labels, and they share the basis vectors. If
-the labels have something in common, each of them then needs fewer examples than a model of its own.
+With a label indicator as `y`, one classifier learns all labels, and they share the basis vectors.
+If the labels have something in common, each of them then needs fewer examples than a model of its
+own.
 """
 
 import matplotlib.pyplot as plt
@@ -15,8 +16,8 @@ from sklearn.multioutput import MultiOutputClassifier
 from fastpoly import PolynomialNetworkClassifier
 
 # %%
-# Eight labels of 20 features. Behind all of them are three hidden directions; whether a label holds
-# depends on a mixture of the squares of the three. A linear model sees nothing of this.
+# Eight labels of 20 features. Behind all of them are three hidden directions; whether a label
+# holds depends on a mixture of the squares of the three. A linear model sees nothing of this.
 rng = np.random.default_rng(0)
 n_features, n_labels, n_test = 20, 8, 4000
 directions = np.linalg.qr(rng.standard_normal((n_features, 3)))[0]
@@ -32,8 +33,8 @@ def draw(n_rows):
 X_test, Y_test = draw(n_test)
 
 # %%
-# We train with more and more rows: one network for all labels, one network per label, and one linear
-# model per label.
+# We train with more and more rows: one network for all labels, one network per label, and one
+# linear model per label.
 network = PolynomialNetworkClassifier(n_components=20, random_state=0)
 models = {
     "one network, shared basis": network,

@@ -2,9 +2,9 @@
 How strong a penalty, and is it the optimum?
 ============================================
 
-The strength `alpha` of the penalty decides how many basis vectors a model has. A search goes down a
-path of alphas and scores the models on it. Training then tells how far a model is from the optimum:
-its certificate.
+The strength `alpha` of the penalty decides how many basis vectors a model has. A search goes down
+a path of alphas and scores the models on it. Training then tells how far a model is from the
+optimum: its certificate.
 """
 
 from itertools import islice
@@ -20,9 +20,9 @@ X, y = load_digits(n_class=5, return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.5, random_state=0, stratify=y)
 
 # %%
-# `PathSearchCV` starts at the smallest alpha whose model is empty. Each further alpha starts from the
-# model of the one before, so a whole path costs little more than its last fit. The picture shows the
-# validation score for every alpha and every number of basis vectors.
+# `PathSearchCV` starts at the smallest alpha whose model is empty. Each further alpha starts from
+# the model of the one before, so a path takes few rounds. The picture
+# shows the validation score for every alpha and every number of basis vectors.
 search = PathSearchCV(PolynomialNetworkClassifier(n_components=20, random_state=0), cv=3)
 search.fit(X_train, y_train)
 PathDisplay.from_estimator(search)
@@ -31,8 +31,8 @@ print(f"test accuracy {search.best_estimator_.score(X_test, y_test):.3f}")
 
 # %%
 # No basis vector can improve a model whose *violation* is at most alpha: it is optimal. With
-# ``tol=1e-3`` training goes on until that holds within a thousandth, and `history_` keeps objective
-# and violation of every round.
+# ``tol=1e-3`` training goes on until that holds within a thousandth, and `history_` keeps
+# objective and violation of every round.
 alpha = search.best_params_["alpha"]
 network = PolynomialNetworkClassifier(alpha=alpha, block=2, tol=1e-3, random_state=0)
 network.fit(X_train, y_train)

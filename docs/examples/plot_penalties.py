@@ -12,8 +12,8 @@ import numpy as np
 from fastpoly import PolynomialNetworkRegressor
 
 # %%
-# Six targets. The first three use one direction of the features in different strengths, two further
-# ones another direction, and the last one is noise.
+# Six targets. The first three use one direction of the features in different strengths, two
+# further ones another direction, and the last one is noise.
 rng = np.random.default_rng(0)
 X = rng.standard_normal((400, 15))
 first, second = np.linalg.qr(rng.standard_normal((15, 2)))[0].T

@@ -3,8 +3,8 @@ Stars of users for items: an ordinal recommender
 ================================================
 
 Stars are ordered levels: four stars are more than three, but nobody says by how much. The ordinal
-factorization machine predicts the probability of every level. From these follow the expected number
-of stars, which ranks the items, and how sure the prediction is.
+factorization machine predicts the probability of every level. From these follow the expected
+number of stars, which ranks the items, and how sure the prediction is.
 """
 
 import matplotlib.pyplot as plt
@@ -50,8 +50,8 @@ for name, model in [("ordinal machine", machine), ("ridge", ridge)]:
 
 # %%
 # Recommendations for one user: the probability of every level for twelve items, the best first.
-# The dots mark the expected number of stars. Items with the same expectation may differ in how sure
-# the prediction is.
+# The dots mark the expected number of stars. Items with the same expectation may differ in how
+# sure the prediction is.
 chosen = np.column_stack([np.full(n_items, 7), np.arange(n_items)])
 rows = encoder.transform(chosen)
 expected, probabilities = machine.predict(rows), machine.predict_proba(rows)
@@ -74,7 +74,8 @@ above.set(xlabel="expected stars (dots)", xlim=(1, 5))
 figure.legend(*ax.get_legend_handles_labels(), title="stars", loc="outside right upper")
 
 # %%
-# Are the probabilities right? Among the test ratings, each level should occur as often as predicted.
+# Are the probabilities right? Among the test ratings, each level should occur as often as
+# predicted.
 predicted = machine.predict_proba(X_test)
 figure, ax = plt.subplots(figsize=(5.5, 4.4), layout="constrained")
 for column, (level, color) in enumerate(zip(machine.classes_, colors, strict=True)):

@@ -2,9 +2,10 @@
 A table with text columns: which combinations matter
 ====================================================
 
-Many tables consist of categories. One-hot encoding turns each category into a column of 0 and 1, and
-a factorization machine then finds the pairs of categories that belong together, although most pairs
-occur too rarely to have a weight of their own. The pairs come back with the names of the table.
+Many tables consist of categories. One-hot encoding turns each category into a column of 0 and 1,
+and a factorization machine then finds the pairs of categories that belong together, although most
+pairs occur too rarely to have a weight of their own. The pairs come back with the names of the
+table.
 """
 
 import matplotlib.pyplot as plt
@@ -20,9 +21,9 @@ from fastpoly import FactorizationMachineRegressor
 from fastpoly.plotting import InteractionDisplay
 
 # %%
-# A made-up table of 3000 hours at a bicycle rental. Commuters ride on workdays in the morning and in
-# the evening, everyone else at noon on weekends, and not in the rain. So the weekday decides what the
-# time of day means: an interaction.
+# A made-up table of 3000 hours at a bicycle rental. Commuters ride on workdays in the morning and
+# in the evening, everyone else at noon on weekends, and not in the rain. So the weekday decides
+# what the time of day means: an interaction.
 rng = np.random.default_rng(0)
 n = 3000
 table = pd.DataFrame(
@@ -47,7 +48,8 @@ bikes = (
 table.head()
 
 # %%
-# The encoder hands on names, the machine keeps them. Numbers stay as they are: no scaling is needed.
+# The encoder hands on names, the machine keeps them. Numbers stay as they are: no scaling is
+# needed.
 encoder = make_column_transformer(
     (OneHotEncoder(sparse_output=False), ["day", "time", "sky", "station"]),
     remainder="passthrough",
@@ -67,7 +69,7 @@ for first, second, weight in machine[-1].top_interactions(k=8, standardized=True
     print(f"{weight:+6.2f}  {first} and {second}")
 
 # %%
-# The same as a picture, of all pairs. The day decides what the time means, a clear sky brings people
-# to the park, and the other pairs stay near zero.
+# The same as a picture, of all pairs. The day decides what the time means, a clear sky brings
+# people to the park, and the other pairs stay near zero.
 InteractionDisplay.from_estimator(machine)
 plt.show()
