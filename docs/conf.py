@@ -8,8 +8,12 @@ import importlib
 import inspect
 import os
 import re
-from importlib.metadata import version as version_of
 from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+
+import fastpoly
 
 # One thread: the pictures are then the same everywhere.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -17,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 project = "fastpoly"
 author = "the fastpoly developers"
 copyright = author
-version = release = version_of("fastpoly")
+version = release = fastpoly.__version__
 
 extensions = [
     "myst_parser",
@@ -114,5 +118,22 @@ def escape(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[s
             lines[number] = "".join(pieces)
 
 
+def link_names(app: Any, doctree: nodes.document) -> None:
+    """Make links to the API of the public names that the pages have as code."""
+    for node in list(doctree.findall(nodes.literal)):
+        linked = isinstance(node.parent, (nodes.reference, addnodes.pending_xref))
+        if node.astext() in fastpoly.__all__ and not linked:
+            link = addnodes.pending_xref(
+                refdomain="py",
+                reftype="obj",
+                reftarget=f"fastpoly.{node.astext()}",
+                refdoc=app.env.docname,
+                refexplicit=True,
+            )
+            node.replace_self(link)
+            link += node
+
+
 def setup(app: Any) -> None:
+    app.connect("doctree-read", link_names)
     app.connect("autodoc-process-docstring", escape, priority=100)  # before numpydoc
