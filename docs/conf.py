@@ -60,7 +60,6 @@ html_theme_options = {
 
 # Names in `backticks` are code, and links where the API has them.
 default_role = "py:obj"
-add_module_names = False
 toc_object_entries_show_parents = "hide"
 smartquotes = False  # "l1/l2" is a string of Python
 autosummary_generate = True
@@ -118,6 +117,15 @@ def escape(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[s
             lines[number] = "".join(pieces)
 
 
+def drop_self(
+    app: Any, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: Any
+) -> tuple[str, Any] | None:
+    """Compiled methods have `self` in their signatures."""
+    if what == "method" and signature and signature.startswith("(self"):
+        return re.sub(r"^\(self(, )?", "(", signature), returns
+    return None  # ask the next handler
+
+
 def link_names(app: Any, doctree: nodes.document) -> None:
     """Make links to the API of the public names that the pages have as code."""
     for node in list(doctree.findall(nodes.literal)):
@@ -135,5 +143,6 @@ def link_names(app: Any, doctree: nodes.document) -> None:
 
 
 def setup(app: Any) -> None:
+    app.connect("autodoc-process-signature", drop_self, priority=100)  # before numpydoc
     app.connect("doctree-read", link_names)
-    app.connect("autodoc-process-docstring", escape, priority=100)  # before numpydoc
+    app.connect("autodoc-process-docstring", escape, priority=100)

@@ -62,8 +62,9 @@ for name, model in [("machine", machine), ("linear", linear)]:
     print(f"{name}: R2 {scores.mean():.3f}")
 
 # %%
-# The strongest pairs, in standard units so that frequent and rare categories can be compared. A
-# positive weight means more bicycles than the two categories would bring on their own.
+# The strongest pairs, with features and target in standard units so that frequent and rare
+# categories can be compared. A positive weight means more bicycles than the two categories would
+# bring on their own.
 machine.fit(table, bikes)
 for first, second, weight in machine[-1].top_interactions(k=8, standardized=True):
     print(f"{weight:+6.2f}  {first} and {second}")
