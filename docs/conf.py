@@ -8,6 +8,7 @@ import importlib
 import inspect
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -103,7 +104,8 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_signature": False,
-    "min_reported_time": 60,  # seconds; times of a shared machine say little
+    "write_computation_times": False,
+    "min_reported_time": 60,  # seconds; those of a shared machine say little
     "capture_repr": ("_repr_html_",),  # tables, but not what matplotlib returns
 }
 
@@ -126,17 +128,23 @@ def drop_self(
     return None  # ask the next handler
 
 
+# Where the names of the API are documented: "ndcg" at "fastpoly.metrics.ndcg".
+listed = re.findall(r"^   ([\w.]+)$", Path(__file__).with_name("api.rst").read_text(), re.MULTILINE)
+API = {name.rpartition(".")[2]: f"fastpoly.{name}" for name in listed}
+API |= {place: place for place in API.values()}
+
+
 def link_names(app: Any, doctree: nodes.document) -> None:
-    """Make links to the API of the public names that the pages have as code."""
+    """Make links of the names of the API that pages and docstrings have as code."""
+    for link in doctree.findall(addnodes.pending_xref):
+        if link.get("reftype") == "obj" and link["reftarget"] in API:
+            link["reftarget"] = API[link["reftarget"]]
     for node in list(doctree.findall(nodes.literal)):
         linked = isinstance(node.parent, (nodes.reference, addnodes.pending_xref))
-        if node.astext() in fastpoly.__all__ and not linked:
+        if node.astext() in API and not linked:
+            place = API[node.astext()]
             link = addnodes.pending_xref(
-                refdomain="py",
-                reftype="obj",
-                reftarget=f"fastpoly.{node.astext()}",
-                refdoc=app.env.docname,
-                refexplicit=True,
+                refdomain="py", reftype="obj", reftarget=place, refdoc=app.env.docname
             )
             node.replace_self(link)
             link += node

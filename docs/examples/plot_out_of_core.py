@@ -19,11 +19,11 @@ from fastpoly import FactorizationMachineOrdinalRegressor, Shards, write_shards
 # The rows come in batches: here from a random generator, in practice from parquet or CSV files or
 # from a database. Only one batch is in memory at a time.
 rng = np.random.default_rng(0)
-n_users, n_items = 2000, 500
+n_users, n_items = 1000, 300
 taste, style = rng.standard_normal((n_users, 2)), rng.standard_normal((n_items, 2))
 
 
-def batches(n_batches=20, rows=10_000):
+def batches(n_batches=10, rows=10_000):
     for _ in range(n_batches):
         user, item = rng.integers(n_users, size=rows), rng.integers(n_items, size=rows)
         liking = (taste[user] * style[item]).sum(axis=1) + 0.7 * rng.standard_normal(rows)
@@ -35,11 +35,11 @@ def batches(n_batches=20, rows=10_000):
 # take nine bytes per row.
 folder = tempfile.TemporaryDirectory()
 path = Path(folder.name) / "ratings"
-write_shards(path, batches(), one_hot=["user", "item"], target="stars", rows_per_shard=20_000)
+write_shards(path, batches(), one_hot=["user", "item"], target="stars", rows_per_shard=10_000)
 shards = Shards(path)
 size = sum(file.stat().st_size for file in path.rglob("*.npy"))
-print(shards)
-print(f"{size / 1e6:.1f} MB for {shards.n_samples} rows and {shards.n_features} columns")
+print(f"{len(shards)} shards, {shards.n_samples} rows, {shards.n_features} columns")
+print(f"{size / 1e6:.1f} MB")
 
 # %%
 # Estimators take shards in place of X and y. A part of the rows is held out at random.
@@ -61,8 +61,8 @@ again = machine.set_params(n_threads=2).fit(train)
 print("same predictions:", np.array_equal(again.predict(test), predicted))
 
 # %%
-# New rows are encoded by the shards that know the categories. Users that were never seen count as
-# unknown.
-print(machine.predict(shards.encode({"user": [0, 1, 2], "item": [10, 10, 499]})).round(2))
+# New rows are encoded by the shards, which know the categories. A user that was never seen
+# contributes nothing.
+print(machine.predict(shards.encode({"user": [0, 1, 2], "item": [10, 10, 299]})).round(2))
 folder.cleanup()
 plt.show()
