@@ -103,14 +103,14 @@ def select_basis(
     penalty : {"l1", "l1/l2", "l1/linf"} or a penalty object
         Its dual norm is what is maximized. An object of your own may be any norm of |q|.
     method : str
-        ==============  =========================================================================
-        "refine"        ascend from the dominant eigenvectors (for l1 the same as "l1")
-        "l1"            eigenvectors by |eigenvalue|, the largest first; optimal for l1
-        "random+refine" ascend from one random vector
-        "random"        one random vector
-        "best_data"     the best row of X, scaled to norm 1; looks at all n rows
-        "exact"         the optimum, for l1 and l1/linf; 2^(m-1) eigenproblems, m <= 20
-        ==============  =========================================================================
+        ===============  ========================================================================
+        "refine"         ascend from the dominant eigenvectors (for l1 the same as "l1")
+        "l1"             eigenvectors by |eigenvalue|, the largest first; optimal for l1
+        "random+refine"  ascend from one random vector
+        "random"         one random vector
+        "best_data"      the best row of X, scaled to norm 1; looks at all n rows
+        "exact"          the optimum, for l1 and l1/linf; 2^(m-1) eigenproblems, m <= 20
+        ===============  ========================================================================
     n_vectors : int
         How many vectors to return at most. Those after the first differ from the ones before:
         |cosine| < 0.9 between the vectors, or where `gamma` has rows, between their activations.
