@@ -33,6 +33,12 @@ def test_every_split_has_the_same_grid(bench, tmp_path):
         assert len({frozenset(grid) for grid in of_seeds.values()}) == 1, kind
 
 
+def test_figures_of_the_readme_are_those_of_the_results(bench):
+    figures = bench("figures")
+    text = figures.README.read_text()
+    assert figures.with_table(text) == text, "run `python bench/figures.py`"
+
+
 def test_best_method_has_rank_one(bench):
     """A high score and a low loss are good; ties share their ranks."""
     defaults = bench("defaults")
