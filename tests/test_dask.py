@@ -47,12 +47,12 @@ def test_large_arguments_are_sent_once_per_worker(tmp_path, client, monkeypatch)
 def test_one_task_for_each_worker_and_pass(tmp_path, client):
     engine = on_cluster(Case("codes").write(tmp_path, 9), client).engine
     job = ShardJob(list(Case("codes").write(tmp_path / "more", 9)), None)
-    engine.reduce(job, "statistics", ())
+    engine.reduce(job, "statistics", (None,))
     submitted = []
     submit = client.submit
     client.submit = lambda *a, **k: submitted.append(a) or submit(*a, **k)
     try:
-        engine.reduce(job, "statistics", ())
+        engine.reduce(job, "statistics", (None,))
     finally:
         del client.submit
     assert len(submitted) == len(client.nthreads())
@@ -128,7 +128,7 @@ def test_a_silent_worker_is_given_up(tmp_path):
             design = ShardDesign(on)
             job = ShardJob(list(shards), None)
             assert isinstance(on.engine, DaskEngine)
-            assert on.engine.reduce(job, "statistics", ())[0] == 640
+            assert on.engine.reduce(job, "statistics", (None,))[0] == 640
             assert np.isfinite(design.largest())
         finally:
             os.kill(stopped, signal.SIGCONT)

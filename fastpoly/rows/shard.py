@@ -133,7 +133,8 @@ class Shard:
                 data, indptr = a.get("data"), a.get("indptr")
                 found = as_matrix(StoredRows(self.shape, a["indices"], data, indptr), augment)
                 if scaling is not None:
-                    own = scaling.factor[a["indices"]] * (1.0 if data is None else data)
+                    own = scaling.factor[a["indices"]]
+                    own = own if data is None else data * own.astype(data.dtype)
                     found = as_matrix(StoredRows(self.shape, a["indices"], own, indptr), augment)
         except ValueError as error:
             raise self._error("x" if self.kind == "dense" else "indices", error) from None
