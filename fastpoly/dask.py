@@ -171,7 +171,7 @@ class DaskEngine:
 
     def _gather(self, futures: list[distributed.Future]) -> concurrent.futures.Future:
         """Their results, waited for in the thread of the client."""
-        results = self.client.gather(list(futures), asynchronous=True)
+        results = self.client.gather(list(futures), direct=True, asynchronous=True)
         return asyncio.run_coroutine_threadsafe(results, self.client.loop.asyncio_loop)
 
     def _submit(self, worker: str, *task: Any) -> distributed.Future:
