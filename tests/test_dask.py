@@ -9,6 +9,7 @@ import pytest
 from killing_workers import cluster, hunted
 from shard_cases import KINDS, Case, bits
 
+dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
 from fastpoly import FactorizationMachineOrdinalRegressor, conditional_gradient  # noqa: E402
@@ -40,8 +41,13 @@ def test_bits_do_not_depend_on_the_number_of_workers(tmp_path, client):
 
 def test_large_arguments_are_sent_once_per_worker(tmp_path, client, monkeypatch):
     shards = Case("codes").write(tmp_path, 4)
-    monkeypatch.setattr("fastpoly.dask.LARGE", 10)
-    assert bits(on_cluster(shards, client)) == bits(shards)
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "20B"}):
+        on = on_cluster(shards, client)
+    scattered = []
+    scatter = client.scatter
+    monkeypatch.setattr(client, "scatter", lambda *a, **k: scattered.append(a) or scatter(*a, **k))
+    assert bits(on) == bits(shards)
+    assert scattered
 
 
 def test_one_task_for_each_worker_and_pass(tmp_path, client):
