@@ -114,9 +114,10 @@ def driver_killed(shards, want, seed, numbers=(2, 1, 3)):
         folder = Path(place)
         command = [sys.executable, "-P", "-W", "ignore", __file__, "--drive"]
         command += [client.scheduler.address, str(shards.folder), place]
+        here = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
         for n_workers in numbers:
             scale(client, n_workers)
-            driver = subprocess.Popen(command)
+            driver = subprocess.Popen(command, env=here)
             if n_workers == numbers[-1]:
                 return hits, driver.wait(120) == 0 and (folder / "bits").read_bytes() == want
             before = _written(folder)

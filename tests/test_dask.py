@@ -2,11 +2,12 @@
 
 import os
 import signal
+import threading
 import time
 
 import numpy as np
 import pytest
-from killing_workers import cluster, hunted
+from killing_workers import checkpointed, cluster, driver_killed, hunted
 from shard_cases import KINDS, Case, bits
 
 dask = pytest.importorskip("dask")
@@ -119,6 +120,40 @@ def test_all_workers_gone_is_an_error_within_the_timeout(tmp_path):
     *_, cut = conditional_gradient(design, start=first, **how)
     *_, whole = conditional_gradient(design, **how)
     assert cut.H.tobytes() == whole.H.tobytes()
+
+
+def test_the_checkpoint_of_a_fit_that_lost_all_workers_can_be_used(tmp_path):
+    """The error comes within the timeout; another fit goes on from the file, without a cluster."""
+    shards = Case("codes").write(tmp_path / "rows", 4)
+    checkpoint = tmp_path / "run.npz"
+    done = threading.Event()
+
+    def leave(client):
+        while not checkpoint.exists() and not done.is_set():
+            time.sleep(0.005)
+        client.cluster.scale(0)
+
+    with cluster(1) as client:
+        thread = threading.Thread(target=leave, args=(client,))
+        thread.start()
+        began = time.monotonic()
+        try:
+            with pytest.raises(RuntimeError, match="no worker"):
+                checkpointed(on_cluster(shards, client, timeout=2.0), checkpoint)
+        finally:
+            done.set()
+            thread.join()
+        assert time.monotonic() - began < 60
+    first = checkpoint.stat().st_mtime_ns
+    assert checkpointed(shards, checkpoint) == checkpointed(shards)
+    assert checkpoint.stat().st_mtime_ns > first
+
+
+def test_a_killed_driver_goes_on_with_another_number_of_workers(tmp_path):
+    shards = Case("codes").write(tmp_path, 7)
+    hits, right = driver_killed(shards, checkpointed(shards), seed=0, numbers=(2, 3))
+    assert hits == 1
+    assert right
 
 
 def test_a_silent_worker_is_given_up(tmp_path):
