@@ -48,9 +48,11 @@ class Data:
     def shards(self) -> Shards:
         held = self.folder / "held.npz"
         if not held.exists():
-            # About 16 rows for each feature (users, mostly), and shards for two threads.
-            size = max(2**15, 2 ** round(np.log2(16 * (self.planted.n_users + 4000))))
-            shards, rows = self.planted.write(self.folder / "shards", min(size, 2**23))
+            # As by default, but shards for all threads, and 16 rows for each feature.
+            size = max(
+                16 * (self.planted.n_users + self.planted.n_items), min(self.rows / 4, 2**20)
+            )
+            _, rows = self.planted.write(self.folder / "shards", round(size))
             np.savez(self.folder / "part.npz", **rows._asdict())
             os.replace(self.folder / "part.npz", held)  # last: then all is there
         return Shards(self.folder / "shards")
