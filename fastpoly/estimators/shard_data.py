@@ -118,4 +118,3 @@ class ShardData:
     def score(self, model: Any) -> float:
         """The `score` of an estimator on these rows."""
         return model.score(self.shards, self.shards.targets())
-

@@ -57,7 +57,7 @@ def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray[An
         raise ValueError(f"it cannot be read: {error.strerror or error}") from None
 
 
-def identity(path: Path) -> tuple[int, ...]:
+def identity(path: Path | str) -> tuple[int, ...]:
     """What changes when a file is written to or replaced."""
     try:
         state = os.stat(path)
