@@ -12,7 +12,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import dask
 import distributed
+from dask.utils import parse_bytes
 from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 from distributed.scheduler import KilledWorker
@@ -27,11 +29,9 @@ from fastpoly.rows.tree import Node, subtrees, tree_sum
 
 __all__ = ["on_cluster"]
 
-# Bytes of arguments from which on they are sent to a worker once, not with each of its tasks; Dask
-# warns of tasks with more than 10 MB.
-LARGE = 8e6
 POLL = 0.5  # seconds between two looks at the workers while a pass is under way
-REFRESH = 2.0  # seconds after which workers that joined are noticed
+
+WARNING = "distributed.admin.large-graph-warning-threshold"  # a setting of Dask
 
 # What happens to tasks when workers or connections go, as opposed to errors in the data.
 LOST = (KilledWorker, CommClosedError, FutureCancelledError, OSError, TimeoutError)
@@ -90,7 +90,9 @@ class DaskEngine:
         self.client, self.timeout, self.retries = client, timeout, retries
         self.strict = strict
         self.slots: list[str] = []  # the worker of every task of a pass
-        self.looked = -float("inf")
+        # Bytes of arguments from which on they go to a worker once, not with each of its tasks:
+        # half of where Dask warns of large graphs.
+        self.large = parse_bytes(dask.config.get(WARNING)) // 2
         self.instructions: dict[str, Any] = {}
 
     def reduce(self, job: ShardJob, verb: str, arguments: tuple[Any, ...]) -> Any:
@@ -130,7 +132,7 @@ class DaskEngine:
 
     def _sent(self, arguments: tuple[Any, ...]) -> Any:
         """The arguments, or a future of them where they are large."""
-        if _size(arguments) < LARGE:
+        if _size(arguments) < self.large:
             return arguments
         return self.client.scatter(arguments, broadcast=True, hash=False, direct=False)
 
@@ -171,7 +173,7 @@ class DaskEngine:
 
     def _gather(self, futures: list[distributed.Future]) -> concurrent.futures.Future:
         """Their results, waited for in the thread of the client."""
-        results = self.client.gather(list(futures), asynchronous=True)
+        results = self.client.gather(list(futures), direct=True, asynchronous=True)
         return asyncio.run_coroutine_threadsafe(results, self.client.loop.asyncio_loop)
 
     def _submit(self, worker: str, *task: Any) -> distributed.Future:
@@ -181,16 +183,15 @@ class DaskEngine:
 
     def _workers(self, refresh: bool) -> list[str]:
         """The worker of every slot, in a fixed order: one for each thread."""
-        now = time.monotonic()
-        if self.slots and not (refresh and now - self.looked > REFRESH):
+        if self.slots and not refresh:
             return self.slots
+        now = time.monotonic()
         while not (threads := self._lively()):
             if time.monotonic() - now > self.timeout:
                 raise RuntimeError(
                     f"the cluster has had no worker for {self.timeout:g} s; start workers"
                 )
             time.sleep(POLL)
-        self.looked = time.monotonic()
         if self.strict:
             self._check_alike(threads)
         self.slots = [address for address in sorted(threads) for _ in range(threads[address])]

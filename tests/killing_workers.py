@@ -1,9 +1,11 @@
-"""Fits on a Dask cluster whose workers are killed or stopped at random moments: the same bits.
+"""Fits on a Dask cluster whose workers or driver are killed or stopped at random moments.
 
-    PYTHONPATH=tests python -P tests/killing_workers.py --runs 50
+    PYTHONPATH=tests python -P tests/killing_workers.py --runs 50 --out bench/results/faults.md
 
-Each run starts a cluster of two workers. While a model is fitted, a thread kills (kill -9) or stops
-(SIGSTOP, for good) one of them now and then; nannies start new ones in place of the killed.
+A run starts a cluster of two workers on this machine and fits a model. Meanwhile a thread kills
+(kill -9) or stops (SIGSTOP, for good) a worker now and then; nannies start new ones in place of the
+killed. In other runs the process that fits, the driver, is killed, and another one goes on from its
+checkpoint with another number of workers. All must end with the bits of an undisturbed fit.
 """
 
 import argparse
@@ -11,11 +13,18 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 
+import numpy as np
 from shard_cases import Case, bits
+
+# Seconds after which a stopped worker is given up, which is most of the time of such a run.
+GIVEN_UP = 5.0
 
 
 @contextlib.contextmanager
@@ -29,6 +38,13 @@ def cluster(n_workers, **options):
         distributed.Client(made) as client,
     ):
         yield client
+
+
+def scale(client, n_workers):
+    """Another number of workers."""
+    client.cluster.scale(n_workers)
+    while len(client.nthreads()) != n_workers:
+        time.sleep(0.05)
 
 
 def hunted(shards, want, seed, most=3, signals=(signal.SIGKILL,), timeout=60.0):
@@ -61,29 +77,126 @@ def hunted(shards, want, seed, most=3, signals=(signal.SIGKILL,), timeout=60.0):
     return len(hit), found == {want}
 
 
+# --- the driver ---
+
+
+def checkpointed(shards, checkpoint=None):
+    """A fit of a dozen rounds, with a file at every round; its bits."""
+    from fastpoly import FactorizationMachineOrdinalRegressor
+
+    model = FactorizationMachineOrdinalRegressor(
+        alpha=0.3, n_components=12, block=1, random_state=0, checkpoint=checkpoint,
+        checkpoint_every=0,
+    ).fit(shards)  # fmt: skip
+    history = [values for name, values in sorted(model.history_.items()) if name != "seconds"]
+    fitted = model.model_
+    arrays = fitted.H, fitted.V, fitted.intercept, fitted.linear, *history
+    return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+
+
+def drive(address, shards, folder):
+    """The same as a process of its own, on a cluster; the bits go to a file."""
+    import distributed
+
+    from fastpoly import Shards
+    from fastpoly.dask import on_cluster
+
+    with distributed.Client(address) as client:
+        rows = on_cluster(Shards(shards), client)
+        (folder / "bits").write_bytes(checkpointed(rows, folder / "checkpoint.npz"))
+
+
+def driver_killed(shards, want, seed, numbers=(2, 1, 3)):
+    """Kill the driver with every number of workers but the last; how often, and whether all is
+    well."""
+    rng, hits = random.Random(seed), 0
+    with cluster(numbers[0]) as client, tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        command = [sys.executable, "-P", "-W", "ignore", __file__, "--drive"]
+        command += [client.scheduler.address, str(shards.folder), place]
+        here = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        for n_workers in numbers:
+            scale(client, n_workers)
+            driver = subprocess.Popen(command, env=here)
+            if n_workers == numbers[-1]:
+                return hits, driver.wait(120) == 0 and (folder / "bits").read_bytes() == want
+            before = _written(folder)
+            while driver.poll() is None and _written(folder) == before:
+                time.sleep(0.01)
+            time.sleep(rng.uniform(0, 0.3))
+            driver.kill()
+            hits += driver.wait() == -signal.SIGKILL
+    raise AssertionError("unreachable")
+
+
+def _written(folder):
+    checkpoint = folder / "checkpoint.npz"
+    return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+
+
+# --- many runs ---
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--runs", type=int, default=50, help="in which workers are hit")
+    parser.add_argument("--drivers", type=int, default=5, help="runs in which the driver is killed")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="write a table of the results to this file")
+    parser.add_argument("--drive", nargs=3, metavar=("ADDRESS", "SHARDS", "FOLDER"),
+                        help=argparse.SUPPRESS)  # fmt: skip
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        shards = Case("codes").write(folder, 7)
-        want = bits(shards)
-        total, wrong, longest = 0, 0, 0.0
-        for seed in range(options.seed, options.seed + options.runs):
+    if options.drive:
+        address, shards, folder = options.drive
+        drive(address, shards, Path(folder))
+        return
+    rows = {"kill -9 of workers": [], "SIGSTOP of a worker": [], "kill -9 of the driver": []}
+    with tempfile.TemporaryDirectory() as place:
+        shards = Case("codes").write(place, 7)
+        want, want_checkpointed = bits(shards), checkpointed(shards)
+        for seed in range(options.seed, options.seed + options.runs + options.drivers):
             begun = time.monotonic()
-            # A stopped worker is given up after the timeout: one of them in a run.
-            stops = seed % 5 == 4
-            signals = (signal.SIGSTOP,) if stops else (signal.SIGKILL,)
-            most, timeout = (1, 5.0) if stops else (3, 60.0)
-            hits, right = hunted(shards, want, seed, most, signals, timeout)
-            total, wrong = total + hits, wrong + (not right)
-            longest = max(longest, time.monotonic() - begun)
-            print(f"run {seed}: {hits} hit, {'same bits' if right else 'OTHER BITS'}", flush=True)
-        print(
-            f"{options.runs} runs, {total} hits, {wrong} with other bits, longest {longest:.0f} s"
-        )
-    raise SystemExit(bool(wrong))
+            if seed >= options.seed + options.runs:
+                what = "kill -9 of the driver"
+                hits, right = driver_killed(shards, want_checkpointed, seed)
+            elif seed % 5 == 4:
+                what = "SIGSTOP of a worker"
+                hits, right = hunted(shards, want, seed, 1, (signal.SIGSTOP,), GIVEN_UP)
+            else:
+                what = "kill -9 of workers"
+                hits, right = hunted(shards, want, seed)
+            seconds = time.monotonic() - begun
+            rows[what].append((hits, right, seconds))
+            verdict = "same bits" if right else "OTHER BITS"
+            print(f"run {seed}, {what}: {hits} hit, {verdict}, {seconds:.1f} s", flush=True)
+    table = report(rows, options.seed)
+    print(table)
+    if options.out:
+        options.out.write_text(table)
+    raise SystemExit(any(not right for runs in rows.values() for _, right, _ in runs))
+
+
+def report(rows, seed):
+    """The results as a table in Markdown."""
+    lines = [
+        "# Faults on a loopback cluster",
+        "",
+        f"`tests/killing_workers.py --seed {seed}`, Python {sys.version.split()[0]}. A run starts "
+        "a cluster, fits an",
+        "ordinal factorization machine on 7 shards, and ends the cluster; it must have the bits of",
+        f"threads. A stopped worker is given up after {GIVEN_UP:g} s. A killed driver goes on from "
+        "its checkpoint",
+        "with 1 worker instead of 2, and then with 3.",
+        "",
+        "| fault | runs | hits | other bits | worst time of a run (s) |",
+        "|---|---|---|---|---|",
+    ]
+    for what, runs in rows.items():
+        if runs:
+            hits, right, seconds = zip(*runs, strict=True)
+            other, worst = right.count(False), max(seconds)
+            lines.append(f"| {what} | {len(runs)} | {sum(hits)} | {other} | {worst:.0f} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 
 import os
 import signal
+import threading
 import time
 
 import numpy as np
 import pytest
-from killing_workers import cluster, hunted
+from killing_workers import checkpointed, cluster, driver_killed, hunted
 from shard_cases import KINDS, Case, bits
 
+dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
 from fastpoly import FactorizationMachineOrdinalRegressor, conditional_gradient  # noqa: E402
@@ -40,19 +42,24 @@ def test_bits_do_not_depend_on_the_number_of_workers(tmp_path, client):
 
 def test_large_arguments_are_sent_once_per_worker(tmp_path, client, monkeypatch):
     shards = Case("codes").write(tmp_path, 4)
-    monkeypatch.setattr("fastpoly.dask.LARGE", 10)
-    assert bits(on_cluster(shards, client)) == bits(shards)
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "20B"}):
+        on = on_cluster(shards, client)
+    scattered = []
+    scatter = client.scatter
+    monkeypatch.setattr(client, "scatter", lambda *a, **k: scattered.append(a) or scatter(*a, **k))
+    assert bits(on) == bits(shards)
+    assert scattered
 
 
 def test_one_task_for_each_worker_and_pass(tmp_path, client):
     engine = on_cluster(Case("codes").write(tmp_path, 9), client).engine
     job = ShardJob(list(Case("codes").write(tmp_path / "more", 9)), None)
-    engine.reduce(job, "statistics", ())
+    engine.reduce(job, "statistics", (None,))
     submitted = []
     submit = client.submit
     client.submit = lambda *a, **k: submitted.append(a) or submit(*a, **k)
     try:
-        engine.reduce(job, "statistics", ())
+        engine.reduce(job, "statistics", (None,))
     finally:
         del client.submit
     assert len(submitted) == len(client.nthreads())
@@ -115,6 +122,40 @@ def test_all_workers_gone_is_an_error_within_the_timeout(tmp_path):
     assert cut.H.tobytes() == whole.H.tobytes()
 
 
+def test_the_checkpoint_of_a_fit_that_lost_all_workers_can_be_used(tmp_path):
+    """The error comes within the timeout; another fit goes on from the file, without a cluster."""
+    shards = Case("codes").write(tmp_path / "rows", 4)
+    checkpoint = tmp_path / "run.npz"
+    done = threading.Event()
+
+    def leave(client):
+        while not checkpoint.exists() and not done.is_set():
+            time.sleep(0.005)
+        client.cluster.scale(0)
+
+    with cluster(1) as client:
+        thread = threading.Thread(target=leave, args=(client,))
+        thread.start()
+        began = time.monotonic()
+        try:
+            with pytest.raises(RuntimeError, match="no worker"):
+                checkpointed(on_cluster(shards, client, timeout=2.0), checkpoint)
+        finally:
+            done.set()
+            thread.join()
+        assert time.monotonic() - began < 60
+    first = checkpoint.stat().st_mtime_ns
+    assert checkpointed(shards, checkpoint) == checkpointed(shards)
+    assert checkpoint.stat().st_mtime_ns > first
+
+
+def test_a_killed_driver_goes_on_with_another_number_of_workers(tmp_path):
+    shards = Case("codes").write(tmp_path, 7)
+    hits, right = driver_killed(shards, checkpointed(shards), seed=0, numbers=(2, 3))
+    assert hits == 1
+    assert right
+
+
 def test_a_silent_worker_is_given_up(tmp_path):
     shards = Case("codes").write(tmp_path, 6)
     want = bits(shards)
@@ -128,7 +169,7 @@ def test_a_silent_worker_is_given_up(tmp_path):
             design = ShardDesign(on)
             job = ShardJob(list(shards), None)
             assert isinstance(on.engine, DaskEngine)
-            assert on.engine.reduce(job, "statistics", ())[0] == 640
+            assert on.engine.reduce(job, "statistics", (None,))[0] == 640
             assert np.isfinite(design.largest())
         finally:
             os.kill(stopped, signal.SIGCONT)

@@ -19,6 +19,7 @@ from fastpoly.problem import Problem
 from fastpoly.rows import ShardDesign
 from fastpoly.rows.engines import ThreadEngine, nodes_for
 from fastpoly.rows.job import ShardJob
+from fastpoly.rows.moments import Moments
 from fastpoly.rows.shard_rows import At, ModelMissing
 from fastpoly.rows.tree import add, subtree_sum, subtrees, tree_sum
 from fastpoly.state import Model
@@ -446,9 +447,47 @@ def test_statistics(tmp_path, kind):
     assert found.counts.tolist() == np.bincount(case.y).tolist()
     assert found.classes.tolist() == [0, 1, 2]
     assert found.largest == np.abs(X).max()
-    assert found.seen.tolist() == (X != 0).any(axis=0).tolist()
-    np.testing.assert_allclose(found.sums, X.sum(axis=0), atol=1e-10)
-    np.testing.assert_allclose(found.squares, (X**2).sum(axis=0))
+    assert found.by_column.tolist() == np.abs(X).max(axis=0).tolist()
+    if kind == "dense":
+        np.testing.assert_allclose(found.features.mean, X.mean(axis=0), atol=1e-13)
+        np.testing.assert_allclose(found.features.deviation, X.std(axis=0), rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_statistics_of_weighted_rows(tmp_path, kind):
+    """Weights of rows and of classes count alike; rows of weight 0 do not count at all."""
+    case = Case(kind)
+    w = np.where(np.arange(case.n) % 3, np.random.default_rng(5).random(case.n), 0)
+    by_class = np.array([0.5, 0.0, 3.0])
+    if kind == "codes":
+        names = {"one_hot": ["user", "item"], "target": "stars", "weight": "w"}
+        table = {**case.table, "w": w}
+        shards = write_shards(tmp_path, [table], rows_per_shard=100, **names)
+    else:
+        shards = write_shards(tmp_path, [(case.X, case.y, w)], rows_per_shard=100)
+    found = ShardDesign(shards).statistics_with(by_class)
+    X = case.X if kind == "dense" else case.X.toarray()
+    w = w * by_class[case.y]
+    np.testing.assert_allclose(found.weights, np.bincount(case.y, w))
+    assert found.counts.tolist() == np.bincount(case.y[w > 0], minlength=3).tolist()
+    assert found.largest == np.abs(X).max()
+    assert found.by_column.tolist() == np.abs(X[w > 0]).max(axis=0).tolist()
+    if kind == "dense":
+        mean = np.average(X, axis=0, weights=w)
+        np.testing.assert_allclose(found.features.mean, mean, rtol=1e-12)
+        variance = np.average((X - mean) ** 2, axis=0, weights=w)
+        np.testing.assert_allclose(found.features.deviation, np.sqrt(variance), rtol=1e-12)
+
+
+def test_moments_keep_their_digits():
+    """A sum of squares would lose all of them."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 1))
+    parts = np.split(np.hstack([x + 1e9, np.full_like(x, 0.1)]), [0, 100, 101])
+    found = sum(map(Moments.of, parts[1:]), Moments.of(parts[0]))
+    rounded = x + 1e9 - 1e9
+    np.testing.assert_allclose(found.mean - [1e9, 0.1], [rounded.mean(), 0], atol=2e-7)
+    np.testing.assert_allclose(found.deviation, [rounded.std(), 0], rtol=1e-7)
 
 
 def test_errors_of_threads_leave_nothing_running(tmp_path):
@@ -456,7 +495,7 @@ def test_errors_of_threads_leave_nothing_running(tmp_path):
     engine = ThreadEngine(2)
     with pytest.raises(AttributeError):
         engine.reduce(job, "no_such_verb", ())
-    assert engine.reduce(job, "statistics", ())[0] == 640
+    assert engine.reduce(job, "statistics", (None,))[0] == 640
 
 
 # --- features and targets that are scaled ---
@@ -476,7 +515,10 @@ def test_scaled_features(tmp_path, dtype, kind, activation, fit_lower):
     how = {"fit_lower": fit_lower, "center": center, "factor": factor}
     rows = ShardDesign(case.write(tmp_path, 5), activation, **how)
     order = _order(case, 5)
-    here = Design((X[order] - center) * factor, activation, fit_lower=fit_lower)
+    scaled = (X[order] - center) * factor
+    if kind == "csr":  # whose scaled values are kept, in their own precision
+        scaled = X[order].astype(dtype) * factor.astype(dtype)
+    here = Design(scaled, activation, fit_lower=fit_lower)
     there = rows.sums(rows.problem())
     here = here.sums(here.problem(case.y[order]))
     d = rows.n_features
@@ -525,8 +567,8 @@ def test_scaled_targets(tmp_path):
     shards = write_shards(tmp_path, [(case.X, y)], rows_per_shard=100)
     design = ShardDesign(shards, fit_lower="explicit")
     found = design.statistics
-    np.testing.assert_allclose(found.target_sums, y.sum(axis=0))
-    np.testing.assert_allclose(found.target_squares, (y**2).sum(axis=0))
+    np.testing.assert_allclose(found.targets.mean, y.mean(axis=0), rtol=1e-13)
+    np.testing.assert_allclose(found.targets.deviation, y.std(axis=0), rtol=1e-12)
     center, unit = y.mean(axis=0), y.std(axis=0)
     state = last_state(design, [center, unit], loss="squared", alpha=1.0)
     want = last_state(case.design("squared"), (y - center) / unit, loss="squared", alpha=1.0)

@@ -84,15 +84,47 @@ def test_weights_labels_and_several_targets(data, tmp_path):
     np.testing.assert_allclose(files.predict(X), memory.predict(X), rtol=0.02, atol=0.2)
 
 
-def test_class_weight(data, tmp_path):
+@pytest.mark.parametrize("cls", [CLASSIFIERS[0], REGRESSORS[1], ORDINAL[1]])
+def test_sparse_columns_of_any_scale(cls, data, tmp_path):
+    """Each is divided by its own largest |x|, over all shards: the fit in memory."""
     X, score = data
+    X = np.where(np.abs(X) < 0.4, 0, X) * [1e-4, 1, 1e5, 30, 2]
+    X[:5, 1] = 0, 0, 9, 0, 0  # the largest of a column is in one shard alone
+    y = targets(cls, score)
+    for dtype in (np.float64, np.float32):
+        rows = sp.csr_array(X.astype(dtype))
+        shards = written(tmp_path / dtype.__name__, rows, y, n_shards=7)
+        options = {"random_state": 0, "tol": 1e-8, "n_components": 30, "max_iter": 5000}
+        memory, files = cls(**options).fit(rows, y), cls(**options).fit(shards)
+        assert files.alpha_ == pytest.approx(memory.alpha_, rel=1e-9)
+        assert files.objective_ == pytest.approx(memory.objective_, rel=1e-9)
+        np.testing.assert_array_equal(files._scaling.factor, memory._scaling.factor)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_class_weight(kind, data, tmp_path):
+    """Weights of classes count in the units, too: other units would be another problem."""
+    X, score = data
+    X = KINDS[kind](X + (score > 1)[:, None])  # so that the means depend on the weights
     y = np.digitize(score, [-0.5, 1.0])
     shards = written(tmp_path, X, y)
     for class_weight in ("balanced", {0: 2.0, 1: 1.0, 2: 5.0}):
-        options = {"alpha": 1.0, "standardize": False, "tol": 1e-3}  # units know no class weights
+        options = {"alpha": 1.0, "tol": 1e-8, "max_iter": 5000}
         model = CLASSIFIERS[0](class_weight=class_weight, random_state=0, **options)
         memory, files = clone(model).fit(X, y), clone(model).fit(shards)
-        assert files.objective_ == pytest.approx(memory.objective_, rel=1e-3)
+        assert files.objective_ == pytest.approx(memory.objective_, rel=1e-9)
+        np.testing.assert_allclose(files._scaling.factor, memory._scaling.factor, rtol=1e-12)
+
+
+def test_weights_count_in_the_units_of_levels(data, tmp_path):
+    """A regression whose targets are few numbers, which shards keep as levels."""
+    X, score = data
+    y, w = np.digitize(score, [-0.5, 1.0]) * 10.0, np.where(score > 1.0, 5.0, 0.5)
+    model = REGRESSORS[0](alpha=1.0, random_state=0, tol=1e-8, max_iter=5000)
+    memory = clone(model).fit(X, y, sample_weight=w)
+    files = clone(model).fit(written(tmp_path, X, y, w=w))
+    np.testing.assert_allclose(files._scaling.target_unit, memory._scaling.target_unit)
+    assert files.objective_ == pytest.approx(memory.objective_, rel=1e-9)
 
 
 def test_names_of_levels(data, tmp_path):

@@ -1,5 +1,6 @@
 """Shards in files: what is written is what is read, and what is wrong is refused by name."""
 
+import io
 import json
 import os
 import pickle
@@ -15,7 +16,7 @@ from shard_cases import KINDS, Case
 from fastpoly import Shards, write_shards
 from fastpoly.kernels.matrix import StoredRows, as_matrix
 from fastpoly.rows import ShardDesign
-from fastpoly.rows.files import header, write_array
+from fastpoly.rows.files import write_array
 from fastpoly.rows.reading import read_csv_batches, read_libsvm_batches
 from fastpoly.shards_command import main
 
@@ -428,7 +429,9 @@ def test_an_array_of_absurd_size_is_not_mapped(tmp_path):
     content["n_samples"] = content["shards"][0]["rows"] = 2**31 - 1
     (tmp_path / "manifest.json").write_text(json.dumps(content))
     path = tmp_path / "000000-x.npy"
-    path.write_bytes(header(np.dtype("<f8"), (2**31 - 1, 8)) + path.read_bytes()[128:])
+    head, fields = io.BytesIO(), {"descr": "<f8", "fortran_order": False, "shape": (2**31 - 1, 8)}
+    np.lib.format.write_array_header_1_0(head, fields)
+    path.write_bytes(head.getvalue() + path.read_bytes()[128:])
     with pytest.raises(ValueError, match="bytes"):
         Shards(tmp_path)
 

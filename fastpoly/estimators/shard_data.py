@@ -45,6 +45,13 @@ class ShardData:
         """One pass over the rows."""
         return ShardDesign(self.shards).statistics
 
+    @cached_property
+    def weighted_statistics(self) -> Statistics:
+        """The same with the weights of the classes: another pass where there are any."""
+        if self.w is None:
+            return self.statistics
+        return ShardDesign(self.shards).statistics_with(self.w)
+
     def _with(self, shards: Shards) -> Self:
         other = ShardData(shards)
         other.targets, other.m, other.w = self.targets, self.m, self.w
@@ -71,16 +78,12 @@ class ShardData:
 
     def feature_units(self, standardize: bool, centered: bool) -> Scaling:
         """The units of the features, or those they have."""
-        found = self.statistics
+        found = self.weighted_statistics
         if not standardize:
-            return Scaling(None, None, found.seen)
-        if self.shards.manifest.kind != "dense" or not centered:
-            # The files know the largest |x| of all features only; one-hot data have 1 anyway.
-            factor = None if found.largest in (0.0, 1.0) else np.full(len(found.seen), 1.0)
-            return Scaling(None, None if factor is None else factor / found.largest, found.seen)
-        mean, deviation = _moments(found.sums, found.squares, found.weight)
-        seen = deviation > 1e-7 * np.abs(mean)  # the sum of squares has lost more than half
-        return Scaling(mean, 1 / np.where(seen, deviation, 1.0), seen)
+            return Scaling(None, None, found.by_column > 0)
+        if found.features is None or not centered:
+            return Scaling.to_largest(found.by_column)
+        return Scaling.to_deviation(found.features.mean, found.features.deviation)
 
     def offset_columns(self, scaling: Scaling) -> NDArray[np.intp]:
         """None: sparse shards are not searched for columns that would have to be centered."""
@@ -88,18 +91,12 @@ class ShardData:
 
     def target_units(self, scaling: Scaling, centered: bool) -> Scaling:
         """The same with units of the targets."""
-        found = self.statistics
+        found = self.weighted_statistics
         if self.targets is None:
-            sums, squares, weight = found.target_sums, found.target_squares, found.weight
-        else:
-            values, weight = self.targets[:, 0], found.counts.sum()
-            sums = np.array([found.counts @ values])
-            squares = np.array([found.counts @ values**2])
-        mean, deviation = _moments(sums, squares, weight)
-        if not centered:
-            mean, deviation = np.zeros_like(mean), np.hypot(mean, deviation)
-        unit = np.where(deviation > 1e-7 * np.abs(mean), deviation, 1.0)
-        return scaling._replace(target_center=mean, target_unit=unit)
+            return scaling.with_target_moments(
+                found.targets.mean, found.targets.deviation, centered
+            )
+        return scaling.with_targets(self.targets, found.weights, centered)
 
     def design(
         self, scaling: Scaling, activation: str, fit_lower: str | None, n_threads: int | None
@@ -121,9 +118,3 @@ class ShardData:
     def score(self, model: Any) -> float:
         """The `score` of an estimator on these rows."""
         return model.score(self.shards, self.shards.targets())
-
-
-def _moments(sums: Floats, squares: Floats, weight: float) -> tuple[Floats, Floats]:
-    """Means and standard deviations from sums and sums of squares."""
-    mean = sums / weight
-    return mean, np.sqrt(np.maximum(squares / weight - mean**2, 0.0))

@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from fastpoly.kernels.matrix import as_csr
 from fastpoly.rows.categories import Categories
-
-# A column of numbers with no more different values than this has levels: a byte each.
-MOST_LEVELS = 256
+from fastpoly.rows.manifest import level_dtype
 
 
 class Table:
@@ -159,7 +157,7 @@ class Targets:
             self.levels = None
         if self.levels is not None:
             self.levels = np.union1d(self.levels, y)
-            if len(self.levels) > MOST_LEVELS:
+            if level_dtype(len(self.levels)) != np.uint8:  # too many to be levels
                 self.levels = None
         return y
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.problem import Problem
+from fastpoly.rows.moments import Moments
 from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
@@ -28,29 +29,28 @@ class Statistics(NamedTuple):
         Sum of the weights of the rows; n_samples where there are none.
     classes : ndarray, (n_levels,), or None
         The different targets, sorted; None where targets are numbers of any kind.
-    counts : ndarray, (n_levels,), or None
-        Rows of each class; those of weight 0 do not count.
+    weights, counts : ndarray, (n_levels,), or None
+        Weight and number of the rows of each class; rows of weight 0 do not count.
     largest : float
-        The largest |x|.
-    seen : ndarray of bool, (n_features,)
-        Whether a feature is anything but 0 in some row.
-    sums, squares : ndarray, (n_features,)
-        sum_i w_i x_ij and sum_i w_i x_ij^2.
-    target_sums, target_squares : ndarray, (n_targets,), or None
-        The same of targets that are numbers.
+        The largest |x| of all rows.
+    by_column : ndarray, (n_features,)
+        The largest |x| of each feature in rows that count.
+    features : Moments or None
+        Means and deviations of the features; None where rows are sparse.
+    targets : Moments or None
+        Those of targets that are numbers.
     """
 
     n_samples: int
     n_features: int
     weight: float
     classes: NDArray | None
+    weights: Floats | None
     counts: Floats | None
     largest: float
-    seen: NDArray[np.bool_]
-    sums: Floats
-    squares: Floats
-    target_sums: Floats | None
-    target_squares: Floats | None
+    by_column: Floats
+    features: Moments | None
+    targets: Moments | None
 
 
 class Gradient(NamedTuple):

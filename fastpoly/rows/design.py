@@ -166,6 +166,21 @@ def largest_entry(X: Matrix) -> float:
     return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
 
 
+def largest_by_column(X: Matrix, w: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """The largest |x| of each column, (d,), without the constant, in rows of positive weight."""
+    if not X.sparse:
+        values = X.source if w is None or w.all() else X.source[w > 0]
+        sizes = np.maximum(values.max(axis=0, initial=0), -values.min(axis=0, initial=0))
+        return sizes.astype(np.float64)
+    data, indices, indptr = X.arrays
+    if w is not None and not w.all():
+        kept = np.repeat(w > 0, np.diff(indptr))
+        data, indices = data[kept], indices[kept]
+    largest = np.zeros(X.d - X.augment)
+    np.maximum.at(largest, indices, np.abs(data))
+    return largest
+
+
 def check_scale(design: "Rows") -> None:
     """Raise where X is too large or too small to be fitted, whose fourth powers are summed."""
     check_largest(design.largest())

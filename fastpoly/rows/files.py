@@ -1,11 +1,12 @@
 """Arrays in .npy files that are mapped to memory, and are not trusted.
 
-A file has a header of 128 bytes and then the numbers: what `numpy.load` reads. What its dtype and
-shape are is known from elsewhere, so that a file either is exactly that or is refused.
+A file has a header and then the numbers: what `numpy.load` reads. What its dtype and shape are is
+known from elsewhere, so that a file either is exactly that or is refused.
 """
 
 import contextlib
 import hashlib
+import io
 import math
 import os
 import secrets
@@ -13,59 +14,50 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
-
-HEADER_BYTES = 128  # what NumPy writes for arrays of few dimensions
-
-
-def header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
-    """The header of a .npy file of version 1.0.
-
-    Examples
-    --------
-    >>> import io
-    >>> import numpy as np
-    >>> from fastpoly.rows.files import header
-    >>> file = io.BytesIO(header(np.dtype("<i4"), (2,)) + np.array([3, 4], "<i4").tobytes())
-    >>> np.load(file)
-    array([3, 4], dtype=int32)
-    """
-    fields = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
-    text = fields.ljust(HEADER_BYTES - 11).encode() + b"\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
 
 
 def write_array(path: Path, array: NDArray[Any]) -> str:
     """Write an array and return the digest of its file."""
     array = np.ascontiguousarray(array)
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    head, body = header(array.dtype, array.shape), memoryview(array.reshape(-1).view(np.uint8))
-    with open(path, "wb") as file:
-        file.write(head)
-        file.write(body)
-    digest = hashlib.blake2b(head, digest_size=20)
+    head = io.BytesIO()
+    npy.write_array_header_1_0(head, npy.header_data_from_array_1_0(array))
+    body = memoryview(array.reshape(-1).view(np.uint8))
+    digest = hashlib.blake2b(head.getvalue(), digest_size=20)
     digest.update(body)
+    with open(path, "wb") as file:
+        file.write(head.getvalue())
+        file.write(body)
     return digest.hexdigest()
 
 
 def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray[Any]:
     """The array of a file, mapped read-only; ValueError unless the file is exactly that."""
-    size = HEADER_BYTES + math.prod(shape) * dtype.itemsize
     try:
         with open(path, "rb") as file:
-            found = os.fstat(file.fileno()).st_size
-            if found != size:
-                raise ValueError(f"it has {found} bytes, but should have {size}")
-            if file.read(HEADER_BYTES) != header(dtype, shape):
-                raise ValueError(f"it does not begin as an array {shape} of {dtype}")
-            if size == HEADER_BYTES:
+            try:
+                known = npy.read_magic(file) == (1, 0)
+                found = npy.read_array_header_1_0(file) if known else None
+            except Exception:  # a broken header can fail in many ways
+                found = None
+            own = os.fstat(file.fileno()).st_size
+            if found != (shape, False, dtype):
+                raise ValueError(
+                    f"it does not begin as an array {shape} of {dtype}; it has {own} bytes"
+                )
+            size = file.tell() + math.prod(shape) * dtype.itemsize
+            if own != size:
+                raise ValueError(f"it has {own} bytes, but should have {size}")
+            if size == file.tell():
                 return np.empty(shape, dtype)
-            return np.memmap(file, dtype, "r", HEADER_BYTES, shape).view(np.ndarray)
+            return np.memmap(file, dtype, "r", file.tell(), shape).view(np.ndarray)
     except OSError as error:
         raise ValueError(f"it cannot be read: {error.strerror or error}") from None
 
 
-def identity(path: Path) -> tuple[int, ...]:
+def identity(path: Path | str) -> tuple[int, ...]:
     """What changes when a file is written to or replaced."""
     try:
         state = os.stat(path)

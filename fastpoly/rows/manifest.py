@@ -21,7 +21,6 @@ import numpy as np
 NAME = "manifest.json"
 FORMAT, VERSION = "fastpoly-shards", 1
 KINDS = ("codes", "mixed", "csr", "dense")
-MOST = 2**31 - 1  # rows of a shard, columns, shards
 _FILE = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _DIGEST = re.compile(r"[0-9a-f]{40}")
 _CATEGORIES = re.compile(r"<i8|<f8|<U[1-9][0-9]{0,4}")
@@ -141,11 +140,11 @@ def _checked(cls: type[Manifest], content: Any, digest: str) -> Manifest:
     weighted, ordered = content["weighted"], content["ordered"]
     if not isinstance(weighted, bool) or not isinstance(ordered, bool):
         raise ValueError("weighted and ordered must be true or false")
-    level = np.dtype("u1" if len(classes) <= 256 else "<i4")
+    level = level_dtype(len(classes))
     rows, shards = [], []
     for shard in content["shards"]:
         n = _count(shard["rows"], "rows")
-        entries = _count(shard.get("entries", 0), "entries", most=2**62)
+        entries = _count(shard.get("entries", 0), "entries", most=np.iinfo(np.int64).max)
         arrays = {
             "codes": {"indices": ("<i4", (n, width))},
             "mixed": {"indices": ("<i4", (n, width)), "data": (values, (n, width))},
@@ -179,7 +178,19 @@ def _checked(cls: type[Manifest], content: Any, digest: str) -> Manifest:
     )  # fmt: skip
 
 
-def _count(value: Any, name: str, least: int = 0, most: int = MOST) -> int:
+def level_dtype(n_classes: int) -> np.dtype:
+    """How the levels of so many classes are stored: as bytes where these are enough.
+
+    Examples
+    --------
+    >>> from fastpoly.rows.manifest import level_dtype
+    >>> level_dtype(256), level_dtype(257)
+    (dtype('uint8'), dtype('int32'))
+    """
+    return np.dtype("u1" if n_classes - 1 <= np.iinfo(np.uint8).max else "<i4")
+
+
+def _count(value: Any, name: str, least: int = 0, most: int = np.iinfo(np.int32).max) -> int:
     if type(value) is not int or not least <= value <= most:
         raise ValueError(f"{name} must be an integer from {least} to {most}, got {value!r}")
     return value

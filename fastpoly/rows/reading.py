@@ -10,8 +10,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-ROWS_PER_BATCH = 2**16  # of text: some tens of megabytes as Python objects
-
 
 def read_csv_batches(
     path: str | os.PathLike[str],
@@ -19,7 +17,7 @@ def read_csv_batches(
     columns: Sequence[str] | None = None,
     texts: Sequence[str] = (),
     delimiter: str = ",",
-    rows_per_batch: int = ROWS_PER_BATCH,
+    rows_per_batch: int = 2**16,
 ) -> Iterator[dict[str, NDArray]]:
     """Columns of a CSV file whose first line holds their names, a batch of rows at a time.
 
@@ -34,6 +32,7 @@ def read_csv_batches(
         Columns that are texts even where they look like numbers.
     delimiter : str
     rows_per_batch : int
+        The default takes some tens of megabytes as Python objects.
 
     Yields
     ------
@@ -97,7 +96,7 @@ def read_libsvm_batches(
     path: str | os.PathLike[str],
     *,
     zero_based: bool = False,
-    rows_per_batch: int = ROWS_PER_BATCH,
+    rows_per_batch: int = 2**16,
 ) -> Iterator[tuple[sp.csr_array, NDArray[np.float64]]]:
     """Rows of a libsvm file, ``target index:value index:value ...``, a batch at a time.
 
@@ -107,6 +106,7 @@ def read_libsvm_batches(
     zero_based : bool
         Whether the first feature has index 0 instead of 1.
     rows_per_batch : int
+        The default takes some tens of megabytes as Python objects.
 
     Yields
     ------

@@ -70,10 +70,13 @@ class Scaling(NamedTuple):
         """
         if hasattr(X, "indptr") or not centered:
             return cls._largest(X if w is None or w.all() else X[w > 0])
-        mean, deviation = mean_and_deviation(X, w)
+        return cls.to_deviation(*mean_and_deviation(X, w))
+
+    @classmethod
+    def to_deviation(cls, mean: Floats, deviation: Floats) -> Self:
+        """Features of mean 0 and deviation 1."""
         seen = varies(mean, deviation)
-        factor = 1 / np.where(seen, deviation, 1.0)
-        return cls(mean, factor, seen)
+        return cls(mean, 1 / np.where(seen, deviation, 1.0), seen)
 
     @classmethod
     def _largest(cls, X: Any) -> Self:
@@ -82,13 +85,21 @@ class Scaling(NamedTuple):
             np.maximum.at(largest, X.indices, np.abs(X.data))
         else:
             largest = np.abs(X).max(axis=0, initial=0.0).astype(np.float64)
+        return cls.to_largest(largest)
+
+    @classmethod
+    def to_largest(cls, largest: Floats) -> Self:
+        """Features with |x| at most 1, from the largest |x| of each, (d,)."""
         seen = largest > 0
         factor = 1 / np.where(seen, largest, 1.0)
         return cls(None, None if (factor == 1).all() else factor, seen)
 
     def with_targets(self, Y: Floats, w: Floats | None, centered: bool) -> Self:
         """Also targets of unit variance, each by itself; of mean square 1 if not centered."""
-        mean, deviation = mean_and_deviation(Y, w)
+        return self.with_target_moments(*mean_and_deviation(Y, w), centered)
+
+    def with_target_moments(self, mean: Floats, deviation: Floats, centered: bool) -> Self:
+        """The same from means and deviations of the targets, (m,) each."""
         if not centered:
             mean, deviation = np.zeros_like(mean), np.hypot(mean, deviation)
         unit = np.where(varies(mean, deviation), deviation, 1.0)

@@ -97,14 +97,18 @@ class Shard:
         return {name: self._map(name, file) for name, file in self.files.items()}
 
     @cached_property
+    def _paths(self) -> dict[str, str]:
+        return {name: str(self.folder / file.name) for name, file in self.files.items()}
+
+    @cached_property
     def _identities(self) -> dict[str, tuple[int, ...]]:
-        return {name: identity(self.folder / file.name) for name, file in self.files.items()}
+        return {name: identity(path) for name, path in self._paths.items()}
 
     def check_unchanged(self) -> None:
         """Raise if a file was written to, or replaced, since it was mapped."""
-        for name, file in self.files.items():
+        for name, path in self._paths.items():  # in every pass: joined once
             try:
-                if identity(self.folder / file.name) != self._identities[name]:
+                if identity(path) != self._identities[name]:
                     raise ValueError("it changed while it was in use; open the shards again")
             except ValueError as error:
                 raise self._error(name, error) from None
@@ -133,7 +137,8 @@ class Shard:
                 data, indptr = a.get("data"), a.get("indptr")
                 found = as_matrix(StoredRows(self.shape, a["indices"], data, indptr), augment)
                 if scaling is not None:
-                    own = scaling.factor[a["indices"]] * (1.0 if data is None else data)
+                    own = scaling.factor[a["indices"]]
+                    own = own if data is None else data * own.astype(data.dtype)
                     found = as_matrix(StoredRows(self.shape, a["indices"], own, indptr), augment)
         except ValueError as error:
             raise self._error("x" if self.kind == "dense" else "indices", error) from None

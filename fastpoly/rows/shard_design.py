@@ -90,23 +90,29 @@ class ShardDesign:
     @cached_property
     def statistics(self) -> Statistics:
         """What one pass over the rows, not scaled, tells; see `Statistics`."""
+        return self.statistics_with(None)
+
+    def statistics_with(self, by_class: Floats | None) -> Statistics:
+        """The same where rows have the weights of their classes, too, (n_classes,)."""
         job = ShardJob(self.loaders, None)
-        weight, counts, largest, seen, *sums = self.engine.reduce(job, "statistics", ())
-        classes = self.shards.classes
+        weight, weights, counts, largest, by_column, *moments = self.engine.reduce(
+            job, "statistics", (by_class,)
+        )
         return Statistics(
-            self.n_samples, self.shards.n_features, weight, classes, counts, max(largest), seen > 0,
-            *sums,
+            self.n_samples, self.shards.n_features, weight, self.shards.classes, weights, counts,
+            float(largest.value), by_column.value, *moments,
         )  # fmt: skip
 
     def largest(self) -> float:
-        """The largest |x|; of scaled rows, the largest root mean square of a feature."""
+        """The largest |x|; of centered rows, the largest root mean square of a feature."""
         found = self.statistics
         if self.scaling is None:
             return found.largest
-        mean, squares = found.sums / found.weight, found.squares / found.weight
         center, factor = self.scaling
-        size = np.maximum(squares - 2 * center * mean + center**2, 0.0) * factor**2
-        return float(np.sqrt(size.max()))
+        if found.features is None:
+            return float((found.by_column * factor).max())
+        mean, deviation = found.features.mean, found.features.deviation
+        return float((np.hypot(deviation, mean - center) * factor).max())
 
     def problem(
         self,

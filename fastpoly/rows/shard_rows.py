@@ -15,7 +15,8 @@ from fastpoly.kernels.explicit import explicit_gamma, row_gamma
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.joint import JointObjective
 from fastpoly.problem import Problem
-from fastpoly.rows.design import Design, largest_entry
+from fastpoly.rows.design import Design, largest_by_column, largest_entry
+from fastpoly.rows.moments import Maximum, Moments
 from fastpoly.rows.sampling import take_rows
 from fastpoly.rows.shard import Affine, Shard
 from fastpoly.rows.sums import RowSums, noise_weights, squared_outputs
@@ -154,31 +155,27 @@ class ShardRows:
     def dense_curvature(self, model: Model, name: str, *arguments: Any) -> Floats:
         return getattr(self.full_sums.dense_curvature(model), name)(*arguments)
 
-    def statistics(self) -> tuple[Any, ...]:
-        """Weight, counts of classes, [largest], entries other than 0, sums and squares of x, y."""
+    def statistics(self, by_class: Floats | None) -> tuple[Any, ...]:
+        """Weights and counts of classes, largest |x|, of columns too; moments of x and of y.
+
+        `by_class` (n_classes,) are weights of the classes, times which those of the rows count.
+        Moments are those of dense rows, and of targets that are numbers.
+        """
         X, y, n_classes = self.design.matrix, self.shard.targets(), self.shard.n_classes
-        w = np.ones(X.n) if self.weights is None else self.weights
-        present = w > 0
-        counts = np.bincount(y[present], minlength=n_classes).astype(float) if n_classes else None
-        shape = X.d - X.augment
-        if X.sparse:
-            data, indices, indptr = X.arrays
-            row_weights = np.repeat(w, np.diff(indptr))
-            values = data.astype(np.float64)
-            seen, sums, squares = (
-                np.bincount(indices, entries, shape).astype(np.float64)  # of nothing: integers
-                for entries in (
-                    (row_weights > 0) & (data != 0),
-                    row_weights * values,
-                    row_weights * values**2,
-                )
-            )
+        w = self.shard.weights()
+        if by_class is not None:
+            w = by_class[y] if w is None else by_class[y] * w
+        of_x = None if X.sparse else Moments.of(X.array, w)
+        if n_classes:
+            present = y if w is None else y[w > 0]
+            counts = np.bincount(present, minlength=n_classes).astype(np.float64)
+            weights = np.bincount(y, w, n_classes).astype(np.float64)  # of nothing: integers
+            of_y = None
         else:
-            seen = np.count_nonzero(X.array[present], axis=0).astype(float)
-            sums = np.einsum("i,ij->j", w, X.array, dtype=np.float64)
-            squares = np.einsum("i,ij,ij->j", w, X.array, X.array, dtype=np.float64)
-        of_y = (None, None) if n_classes else (w @ y, w @ y**2)
-        return float(w.sum()), counts, [largest_entry(X)], seen, sums, squares, *of_y
+            counts, weights, of_y = None, None, Moments.of(y, w)
+        weight = float(len(y) if w is None else w.sum())
+        sizes = Maximum(largest_entry(X)), Maximum(largest_by_column(X, w))
+        return weight, weights, counts, *sizes, of_x, of_y
 
     def sample(self, numbers: list[NDArray[np.intp]]) -> list[Any]:
         """The rows of this shard among those that are asked for, in a list."""

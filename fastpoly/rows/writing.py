@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fastpoly.kernels.checks import as_count
 from fastpoly.rows.batches import Table, Targets, pair_arrays
 from fastpoly.rows.files import replace_text, write_array
-from fastpoly.rows.manifest import FORMAT, NAME, VERSION
+from fastpoly.rows.manifest import FORMAT, NAME, VERSION, level_dtype
 from fastpoly.rows.shards import Shards
 
 OURS = re.compile(r"(raw-\d+|\d{6,}|field)-[a-z0-9]+\.npy")  # names of files that we write
@@ -59,7 +59,7 @@ def write_shards(
         Column of sample weights.
     rows_per_shard : int
         Rows are summed a shard at a time by one thread, and what a pass gives depends on this
-        number in its last bits. Shards should be at least as many as threads, and have 8 rows or
+        number in its last bits. Shards should be at least as many as threads, and have 16 rows or
         more per feature; a pass needs some memory for the rows of one shard.
     sort : bool
         Sort the rows of a shard by the first field where there are two one-hot fields and nothing
@@ -283,7 +283,7 @@ class _Writer:
             levels = target.places[y] if target.places is not None else np.searchsorted(
                 target.classes, y.ravel()
             )  # fmt: skip
-            y = levels.astype("u1" if len(target.classes) <= 256 else "<i4")
+            y = levels.astype(level_dtype(len(target.classes)))
         arrays["y"] = y
         if "w" in self.names:
             arrays["w"] = self._read(number, "w")
