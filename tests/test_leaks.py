@@ -23,7 +23,7 @@ def fit_and_predict(i, X, score):
     model = cls(n_components=2, alpha=0.5, random_state=i, max_iter=20, tol=0.1, **options)
     model.fit(X, targets(cls, score)).predict(X)
     if i % 50 == 0:
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="NaN"):
             model.fit(X, np.full(len(score), np.nan))
 
 
