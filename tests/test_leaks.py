@@ -42,7 +42,7 @@ def test_a_thousand_fits_leak_nothing():
     gc.collect()
     numbers.append((resident(), sys.getallocatedblocks()))
     before, after = numbers
-    # An object kept per fit would be 1000 blocks, an array of 60 rows 480 kB. What comes and goes is
-    # up to 60 blocks, so an object kept by every tenth fit would show, too.
+    # An object kept per fit would be 1000 blocks, an array of 60 rows 480 kB. Up to 60 blocks come
+    # and go, so an object kept by every fifth fit would show, too.
     assert after[1] - before[1] < 100
     assert after[0] - before[0] < 400_000, numbers
