@@ -26,6 +26,7 @@ def client():
         yield found
 
 
+@pytest.mark.slow
 def test_bits_do_not_depend_on_the_number_of_workers(tmp_path, client):
     shards = {kind: Case(kind).write(tmp_path / kind, 7) for kind in KINDS}
     want = {kind: bits(shards[kind]) for kind in KINDS}
@@ -85,6 +86,7 @@ def test_only_a_client_is_a_client(tmp_path):
         on_cluster(Case("codes").write(tmp_path, 2), "tcp://here:8786")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_workers_change_no_bit(tmp_path, seed):
     """kill -9 of random workers at random moments; their nannies start new ones."""
@@ -115,6 +117,7 @@ def test_all_workers_gone_is_an_error_within_the_timeout(tmp_path):
     assert cut.H.tobytes() == whole.H.tobytes()
 
 
+@pytest.mark.slow
 def test_a_silent_worker_is_given_up(tmp_path):
     shards = Case("codes").write(tmp_path, 6)
     want = bits(shards)
@@ -134,6 +137,7 @@ def test_a_silent_worker_is_given_up(tmp_path):
             os.kill(stopped, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_estimators_on_a_cluster(tmp_path, client):
     shards = Case("codes").write(tmp_path, 5)
     here = FactorizationMachineOrdinalRegressor(random_state=0).fit(shards)

@@ -23,6 +23,7 @@ from fastpoly.refit import refit_output
 CLIENT = Path(__file__).parent / "embedding"
 PAGE = CLIENT.parent.parent / "docs" / "core.md"
 MODULES = ("huber", "half", "scaled", "diagonal")
+pytestmark = pytest.mark.slow  # a build
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,7 @@ def fit_and_predict(i, X, score):
             model.fit(X, np.full(len(score), np.nan))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Python keeps the text of each one it shows
 def test_a_thousand_fits_leak_nothing():

@@ -135,6 +135,7 @@ import fastpoly.kernels.losses
     assert "pip install" in done.stderr.splitlines()[-1], done.stderr
 
 
+@pytest.mark.slow
 def test_demo_runs_from_the_project_root(tmp_path):
     """The README's first command, after the installation."""
     picture = tmp_path / "demo.png"
