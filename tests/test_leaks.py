@@ -43,7 +43,7 @@ def test_a_thousand_fits_leak_nothing():
     gc.collect()
     numbers.append((resident(), sys.getallocatedblocks()))
     before, after = numbers
-    # An object kept per fit would be 1000 blocks, an array of 60 rows 480 kB. Up to 60 blocks come
-    # and go, so an object kept by every fifth fit would show, too.
-    assert after[1] - before[1] < 100
+    # An object kept per fit would be 1000 blocks, an array of 60 rows 480 kB. About 100 blocks come
+    # and go, so an object kept by every fourth fit would show, too.
+    assert after[1] - before[1] < 200
     assert after[0] - before[0] < 400_000, numbers
