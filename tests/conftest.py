@@ -13,6 +13,17 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != ROOT]
 
+# These read the sources, the documentation or the benchmarks, and are left out where a wheel is
+# tested without them (.ci/wheel).
+if not (ROOT / "meson.build").exists():
+    collect_ignore = [
+        "test_datasets.py",
+        "test_doctests.py",
+        "test_experiments.py",
+        "test_layering.py",
+        "test_packaging.py",
+    ]
+
 
 @pytest.fixture(scope="module")
 def data():

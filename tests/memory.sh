@@ -36,7 +36,8 @@ python3 -m venv "$place/environment"
 # shellcheck disable=SC1091
 source "$place/environment/bin/activate"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
-pip install --quiet ".[test]" "${setup[@]}"
+pip install --quiet . "${setup[@]}"
+pip install --quiet pytest pytest-xdist hypothesis pandas polars spams-bin
 
 if [ "$mode" != checked ]; then
     # The runtimes come first of all, and that of C++ before a library that throws exceptions.

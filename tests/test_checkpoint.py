@@ -358,6 +358,7 @@ def test_fingerprints_tell_things_apart():
 # ---- processes that are killed -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="no such signals to send to a process")
 @pytest.mark.parametrize(
     ("kind", "signum"),

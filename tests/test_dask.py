@@ -28,6 +28,7 @@ def client():
         yield found
 
 
+@pytest.mark.slow
 def test_bits_do_not_depend_on_the_number_of_workers(tmp_path, client):
     shards = {kind: Case(kind).write(tmp_path / kind, 7) for kind in KINDS}
     want = {kind: bits(shards[kind]) for kind in KINDS}
@@ -92,6 +93,7 @@ def test_only_a_client_is_a_client(tmp_path):
         on_cluster(Case("codes").write(tmp_path, 2), "tcp://here:8786")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_workers_change_no_bit(tmp_path, seed):
     """kill -9 of random workers at random moments; their nannies start new ones."""
@@ -122,6 +124,7 @@ def test_all_workers_gone_is_an_error_within_the_timeout(tmp_path):
     assert cut.H.tobytes() == whole.H.tobytes()
 
 
+@pytest.mark.slow
 def test_the_checkpoint_of_a_fit_that_lost_all_workers_can_be_used(tmp_path):
     """The error comes within the timeout; another fit goes on from the file, without a cluster."""
     shards = Case("codes").write(tmp_path / "rows", 4)
@@ -149,6 +152,7 @@ def test_the_checkpoint_of_a_fit_that_lost_all_workers_can_be_used(tmp_path):
     assert checkpoint.stat().st_mtime_ns > first
 
 
+@pytest.mark.slow
 def test_a_killed_driver_goes_on_with_another_number_of_workers(tmp_path):
     shards = Case("codes").write(tmp_path, 7)
     hits, right = driver_killed(shards, checkpointed(shards), seed=0, numbers=(2, 3))
@@ -156,6 +160,7 @@ def test_a_killed_driver_goes_on_with_another_number_of_workers(tmp_path):
     assert right
 
 
+@pytest.mark.slow
 def test_a_silent_worker_is_given_up(tmp_path):
     shards = Case("codes").write(tmp_path, 6)
     want = bits(shards)
@@ -175,6 +180,7 @@ def test_a_silent_worker_is_given_up(tmp_path):
             os.kill(stopped, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_estimators_on_a_cluster(tmp_path, client):
     shards = Case("codes").write(tmp_path, 5)
     here = FactorizationMachineOrdinalRegressor(random_state=0).fit(shards)

@@ -27,7 +27,7 @@ def fitted(X, y, activation="squared", lower=None, n_threads=1, **options):
     return state, O
 
 
-def assert_same(one, other, O_one, O_other, rel=3e-4, atol=0.05):
+def assert_same(one, other, O_one, O_other, rel=1e-5, atol=0.005):
     assert one.n_components > 0
     assert one.objective == pytest.approx(other.objective, rel=rel)
     np.testing.assert_allclose(O_one, O_other, atol=atol * np.abs(O_one).max())
@@ -96,7 +96,7 @@ def test_dense_is_sparse_is_stored_is_recomputed_is_threaded(problem, activation
         else:
             assert other.stop == state.stop == "optimal", name
             assert max(state.violation, other.violation) <= 1.001 * state.alpha, name
-        assert_same(state, other, O, O_other, rel=1e-3, atol=0.1)
+        assert_same(state, other, O, O_other, rel=1e-4, atol=0.02)
 
 
 @pytest.mark.parametrize("sparse", [False, True])

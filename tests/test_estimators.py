@@ -26,16 +26,21 @@ from fastpoly.estimators.base import PolyEstimator
 SMALL = {"n_components": 4, "alpha": 0.5}
 
 
+@parametrize_with_checks([cls(**SMALL) for cls in ALL])
+def test_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
 @parametrize_with_checks(
-    [cls(**SMALL) for cls in ALL]
-    + [cls() for cls in ALL[::2]]
+    [cls() for cls in ALL[::2]]
     + [cls(fit_lower="augment", standardize=False, **SMALL) for cls in ALL[1:4:2]]
     + [
         fastpoly.PathSearchCV(cls(random_state=0, **SMALL), alphas=[0.5], cv=0.3)
         for cls in ALL[::3]
     ]
 )
-def test_scikit_learn(estimator, check):
+def test_scikit_learn_with_other_settings(estimator, check):
     check(estimator)
 
 

@@ -23,10 +23,11 @@ def fit_and_predict(i, X, score):
     model = cls(n_components=2, alpha=0.5, random_state=i, max_iter=20, tol=0.1, **options)
     model.fit(X, targets(cls, score)).predict(X)
     if i % 50 == 0:
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="NaN"):
             model.fit(X, np.full(len(score), np.nan))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Python keeps the text of each one it shows
 def test_a_thousand_fits_leak_nothing():

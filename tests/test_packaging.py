@@ -52,6 +52,15 @@ def test_license():
     assert "Redistribution and use" in (ROOT / "LICENSE").read_text()
 
 
+def test_wheels_are_built_for_the_pythons_that_are_named():
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    named = re.findall(r"Python :: 3\.(\d+)", "\n".join(config["project"]["classifiers"]))
+    assert config["tool"]["cibuildwheel"]["build"] == [f"cp3{minor}-*" for minor in named]
+    assert config["project"]["requires-python"] == f">=3.{named[0]}"
+    # PEP 639: the expression says what a classifier would say again.
+    assert not any(c.startswith("License") for c in config["project"]["classifiers"])
+
+
 def test_cimportable_files_stand_alone():
     """An installed .pxd cimports only installed ones and includes no header of ours."""
     public = {
@@ -135,6 +144,7 @@ import fastpoly.kernels.losses
     assert "pip install" in done.stderr.splitlines()[-1], done.stderr
 
 
+@pytest.mark.slow
 def test_demo_runs_from_the_project_root(tmp_path):
     """The README's first command, after the installation."""
     picture = tmp_path / "demo.png"

@@ -222,12 +222,21 @@ def test_default_grid_starts_at_alpha_max(iris):
 
 def test_hold_out_share_is_stratified(iris):
     model = PolynomialNetworkClassifier(n_components=1, random_state=0)
-    model._prepare(*iris, None)
-    search = PathSearchCV(model, cv=0.2)
-    ((train, test),) = search._splits(model, iris[1], *iris, None)
-    assert len(test) == 30
-    assert (np.bincount(iris[1][test]) == 10).all()
-    assert not set(train) & set(test)
+    _, y_test = held_out(PathSearchCV(model, alphas=[1.0], cv=0.2), *iris)
+    assert (np.bincount(y_test) == 10).all()
+
+
+def held_out(search, X, y):
+    """The rows of the single test part, as the scorer sees them."""
+    seen = []
+
+    def scoring(estimator, X_test, y_test):
+        seen.append((X_test, y_test))
+        return 0.0
+
+    search.set_params(scoring=scoring).fit(X, y)
+    assert all(np.array_equal(a, b) for one in seen for a, b in zip(one, seen[0], strict=True))
+    return seen[0]
 
 
 @pytest.mark.parametrize("names", [[0, 1, 2, 3, 4], ["e", "d", "c", "b", "a"]], ids=str)
@@ -240,10 +249,11 @@ def test_hold_out_share_has_levels_in_both_parts(names):
         model = FactorizationMachineOrdinalRegressor(
             n_components=1, early_stopping=True, levels=names, random_state=seed
         )
-        labels = model._prepare(X, y, None).y
-        ((train, test),) = PathSearchCV(model, cv=0.25)._splits(model, labels, X, y, None)
-        assert set(y[train]) == set(names)
-        assert len(test) == 15
+        search = PathSearchCV(clone(model).set_params(early_stopping=False), alphas=[1.0], cv=0.25)
+        X_test, y_test = held_out(search, X, y)
+        trained = ~(X[:, None] == X_test).all(axis=2).any(axis=1)
+        assert set(y[trained]) == set(names)
+        assert len(y_test) == (~trained).sum() == 15
         model._split_seed = seed
         train, test = model._hold_out(model._prepare(X, y, None))
         assert set(train.y) == set(names)
