@@ -15,16 +15,17 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from fastpoly.algorithm import conditional_gradient
-from fastpoly.estimators.callbacks import Checkpoint, EarlyStopping, History, Progress, SlowFit
-from fastpoly.estimators.continuation import (
-    check_same_kind,
-    fit_fingerprint,
-    problem_key,
+from fastpoly.estimators.callbacks import (
+    Checkpoint,
+    EarlyStopping,
+    History,
+    Progress,
+    SlowFit,
+    warn_of_a_poor_fit,
+    why_slow,
 )
-from fastpoly.estimators.data import TrainingData, checked_csr, column_names
-from fastpoly.estimators.diagnosis import warn_of_a_poor_fit, why_slow
+from fastpoly.estimators.data import ShardData, TrainingData, checked_csr, column_names
 from fastpoly.estimators.prediction import Predictor
-from fastpoly.estimators.shard_data import ShardData
 from fastpoly.kernels.checks import as_count, as_positive, as_weights
 from fastpoly.model import PolyModel
 from fastpoly.noise import fit_above_noise
@@ -34,6 +35,11 @@ from fastpoly.rows.design import check_largest
 from fastpoly.rows.scaling import Scaling
 from fastpoly.rows.shards import Shards
 from fastpoly.state import Model, State
+from fastpoly.storage.continuation import (
+    check_same_kind,
+    fit_fingerprint,
+    problem_key,
+)
 from fastpoly.storage.stages import Stages
 
 Floats = NDArray[np.float64]

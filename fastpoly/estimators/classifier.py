@@ -15,10 +15,10 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import level_strata
+from fastpoly.estimators.data import ShardData
 from fastpoly.estimators.documentation import documented
-from fastpoly.estimators.shard_data import ShardData
 from fastpoly.kernels.checks import as_weights
+from fastpoly.levels import level_strata
 from fastpoly.problem import named_loss
 
 Floats = NDArray[np.float64]

@@ -1,18 +1,21 @@
-"""Training rows as the core takes them: checked, merged, split, with a number of threads."""
+"""Training rows, in memory or in shards, as the core takes them: checked, merged, split."""
 
-import math
+from functools import cached_property
 from threading import current_thread, main_thread
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.model_selection import train_test_split
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.matrix import as_csr
+from fastpoly.rows.contract import Statistics
 from fastpoly.rows.design import Design
 from fastpoly.rows.scaling import Scaling, offset_columns
+from fastpoly.rows.shard_design import ShardDesign
+from fastpoly.rows.shards import Shards
 from fastpoly.storage.state_file import fingerprint
 
 Floats = NDArray[np.float64]
@@ -98,6 +101,114 @@ class TrainingData(NamedTuple):
         return model.score(self.X, self.y, self.w)
 
 
+class ShardData:
+    """Rows in shards, with what an estimator makes of their targets.
+
+    Parameters
+    ----------
+    shards : Shards
+
+    Attributes
+    ----------
+    targets : ndarray, (n_classes, ...), or None
+        What the loss takes for every class of the shards; None where targets are numbers.
+    m : int
+        Number of outputs.
+    w : ndarray, (n_classes,), or None
+        Weights of the classes.
+    """
+
+    y = None  # targets stay with the rows
+    targets: NDArray | None
+    m: int
+    w: Floats | None
+
+    def __init__(self, shards: Shards) -> None:
+        self.shards = shards
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """One pass over the rows."""
+        return ShardDesign(self.shards).statistics
+
+    def _with(self, shards: Shards) -> Self:
+        other = ShardData(shards)
+        other.targets, other.m, other.w = self.targets, self.m, self.w
+        return other
+
+    def hold_out(self, share: float, seed: int, strata: None) -> tuple[Self, Self]:
+        """Random rows to train on and to validate with."""
+        if self.shards.part is not None:
+            raise ValueError("early_stopping cannot split shards that are a part already")
+        train, held = self.shards.split(1 - share, share, seed=seed)
+        return self._with(train), self._with(held)
+
+    def merged(self) -> Self:
+        """As they are: equal rows are not looked for."""
+        return self
+
+    def digest(self) -> str:
+        """A digest of the rows, from the manifest."""
+        return fingerprint("shards", self.shards.digest, self.targets, self.w)
+
+    def largest(self) -> float:
+        """The largest |x|."""
+        return self.statistics.largest
+
+    def feature_units(self, standardize: bool, centered: bool) -> Scaling:
+        """The units of the features, or those they have."""
+        found = self.statistics
+        if not standardize:
+            return Scaling(None, None, found.seen)
+        if self.shards.manifest.kind != "dense" or not centered:
+            # The files know the largest |x| of all features only; one-hot data have 1 anyway.
+            factor = None if found.largest in (0.0, 1.0) else np.full(len(found.seen), 1.0)
+            return Scaling(None, None if factor is None else factor / found.largest, found.seen)
+        mean, deviation = _moments(found.sums, found.squares, found.weight)
+        seen = deviation > 1e-7 * np.abs(mean)  # the sum of squares has lost more than half
+        return Scaling(mean, 1 / np.where(seen, deviation, 1.0), seen)
+
+    def offset_columns(self, scaling: Scaling) -> NDArray[np.intp]:
+        """None: sparse shards are not searched for columns that would have to be centered."""
+        return np.zeros(0, dtype=np.intp)
+
+    def target_units(self, scaling: Scaling, centered: bool) -> Scaling:
+        """The same with units of the targets."""
+        found = self.statistics
+        if self.targets is None:
+            sums, squares, weight = found.target_sums, found.target_squares, found.weight
+        else:
+            values, weight = self.targets[:, 0], found.counts.sum()
+            sums = np.array([found.counts @ values])
+            squares = np.array([found.counts @ values**2])
+        mean, deviation = _moments(sums, squares, weight)
+        if not centered:
+            mean, deviation = np.zeros_like(mean), np.hypot(mean, deviation)
+        unit = np.where(deviation > 1e-7 * np.abs(mean), deviation, 1.0)
+        return scaling._replace(target_center=mean, target_unit=unit)
+
+    def design(
+        self, scaling: Scaling, activation: str, fit_lower: str | None, n_threads: int | None
+    ) -> ShardDesign:
+        """The rows as the core takes them."""
+        return ShardDesign(
+            self.shards, activation, fit_lower=fit_lower, center=scaling.center,
+            factor=scaling.factor, n_threads=n_threads,
+        )  # fmt: skip
+
+    def scaled_targets(self, scaling: Scaling) -> NDArray | None:
+        """The targets as the core takes them."""
+        if self.targets is not None:
+            return scaling.targets(self.targets)
+        if scaling.target_unit is None:
+            return None
+        return np.stack([scaling.target_center, scaling.target_unit])
+
+    def score(self, model: Any) -> float:
+        """The `score` of an estimator on these rows."""
+        return model.score(self.shards, self.shards.targets())
+
+
 def checked_csr(X: Any) -> Any:
     """X or y as it is; where sparse, in CSR form, checked before anyone follows its indices."""
     return as_csr(X) if issparse(X) else X
@@ -150,50 +261,7 @@ def column_names(y: Any) -> list[str] | None:
     return names if names and usable and len(set(names)) == len(names) else None
 
 
-def level_strata(codes: ArrayLike, share: float) -> NDArray[np.intp] | None:
-    """Strata of ordinal levels: each level by itself where it occurs often enough.
-
-    A stratum needs two rows, one for each part, and there can be no more strata than the smaller
-    part has rows. Levels that are too rare join the next ones.
-
-    Parameters
-    ----------
-    codes : array-like of int, (n,)
-        Levels 0 .. m-1, each of which occurs.
-    share : float
-        Share of the rows to hold out.
-
-    Returns
-    -------
-    ndarray of int, (n,), or None
-        None if the smaller part is empty.
-
-    Examples
-    --------
-    >>> from fastpoly.estimators.data import level_strata
-    >>> level_strata([0, 0, 0, 1, 2, 2, 3], 0.5)  # 1 joins 2; 3 is the last, and joins them
-    array([0, 0, 0, 1, 1, 1, 1])
-    """
-    codes = np.asarray(codes)
-    n = len(codes)
-    held = math.ceil(share * n)
-    smaller = min(held, n - held)
-    if smaller < 1:
-        return None
-    counts = np.bincount(codes)
-    strata = _join(counts, 2)
-    if strata[-1] >= smaller:
-        strata = _join(counts, math.ceil(n / smaller))
-    return strata[codes]
-
-
-def _join(counts: NDArray[np.intp], least: int) -> NDArray[np.intp]:
-    """The stratum of each level, neighbors joined until a stratum has `least` rows."""
-    strata, current, filled = [], 0, 0
-    for count in counts.tolist():
-        strata.append(current)
-        filled += count
-        if filled >= least:
-            current, filled = current + 1, 0
-    joined = np.array(strata)
-    return np.minimum(joined, max(current - 1, 0))  # what is left over joins the last stratum
+def _moments(sums: Floats, squares: Floats, weight: float) -> tuple[Floats, Floats]:
+    """Means and standard deviations from sums and sums of squares."""
+    mean = sums / weight
+    return mean, np.sqrt(np.maximum(squares / weight - mean**2, 0.0))

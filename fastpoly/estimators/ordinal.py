@@ -15,10 +15,9 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import TrainingData, level_strata
+from fastpoly.estimators.data import ShardData, TrainingData
 from fastpoly.estimators.documentation import documented
-from fastpoly.estimators.shard_data import ShardData
-from fastpoly.levels import level_probabilities, level_values
+from fastpoly.levels import level_probabilities, level_strata, level_values
 from fastpoly.problem import named_loss
 
 Floats = NDArray[np.float64]

@@ -10,9 +10,8 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import TrainingData
+from fastpoly.estimators.data import ShardData, TrainingData
 from fastpoly.estimators.documentation import documented
-from fastpoly.estimators.shard_data import ShardData
 from fastpoly.kernels.losses import Squared, get_loss
 from fastpoly.problem import named_loss
 from fastpoly.rows.scaling import Scaling

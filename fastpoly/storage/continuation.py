@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from fastpoly.estimators.data import TrainingData
-from fastpoly.estimators.shard_data import ShardData
 from fastpoly.storage.state_file import fingerprint
 
 # Parameters of the problem that is solved, beside alpha and tau.
@@ -30,7 +28,7 @@ def problem_key(estimator: Any) -> dict[str, Any]:
     return strength | held | {name: getattr(estimator, name, None) for name in PROBLEM}
 
 
-def fit_fingerprint(estimator: Any, data: TrainingData | ShardData) -> str:
+def fit_fingerprint(estimator: Any, data: Any) -> str:
     """A digest of the data and of the parameters that matter."""
     values = estimator.get_params(deep=False)
     values = {k: v for k, v in values.items() if k not in NOT_IN_FINGERPRINT}
