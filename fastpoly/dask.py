@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import distributed
+import numpy as np
 from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 from distributed.scheduler import KilledWorker
 
-from fastpoly.kernels.checks import as_count, as_positive
+from fastpoly.kernels.checks import BLOCK_DOUBLES, as_count, as_positive
 from fastpoly.kernels.runtime import simd_level
 from fastpoly.rows.engines import remote_sum, with_model
 from fastpoly.rows.job import ShardJob, received
@@ -27,11 +28,7 @@ from fastpoly.rows.tree import Node, subtrees, tree_sum
 
 __all__ = ["on_cluster"]
 
-# Bytes of arguments from which on they are sent to a worker once, not with each of its tasks; Dask
-# warns of tasks with more than 10 MB.
-LARGE = 8e6
-POLL = 0.5  # seconds between two looks at the workers while a pass is under way
-REFRESH = 2.0  # seconds after which workers that joined are noticed
+POLL = 0.5  # seconds between two looks at the workers: who was lost, who joined
 
 # What happens to tasks when workers or connections go, as opposed to errors in the data.
 LOST = (KilledWorker, CommClosedError, FutureCancelledError, OSError, TimeoutError)
@@ -129,8 +126,11 @@ class DaskEngine:
             yield from zip(nodes, found, strict=True)
 
     def _sent(self, arguments: tuple[Any, ...]) -> Any:
-        """The arguments, or a future of them where they are large."""
-        if _size(arguments) < LARGE:
+        """The arguments, or a future of them where they are larger than a block.
+
+        These go to a worker once, not with each of its tasks. Dask warns of tasks above 10 MB.
+        """
+        if _size(arguments) < np.dtype(np.float64).itemsize * BLOCK_DOUBLES:
             return arguments
         return self.client.scatter(arguments, broadcast=True, hash=False, direct=False)
 
@@ -182,7 +182,7 @@ class DaskEngine:
     def _workers(self, refresh: bool) -> list[str]:
         """The worker of every slot, in a fixed order: one for each thread."""
         now = time.monotonic()
-        if self.slots and not (refresh and now - self.looked > REFRESH):
+        if self.slots and not (refresh and now - self.looked > POLL):
             return self.slots
         while not (threads := self._lively()):
             if time.monotonic() - now > self.timeout:

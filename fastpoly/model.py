@@ -16,7 +16,8 @@ from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.levels import level_probabilities, level_values
 from fastpoly.rows.design import Design
-from fastpoly.storage.npz import FORMAT_VERSION, read_arrays, write_arrays
+from fastpoly.rows.files import FORMAT_VERSION
+from fastpoly.storage.npz import read_arrays, write_arrays
 
 TASKS = ("regression", "classification", "multilabel", "ordinal")
 

@@ -40,7 +40,7 @@ def test_bits_do_not_depend_on_the_number_of_workers(tmp_path, client):
 
 def test_large_arguments_are_sent_once_per_worker(tmp_path, client, monkeypatch):
     shards = Case("codes").write(tmp_path, 4)
-    monkeypatch.setattr("fastpoly.dask.LARGE", 10)
+    monkeypatch.setattr("fastpoly.dask.BLOCK_DOUBLES", 1)
     assert bits(on_cluster(shards, client)) == bits(shards)
 
 

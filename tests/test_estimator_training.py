@@ -131,8 +131,7 @@ def test_stages(cls, data, refit):
     model.set_params(fit_lower="augment")
     assert not outputs[0].any()  # the model without basis vectors
     # Stage i is what a shorter fit gives, up to its last descent, which goes on for longer.
-    i = model._stages.last_within(2)
-    assert model.history_["n_components"][i] == 2
+    i = np.flatnonzero(model.history_["n_components"] == 2)[-1]
     short = clone(model).set_params(n_components=2).fit(X, y)
     if refit == "full":
         assert short.n_iter_ == i
@@ -156,10 +155,6 @@ def test_stages_of_blocks(cls, data):
     predictions = list(model.staged_predict(X))
     np.testing.assert_array_equal(predictions[-1], model.predict(X))
     assert len(predictions) == len(sizes)
-    for k in (0, 1, 5, sizes[1], 40):
-        i = model._stages.last_within(k)
-        assert sizes[i] <= k
-        assert (sizes[i + 1 :] > k).all()
 
 
 @pytest.mark.parametrize("mode", [PAPER, JOINT], ids=["paper", "joint"])
@@ -368,7 +363,7 @@ def test_a_slow_fit_tells_why_while_it_goes_on(data, monkeypatch):
         UserWarning, match="goes on: .* differ in size by a factor .* standardize=True"
     ):
         REGRESSORS[0](standardize=False, alpha=0.1, random_state=0).fit(
-            X * [1, 1e3, 1, 1, 1], score
+            X * [1, 1e4, 1, 1, 1], score
         )
     with pytest.warns(UserWarning, match="goes on: alpha=.* is tiny.* raise alpha"):
         REGRESSORS[0](alpha=1e-6, random_state=0).fit(X, score)

@@ -36,11 +36,12 @@ logger = logging.getLogger("fastpoly")
 
 Arrays = dict[str, NDArray[Any]]
 
-SLOW_SECONDS = 5.0  # after which a fit tells why it takes long, if there is a reason to tell
+SLOW_SECONDS = 5.0  # after which a fit says why it is slow, if there is a reason to name
 # A fit is far from its optimum where the violation is above this times alpha.
 FAR_FROM_OPTIMUM = 2.0
-# Below this share of alpha_max, or with scales of columns this far apart, a fit takes long.
-TINY_ALPHA_SHARE, UNEQUAL_SCALES = 1e-4, 100.0
+# Where the scales of columns, or alpha_max and alpha, are farther apart than this factor, a fit is
+# slow: such problems are badly conditioned.
+FAR_APART = 1e3
 
 
 class HistoryProgress(NamedTuple):
@@ -298,12 +299,12 @@ def why_slow(model: Any, data: Any, state: State, first: State) -> str | None:
     """What makes a fit slow, and what to do about it."""
     if not model.standardize:
         largest = data.feature_units(True, centered=False).factor
-        if largest is not None and largest.max() > UNEQUAL_SCALES * largest.min():
+        if largest is not None and largest.max() > FAR_APART * largest.min():
             return (
                 f"the columns of X differ in size by a factor of "
                 f"{largest.max() / largest.min():.0f}; set standardize=True"
             )
-    if state.alpha is not None and state.alpha < TINY_ALPHA_SHARE * first.violation:
+    if state.alpha is not None and FAR_APART * state.alpha < first.violation:
         return (
             f"alpha={state.alpha:.2g} is tiny, {state.alpha / first.violation:.1g} of the "
             "alpha at which the first basis vector enters; raise alpha"

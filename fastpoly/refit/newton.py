@@ -13,6 +13,7 @@ what each mechanism is worth.
 import numpy as np
 from numpy.typing import NDArray
 
+from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.explicit import explicit_gamma
 from fastpoly.kernels.features import StoredFeatures
 from fastpoly.kernels.matrix import as_matrix
@@ -23,18 +24,13 @@ from fastpoly.refit.output_problem import OutputProblem
 
 Floats = NDArray[np.float64]
 
-# Iterations that together must halve the gap or gain a tenth of the tolerance. Where columns are
-# collinear there is always something left to gain, but next to nothing per step.
-PATIENCE = 20
-# Most parameters k m of a model with the interactions of outputs, whose B has (k m)^2 entries.
-# Without them l1 and l1/linf are mostly not finished in time.
-COUPLED = 1200
-# Without them B is kept until the curvature has changed by this share: 3 times faster.
+# Iterations that together must make progress, or the run ends: here they halve the gap or gain a
+# tenth of the tolerance. Where columns are collinear there is always something left to gain, but
+# next to nothing per step.
+PATIENCE = 10
+# B without interactions of outputs is kept until the curvature has changed by this share: three
+# times faster.
 CHANGE = 0.1
-# Added to B, as a share of the largest curvature that the loss can have. Where the loss is nearly
-# linear, as that of rows far on the right side is, the minimum of the model is nowhere near: the
-# share grows tenfold while steps fail, and shrinks again to this.
-DAMPING = 1e-10
 
 
 def newton(
@@ -67,10 +63,13 @@ def rounding(objective: float) -> float:
 
 
 def couples(problem: OutputProblem) -> bool:
-    """Whether the model keeps the interactions of outputs."""
+    """Whether the model keeps the interactions of outputs.
+
+    B then has (k m)^2 entries. Without it l1 and l1/linf are mostly not finished in time.
+    """
     objective = problem.objective
     return (
-        0 < objective.k * objective.m <= COUPLED
+        0 < (objective.k * objective.m) ** 2 <= BLOCK_DOUBLES
         and 4 * objective.n * objective.m * (objective.m + 1) <= problem.memory
         and isinstance(objective.features, StoredFeatures)
         and getattr(objective.loss, "shift_invariant", False)
@@ -83,13 +82,17 @@ class _Newton:
 
     C has the weighted second derivatives of the loss in the outputs of every row: (n, m), or
     (n, m (m + 1) / 2) with the interactions.
+
+    B is damped by a share of the largest curvature that the loss can have. The share starts at
+    rounding, grows tenfold while steps fail, and falls again. Where the loss is nearly linear, as
+    it is for rows far on the right side, the minimum of the undamped model is far too far away.
     """
 
     def __init__(self, problem: OutputProblem, P: Floats) -> None:
         self.problem, self.objective = problem, problem.objective
         self.P, self.O = P, self.objective.outputs(P)
         self.C = self.B = None
-        self.level, self.coupled = DAMPING, couples(problem)
+        self.damping, self.coupled = np.finfo(np.float64).eps, couples(problem)
         # Whether B is only part of the Hessian, and has curvature where all outputs grow alike.
         self.shifts = getattr(self.objective.loss, "shift_invariant", False) and not self.coupled
 
@@ -113,12 +116,13 @@ class _Newton:
         kept = self.shifts and self.C is not None
         if not kept or np.abs(C - self.C).sum() > CHANGE * np.abs(self.C).sum():
             self.C, self.B = C, self.hessian(C)
-        while self.level <= 1.0:
+        while self.damping <= 1.0:
             t = self.search(minimize_model(self.problem, self.P, G, self.damped()), G, objective)
             if t:
-                self.level = max(0.1 * self.level, DAMPING) if t == 1.0 else self.level
+                if t == 1.0:
+                    self.damping = max(0.1 * self.damping, np.finfo(np.float64).eps)
                 return True
-            self.level *= 10
+            self.damping *= 10
         return False
 
     def hessian(self, C: Floats) -> Floats:
@@ -140,7 +144,7 @@ class _Newton:
         row = i // (len(i) // len(self.P))
         bound = float(self.objective.loss.smoothness(self.objective.m)) * problem.metric[row]
         bound = np.where(np.isfinite(bound), bound, B[:, i, i])
-        B[:, i, i] += problem.ridge[row, 0] + self.level * bound
+        B[:, i, i] += problem.ridge[row, 0] + self.damping * bound
         return B
 
     def search(self, target: Floats, G: Floats, objective: float) -> float:

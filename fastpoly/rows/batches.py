@@ -10,9 +10,6 @@ from numpy.typing import NDArray
 from fastpoly.kernels.matrix import as_csr
 from fastpoly.rows.categories import Categories
 
-# A column of numbers with no more different values than this has levels: a byte each.
-MOST_LEVELS = 256
-
 
 class Table:
     """Names of the columns of a table that become X, y and weights.
@@ -159,7 +156,7 @@ class Targets:
             self.levels = None
         if self.levels is not None:
             self.levels = np.union1d(self.levels, y)
-            if len(self.levels) > MOST_LEVELS:
+            if len(self.levels) > np.iinfo(np.uint8).max + 1:  # a level is stored in a byte
                 self.levels = None
         return y
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
+from fastpoly.kernels.checks import LARGEST
 from fastpoly.kernels.explicit import make_gamma
 from fastpoly.kernels.features import ACTIVATIONS, Features, make_features
 from fastpoly.kernels.gamma import Gamma
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from fastpoly.rows.sums import RowSums
 
 FIT_LOWER = (None, "augment", "explicit")
-
-# The largest |x| may be as small or as large as that in a fit: x^4, summed over many rows with
-# weights, must stay far within the range of numbers.
-SMALLEST, LARGEST = 1e-60, 1e60
 
 
 class Design:
@@ -173,10 +170,10 @@ def check_scale(design: "Rows") -> None:
 
 def check_largest(largest: float) -> None:
     """Raise where the largest |x| is out of the range that can be fitted."""
-    if largest and not SMALLEST <= largest <= LARGEST:
+    if largest and not 1 / LARGEST <= largest <= LARGEST:
         raise ValueError(
-            f"X has entries of size {largest:.1e}, beyond {SMALLEST:g}..{LARGEST:g}, where fourth "
-            "powers leave the range of numbers; rescale the columns of X, to unit variance say"
+            f"X has entries of size {largest:.1e}, beyond {1 / LARGEST:g}..{LARGEST:g}, where "
+            "fourth powers overflow or vanish; rescale the columns of X, to unit variance say"
         )
 
 

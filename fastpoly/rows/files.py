@@ -1,7 +1,7 @@
 """Arrays in .npy files that are mapped to memory, and are not trusted.
 
-A file has a header of 128 bytes and then the numbers: what `numpy.load` reads. What its dtype and
-shape are is known from elsewhere, so that a file either is exactly that or is refused.
+A file has a header and then the numbers: what `numpy.load` reads. The manifest knows its dtype and
+shape, so a file that is not exactly that is refused.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-HEADER_BYTES = 128  # what NumPy writes for arrays of few dimensions
+FORMAT_VERSION = 1  # of all files that this release writes and reads
 
 
 def header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
@@ -31,8 +31,11 @@ def header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
     array([3, 4], dtype=int32)
     """
     fields = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
-    text = fields.ljust(HEADER_BYTES - 11).encode() + b"\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+    magic, align = np.lib.format.magic(1, 0), np.lib.format.ARRAY_ALIGN
+    before = len(magic) + 2  # bytes in front of the text: two hold its length
+    length = -(-(before + len(fields) + 1) // align) * align - before
+    text = fields.ljust(length - 1).encode() + b"\n"
+    return magic + length.to_bytes(2, "little") + text
 
 
 def write_array(path: Path, array: NDArray[Any]) -> str:
@@ -50,17 +53,18 @@ def write_array(path: Path, array: NDArray[Any]) -> str:
 
 def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray[Any]:
     """The array of a file, mapped read-only; ValueError unless the file is exactly that."""
-    size = HEADER_BYTES + math.prod(shape) * dtype.itemsize
+    head = header(dtype, shape)
+    size = len(head) + math.prod(shape) * dtype.itemsize
     try:
         with open(path, "rb") as file:
             found = os.fstat(file.fileno()).st_size
             if found != size:
                 raise ValueError(f"it has {found} bytes, but should have {size}")
-            if file.read(HEADER_BYTES) != header(dtype, shape):
+            if file.read(len(head)) != head:
                 raise ValueError(f"it does not begin as an array {shape} of {dtype}")
-            if size == HEADER_BYTES:
+            if size == len(head):
                 return np.empty(shape, dtype)
-            return np.memmap(file, dtype, "r", HEADER_BYTES, shape).view(np.ndarray)
+            return np.memmap(file, dtype, "r", len(head), shape).view(np.ndarray)
     except OSError as error:
         raise ValueError(f"it cannot be read: {error.strerror or error}") from None
 

@@ -18,10 +18,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from fastpoly.rows.files import FORMAT_VERSION, file_digest
+
 NAME = "manifest.json"
-FORMAT, VERSION = "fastpoly-shards", 1
+FORMAT = "fastpoly-shards"
 KINDS = ("codes", "mixed", "csr", "dense")
-MOST = 2**31 - 1  # rows of a shard, columns, shards
 _FILE = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _DIGEST = re.compile(r"[0-9a-f]{40}")
 _CATEGORIES = re.compile(r"<i8|<f8|<U[1-9][0-9]{0,4}")
@@ -89,8 +90,6 @@ class Manifest:
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read the manifest of a folder; ValueError names what is wrong with it."""
-        from fastpoly.rows.files import file_digest
-
         path = folder / NAME
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -113,9 +112,9 @@ class Manifest:
 def _checked(cls: type[Manifest], content: Any, digest: str) -> Manifest:
     if content["format"] != FORMAT:
         raise ValueError(f"it is of format {content['format']!r}, not {FORMAT!r}")
-    if content["version"] != VERSION:
+    if content["version"] != FORMAT_VERSION:
         raise ValueError(
-            f"it is of version {content['version']!r}, this fastpoly reads {VERSION}; "
+            f"it is of version {content['version']!r}, this fastpoly reads {FORMAT_VERSION}; "
             "write the shards again"
         )
     kind, target = content["kind"], content["target"]
@@ -179,7 +178,8 @@ def _checked(cls: type[Manifest], content: Any, digest: str) -> Manifest:
     )  # fmt: skip
 
 
-def _count(value: Any, name: str, least: int = 0, most: int = MOST) -> int:
+def _count(value: Any, name: str, least: int = 0, most: int = np.iinfo(np.int32).max) -> int:
+    """A count of rows of a shard, columns or shards; kernels take 32-bit integers."""
     if type(value) is not int or not least <= value <= most:
         raise ValueError(f"{name} must be an integer from {least} to {most}, got {value!r}")
     return value

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import as_count
 from fastpoly.rows.batches import Table, Targets, pair_arrays
-from fastpoly.rows.files import replace_text, write_array
-from fastpoly.rows.manifest import FORMAT, NAME, VERSION
+from fastpoly.rows.files import FORMAT_VERSION, replace_text, write_array
+from fastpoly.rows.manifest import FORMAT, NAME
 from fastpoly.rows.shards import Shards
 
 OURS = re.compile(r"(raw-\d+|\d{6,}|field)-[a-z0-9]+\.npy")  # names of files that we write
@@ -228,7 +228,7 @@ class _Writer:
             for raw in self.folder.glob(f"raw-{number}-*.npy"):
                 raw.unlink()
         content = {
-            "format": FORMAT, "version": VERSION, "kind": kind, "n_samples": sum(self.rows),
+            "format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "n_samples": sum(self.rows),
             "n_features": d, "width": width, "dtype": dtype, "fields": fields,
             "target": target.kind, "classes": target.classes, "n_targets": target.n_targets,
             "weighted": "w" in self.names, "ordered": ordered, "shards": shards,

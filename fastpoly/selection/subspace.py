@@ -29,8 +29,6 @@ from fastpoly.selection.ascent import (
 if TYPE_CHECKING:
     from fastpoly.kernels.penalties import MatrixPenalty  # a protocol, known to type checkers only
 
-RESIDUAL_GAIN_SHARE = 0.5  # share of |residual| that counts as gain to come; it is quadratic
-
 
 class Subspace:
     """Gamma_c projected to the span of orthonormal vectors.
@@ -120,7 +118,7 @@ def explore(
         W = penalty.slopes(points.Q)
         residuals = space.residuals(points.Y, W)
         # The rule of the eigen-solver: |residual| is what M may still add to a value.
-        hopes = points.values + RESIDUAL_GAIN_SHARE * np.linalg.norm(residuals, axis=1)
+        hopes = points.values + np.linalg.norm(residuals, axis=1)
         top = hopes.argmax()
         if hopes[top] <= (1 + tol) * points.values[0] or not space.add(residuals[top]):
             break

@@ -78,10 +78,6 @@ class Stages:
         """Number of basis vectors of every stage."""
         return [len(stage.V) for stage in self.stages]
 
-    def last_within(self, k: int) -> int:
-        """The last stage with at most k basis vectors."""
-        return max(i for i, size in enumerate(self.sizes()) if size <= k)
-
     def __len__(self) -> int:
         return len(self.stages)
 

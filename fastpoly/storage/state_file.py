@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastpoly.rows.files import FORMAT_VERSION
 from fastpoly.state import STOPS, TIMED, State
-from fastpoly.storage.npz import FORMAT_VERSION, read_arrays, write_arrays
+from fastpoly.storage.npz import read_arrays, write_arrays
 
 CURE = "delete the file to start afresh, or give another path"
 
