@@ -89,7 +89,7 @@ def conditional_gradient(
         there; otherwise 1.
     refit : {"auto", "full", "output", None}
         After each added block: fit V and H together ("full", penalized form only), fit V alone
-        ("output", convex), or only choose the step towards the new vector (None; then explicit
+        ("output", convex), or only choose the step toward the new vector (None; then explicit
         lower-order terms stay as they are without basis vectors). "auto" is "full" in the
         penalized form and "output" otherwise; also for l1 with n_components < 2 m, because there a
         vector of the joint descent serves one output. ``block=1, refit="output"`` is the algorithm
@@ -243,7 +243,7 @@ class _Run:
             before, resumed = state, False
 
     def first(self, start: State | None) -> tuple[Model, _Past, bool]:
-        """The model to begin with, its past, and whether it is the start as it was."""
+        """The first model, its past, and whether it is the given start unchanged."""
         if start is None:
             return self.timed("refit", self.refit.first, self.sums.empty_model()), _Past(), False
         self.timings.update(start.timings)
@@ -326,11 +326,11 @@ class _Run:
         return max(1, min(size, most - k))
 
     def gap(self, state: State, dual_norm: float) -> float:
-        """The duality gap of the constrained form, were Omega*(G) of all basis vectors that."""
+        """The duality gap of the constrained form for that value of Omega*(G)."""
         return state.refit_gap + self.problem.tau * max(0.0, dual_norm - state.rows_dual_norm)
 
     def complete(self, state: State, dual_norm: float) -> bool:
-        """Whether, with that as Omega*(G), no other basis vector is wanted."""
+        """Whether no other basis vector is needed, for that value of Omega*(G)."""
         tol = self.options.tol
         if self.problem.tau is not None:
             missing = self.gap(state, dual_norm) - state.refit_gap

@@ -38,7 +38,7 @@ class PolyModel:
         Output layer.
     intercept : array-like, (m,)
     linear : array-like, (m, d), or None
-        Weights of the features beside the network.
+        Weights of the features themselves.
     activation : {"squared", "anova"}
     augment : bool
     feature_names : iterable of d str, or None
@@ -246,7 +246,7 @@ class PolyModel:
         return outputs
 
     def predict(self, X: Any, n_threads: int | None = None) -> NDArray[Any]:
-        """What the outputs say of the target: a number, a class, labels, or the expected level.
+        """Predicted targets: a number, a class, labels, or the expected level.
 
         Parameters
         ----------

@@ -18,7 +18,8 @@ from fastpoly.kernels.targets import encode_targets
 
 Floats = NDArray[np.float64]
 
-# A fit is perfect when its objective is this share of the loss of a model without parameters.
+# A fit is perfect when its objective is below this share of the loss of a model without parameters:
+# tolerances are not relative to anything smaller.
 PERFECT = 1e-6
 
 # name: (for class codes, for signs)

@@ -36,8 +36,10 @@ logger = logging.getLogger("fastpoly")
 
 Arrays = dict[str, NDArray[Any]]
 
-SLOW_SECONDS = 5.0  # after which a fit says why it is slow, if there is a reason to name
-# A fit is far from its optimum where the violation is above this times alpha.
+# Seconds after which a fit warns that it is slow, if the reason is known: sooner would be noise.
+SLOW_SECONDS = 5.0
+# A fit whose violation is above this multiple of alpha is far from its optimum, and warns. At an
+# optimum the ratio is at most 1.
 FAR_FROM_OPTIMUM = 2.0
 # Where the scales of columns, or alpha_max and alpha, are farther apart than this factor, a fit is
 # slow: such problems are badly conditioned.
@@ -57,7 +59,7 @@ class History:
     stages : Stages
         Of an earlier fit that goes on, or empty.
     n_components : int
-        A run that stopped for want of room goes on where there is more.
+        A run that stopped because it was full goes on if there is more room.
 
     Attributes
     ----------
@@ -78,7 +80,7 @@ class History:
         return self.ended()
 
     def ended(self) -> bool:
-        """Whether the run has come to its end."""
+        """Whether the run is over."""
         if self.state is None or self.state.stop is None:
             return False
         return self.state.stop != "n_components" or self.state.n_components >= self.n_components
@@ -269,7 +271,7 @@ class Progress:
 
 
 class SlowFit:
-    """Warns once, while the fit goes on, that it is slow, where there is a reason to name.
+    """Warns once, during the fit, that it is slow, if the reason is known.
 
     Parameters
     ----------
@@ -278,14 +280,14 @@ class SlowFit:
     """
 
     def __init__(self, reason: Callable[[State, State], str | None]) -> None:
-        self.reason, self.begun, self.told = reason, monotonic(), False
+        self.reason, self.begun, self.warned = reason, monotonic(), False
         self.first: State | None = None
 
     def after(self, state: State) -> bool:
         self.first = self.first or state
-        if self.told or state.stop or monotonic() - self.begun < SLOW_SECONDS:
+        if self.warned or state.stop or monotonic() - self.begun < SLOW_SECONDS:
             return False
-        self.told = True
+        self.warned = True
         reason = self.reason(state, self.first)
         if reason:
             warnings.warn(
@@ -313,14 +315,14 @@ def why_slow(model: Any, data: Any, state: State, first: State) -> str | None:
 
 
 def warn_of_a_poor_fit(model: Any) -> None:
-    """Tell of a model that is worse than its parameters promise, and of what to change."""
+    """Warn if the model is worse than its parameters promise, and say what to change."""
     state, objective, alpha = model._state, abs(model.objective_), model._state.alpha
     if model.early_stopping and state.stop is None:
         return  # a model on the way, chosen for its score
     gap = state.refit_gap
     if state.n_components and alpha is not None and model.refit in ("auto", "full"):
-        # The descent ends by what it gains. For a small alpha the gap is far above its error,
-        # as if Omega of the best model could be objective / alpha; let it be that of this one.
+        # The descent stops when it gains little. For a small alpha the gap is far above the true
+        # error: it allows for a best model with Omega = objective / alpha. Use this model's Omega.
         gap = min(gap, (state.rows_dual_norm - alpha) * state.penalty)
     cure = "" if model.standardize else "set standardize=True, "
     cure += "raise alpha, "
@@ -332,8 +334,8 @@ def warn_of_a_poor_fit(model: Any) -> None:
     kind: type[Warning] = ConvergenceWarning
     # A converged refit is at least that good.
     if gap > max(model.tol, LOOSEST_REFIT_TOL) * objective:
-        trouble = f"a gap of {gap:.2g} for an objective of {objective:.2g}"
-        message = f"the output layer is inaccurate: {trouble}; {cure}"
+        inaccuracy = f"a gap of {gap:.2g} for an objective of {objective:.2g}"
+        message = f"the output layer is inaccurate: {inaccuracy}; {cure}"
     elif state.stop == "no progress" and far:
         message = (
             "training stopped because new basis vectors gained nothing, far from the optimum: "

@@ -95,7 +95,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
-        # Products of different features have no constant term: no class can be favored as such.
+        # Products of different features have no constant term: no class can be favored by default.
         tags.classifier_tags.poor_score = (
             self._activation == "anova" and self.fit_lower != "explicit"
         )

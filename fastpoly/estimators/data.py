@@ -20,7 +20,8 @@ from fastpoly.storage.state_file import fingerprint
 
 Floats = NDArray[np.float64]
 
-SMALL_DATA_ENTRIES = BLOCK_DOUBLES // 8  # of X, 1 MB: copies cost nothing, threads gain nothing
+# Entries of X, 1 MB, up to which copies cost nothing and threads gain nothing.
+SMALL_DATA_ENTRIES = BLOCK_DOUBLES // 8
 
 
 class TrainingData(NamedTuple):
@@ -51,7 +52,7 @@ class TrainingData(NamedTuple):
         return self._replace(X=self.X[rows], y=self.y[rows], targets=self.targets[rows], w=w)
 
     def merged(self) -> Self:
-        """Equal rows merged into weights; see `merge_rows`. y is no longer of these rows."""
+        """Equal rows merged into weights; see `merge_rows`. y is dropped."""
         X, targets, w = merge_rows(self.X, self.targets, self.w)
         return self._replace(X=X, y=None, targets=targets, w=w)
 
@@ -71,7 +72,7 @@ class TrainingData(NamedTuple):
         return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
 
     def feature_units(self, standardize: bool, centered: bool) -> Scaling:
-        """The units of the features, or those they have."""
+        """The units in which features are trained: standard ones, or as they are."""
         return Scaling.standard(self.X, self.w, centered) if standardize else Scaling.none(self.X)
 
     def offset_columns(self, scaling: Scaling) -> NDArray[np.intp]:
@@ -81,7 +82,7 @@ class TrainingData(NamedTuple):
         return offset_columns(self.X, self.w)
 
     def target_units(self, scaling: Scaling, centered: bool) -> Scaling:
-        """The same with units of the targets."""
+        """The scaling with the units of the targets added."""
         return scaling.with_targets(self.targets, self.w, centered)
 
     def design(
@@ -144,7 +145,7 @@ class ShardData:
         return self._with(train), self._with(held)
 
     def merged(self) -> Self:
-        """As they are: equal rows are not looked for."""
+        """The rows themselves: equal rows are not merged."""
         return self
 
     def digest(self) -> str:
@@ -156,16 +157,16 @@ class ShardData:
         return self.statistics.largest
 
     def feature_units(self, standardize: bool, centered: bool) -> Scaling:
-        """The units of the features, or those they have."""
+        """The units in which features are trained: standard ones, or as they are."""
         found = self.statistics
         if not standardize:
             return Scaling(None, None, found.seen)
         if self.shards.manifest.kind != "dense" or not centered:
-            # The files know the largest |x| of all features only; one-hot data have 1 anyway.
+            # The files record only the largest |x| of all features. For one-hot data it is 1.
             factor = None if found.largest in (0.0, 1.0) else np.full(len(found.seen), 1.0)
             return Scaling(None, None if factor is None else factor / found.largest, found.seen)
         mean, deviation = _moments(found.sums, found.squares, found.weight)
-        seen = deviation > 1e-7 * np.abs(mean)  # the sum of squares has lost more than half
+        seen = deviation > 1e-7 * np.abs(mean)  # else rounding dominates the variance
         return Scaling(mean, 1 / np.where(seen, deviation, 1.0), seen)
 
     def offset_columns(self, scaling: Scaling) -> NDArray[np.intp]:
@@ -173,7 +174,7 @@ class ShardData:
         return np.zeros(0, dtype=np.intp)
 
     def target_units(self, scaling: Scaling, centered: bool) -> Scaling:
-        """The same with units of the targets."""
+        """The scaling with the units of the targets added."""
         found = self.statistics
         if self.targets is None:
             sums, squares, weight = found.target_sums, found.target_squares, found.weight
@@ -210,13 +211,16 @@ class ShardData:
 
 
 def checked_csr(X: Any) -> Any:
-    """X or y as it is; where sparse, in CSR form, checked before anyone follows its indices."""
+    """X or y unchanged if dense; if sparse, in CSR form with checked indices."""
     return as_csr(X) if issparse(X) else X
 
 
 def default_threads(X: Any) -> int | None:
-    """One for small data, where waking threads costs more than they save, and in a thread that
-    someone else started: they share the cores already. None, what OpenMP says, otherwise."""
+    """The number of threads if the user names none; None leaves it to OpenMP.
+
+    One for small data, where waking threads costs more than they save. Also one in any thread but
+    the main one: such threads share the cores already.
+    """
     small = X.shape[0] * X.shape[1] <= SMALL_DATA_ENTRIES
     return 1 if small or current_thread() is not main_thread() else None
 

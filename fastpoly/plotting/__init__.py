@@ -2,7 +2,7 @@
 
 The displays follow scikit-learn: `from_estimator` takes what it needs from a fitted object and
 plots it, `plot` draws the same again elsewhere, and the display keeps `ax_` and `figure_`. Fitted
-searches and Pipelines are opened. What explains a picture stands beside its axes and hides nothing.
+searches and Pipelines are opened. Keys stand outside the axes and hide nothing.
 """
 
 from fastpoly.plotting.convergence import ConvergenceDisplay

@@ -144,12 +144,12 @@ def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, at_least: i
                 continue
         if sums.restart > 0:
             momentum = 1.0
-        following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-        Y_next = P + (momentum - 1) / following * (P - P_old)
+        next_momentum = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        Y_next = P + (momentum - 1) / next_momentum * (P - P_old)
         _, G_next = problem.value_grad(Y_next)
         moved = metric_norm(problem, Y_next - Y)
         if moved > 0:
             seen = float(((G_next - G) * (Y_next - Y)).sum()) / moved
             L = 1.1 * seen if seen > L else max(seen, SHRINK * L)
-        Y, G, P_old, momentum = Y_next, G_next, P, following
+        Y, G, P_old, momentum = Y_next, G_next, P, next_momentum
     return best._replace(n_iter=n_iter)

@@ -1,11 +1,11 @@
-"""Proximal Newton for the refit of the output layer: few passes over the data, each a costly one.
+"""Proximal Newton for the refit of the output layer: few passes over the data, each expensive.
 
 Around P the loss is replaced by its second-order model
 
     <G, P+ - P> + 1/2 <P+ - P, B (P+ - P)>,    B = the Hessian, or its blocks of single outputs
 
 Its penalized minimum is found without touching the n rows again (`newton_step`), and the step
-towards it is taken as far as the objective allows (Armijo). On dense quadratic features, which are
+toward it is as long as the objective allows (Armijo). On dense quadratic features, which are
 ill-conditioned, this takes far less time than accelerated gradient. `bench/ablation.py` measures
 what each mechanism is worth.
 """

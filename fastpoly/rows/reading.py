@@ -10,7 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-ROWS_PER_BATCH = 2**16  # of text: some tens of megabytes as Python objects
+# Rows of text per batch: tens of megabytes as Python objects.
+ROWS_PER_BATCH = 2**16
 
 
 def read_csv_batches(

@@ -2,7 +2,7 @@
 
 Two basis vectors are one unit when their activations are nearly parallel over the rows, whatever
 the vectors look like: for users x items (u, v) and (u, -v) differ in sign only. Where the rows are
-at hand, candidates are compared by their activations on some of them. Explicit matrices have no
+available, candidates are compared by their activations on some of them. Explicit matrices have no
 rows; there the vectors themselves are compared.
 """
 

@@ -29,7 +29,7 @@ _HEADER = re.compile(
     r"'fortran_order': (?P<fortran>False|True), "
     r"'shape': \((?P<shape>|[0-9]{1,18},|[0-9]{1,18}(?:, [0-9]{1,18}){1,7})\), \} *\n"
 )
-# What zipfile raises for archives that are damaged or forged, beside ValueError.
+# What zipfile raises for archives that are damaged or forged, in addition to ValueError.
 _DAMAGE = (zipfile.BadZipFile, RuntimeError, EOFError, OverflowError, struct.error)
 
 
@@ -60,7 +60,7 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]
         with contextlib.suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError) and error.errno is not None:
-            # The caller knows nothing of the temporary name.
+            # The caller does not know the temporary name.
             raise OSError(error.errno, error.strerror, path) from None
         raise
 
