@@ -11,12 +11,9 @@ are nearly collinear, as those of dense quadratic features are; systems alone ne
 from contextlib import suppress
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastpoly.kernels.quadratic import sweep
-from fastpoly.refit.output_problem import OutputProblem
-
-Floats = NDArray[np.float64]
+from fastpoly.refit.output_problem import Floats, OutputProblem
 
 # All three are measured in bench/README.md, "Ablation of the output refit".
 INNER = 1e-2  # share of the total gain: a round that gains less is the last one
@@ -24,16 +21,13 @@ SWEEPS = 10  # per round: enough to find the zeros, few against the cost of a li
 SHARPER = 0.3  # smoothing of a round, as a share of that of the round before
 
 
-def minimize_model(
-    problem: OutputProblem, P: Floats, G: Floats, B: Floats, tol: float | None = None
-) -> Floats:
+def minimize_model(problem: OutputProblem, P: Floats, G: Floats, B: Floats) -> Floats:
     """The minimizer (k, m) of the penalized model around P (k, m), where the gradient is G."""
-    tol = INNER if tol is None else tol
     model, total, level = Model(problem, P, G, B), 0.0, 1.0
     while level > np.finfo(np.float64).eps:
         gained = model.descend() + model.solve(level)
         total += gained
-        if gained <= tol * total:
+        if gained <= INNER * total:
             break
         level *= SHARPER
     model.sweep()  # makes zero rows exactly zero again
@@ -75,8 +69,7 @@ class Model:
 
     def sweep(self) -> None:
         """Update every row once."""
-        penalty = self.problem.penalty
-        sweep(penalty, self.B, self.curvature, self.thresholds, self.x, self.g)
+        sweep(self.problem.penalty, self.B, self.curvature, self.thresholds, self.x, self.g)
 
     def descend(self) -> float:
         """A few sweeps, and on in the same direction, ever faster, while it pays; the gain."""
@@ -102,10 +95,10 @@ class Model:
         """Take the step, in which g changes by `change`, if that is a gain."""
         x, g = self.x + step, self.g + change
         value = self.value_at(x, g)
-        if not value < self.value:
-            return False
-        self.x, self.g, self.value = x, g, value
-        return True
+        better = value < self.value
+        if better:
+            self.x, self.g, self.value = x, g, value
+        return better
 
     def newton_step(self, level: float) -> Floats:
         """To the minimum with the smooth model of the penalty, but entries kept at zero stay."""

@@ -175,9 +175,7 @@ class _Writer:
                 arrays["x"] = x if x.dtype == np.float32 else x.astype(np.float64, copy=False)
                 self.single &= x.dtype == np.float32
         elif "csr" in arrays:
-            self.width = max(
-                self.width, arrays["csr"].shape[1]
-            )  # libsvm files do not say it
+            self.width = max(self.width, arrays["csr"].shape[1])  # libsvm files do not say it
             self.single &= arrays["csr"].dtype == np.float32
         self.names = set(arrays)
 
