@@ -8,6 +8,7 @@
 certificate, computed at that very point, and each can be the start of another run.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -21,6 +22,7 @@ from fastpoly.kernels.checks import as_count, as_positive, as_seed
 from fastpoly.problem import Problem, check_choice
 from fastpoly.refit.certificate import duality_gap
 from fastpoly.refit.joint import JointRefit
+from fastpoly.refit.newton import PATIENCE
 from fastpoly.refit.output import SOLVERS
 from fastpoly.refit.rounds import LOOSEST_REFIT_TOL, OutputRefit, StepRefit, objective_at
 from fastpoly.rows import as_rows
@@ -33,9 +35,8 @@ Floats = NDArray[np.float64]
 
 REFITS = ("auto", "full", "output", None)
 
-WINDOW = 10  # states over which a lack of progress is judged
-PROGRESS_SHARE_OF_TOL = 1e-3  # relative gain of those states, in units of tol, that is progress
-NO_CHANGE = 1e-8  # relative change of an objective over those states that is none, whatever tol is
+# Relative gain of `PATIENCE` states, as a share of tol, below which a run makes no progress.
+PROGRESS_SHARE_OF_TOL = 1e-3
 
 
 def conditional_gradient(
@@ -88,7 +89,7 @@ def conditional_gradient(
         there; otherwise 1.
     refit : {"auto", "full", "output", None}
         After each added block: fit V and H together ("full", penalized form only), fit V alone
-        ("output", convex), or only choose the step towards the new vector (None; then explicit
+        ("output", convex), or only choose the step toward the new vector (None; then explicit
         lower-order terms stay as they are without basis vectors). "auto" is "full" in the
         penalized form and "output" otherwise; also for l1 with n_components < 2 m, because there a
         vector of the joint descent serves one output. ``block=1, refit="output"`` is the algorithm
@@ -237,19 +238,19 @@ class _Run:
             if state.stop:
                 return
             model = self.timed("refit", self.refit.advance, state, chosen)  # append, refit, drop
-            recent = (*state.recent, state.objective)[-WINDOW:]
+            recent = (*state.recent, state.objective)[-PATIENCE:]
             past = _Past(state.n_iter + 1, recent, chosen.vectors)
             before, resumed = state, False
 
     def first(self, start: State | None) -> tuple[Model, _Past, bool]:
-        """The model to begin with, its past, and whether it is the start as it was."""
+        """The first model, its past, and whether it is the given start unchanged."""
         if start is None:
             return self.timed("refit", self.refit.first, self.sums.empty_model()), _Past(), False
         self.timings.update(start.timings)
         past = _Past(start.n_iter, start.recent, start.vectors)
         if (start.alpha, start.tau) == (self.problem.alpha, self.problem.tau):
             here = objective_at(self.sums, start.model)
-            if abs(here - start.objective) <= NO_CHANGE * abs(start.objective):
+            if math.isclose(here, start.objective):
                 return start.model, past, True
         model = self.timed("refit", self.refit.first, start.model)
         return model, _Past(start.n_iter, (), start.vectors), False
@@ -325,11 +326,11 @@ class _Run:
         return max(1, min(size, most - k))
 
     def gap(self, state: State, dual_norm: float) -> float:
-        """The duality gap of the constrained form, were Omega*(G) of all basis vectors that."""
+        """The duality gap of the constrained form for that value of Omega*(G)."""
         return state.refit_gap + self.problem.tau * max(0.0, dual_norm - state.rows_dual_norm)
 
     def complete(self, state: State, dual_norm: float) -> bool:
-        """Whether, with that as Omega*(G), no other basis vector is wanted."""
+        """Whether no other basis vector is needed, for that value of Omega*(G)."""
         tol = self.options.tol
         if self.problem.tau is not None:
             missing = self.gap(state, dual_norm) - state.refit_gap
@@ -372,9 +373,10 @@ class _Run:
                 return "max_iter"
         if state.n_components >= options.n_components:
             return "n_components"
-        if len(state.recent) == WINDOW:
-            least = max(PROGRESS_SHARE_OF_TOL * options.tol, NO_CHANGE) * size
-            if state.recent[0] - state.objective <= least:
+        if len(state.recent) == PATIENCE:
+            # Half of the digits of a sum over many rows can be trusted.
+            least = max(PROGRESS_SHARE_OF_TOL * options.tol, np.sqrt(np.finfo(np.float64).eps))
+            if state.recent[0] - state.objective <= least * size:
                 return "no progress"
         return None
 

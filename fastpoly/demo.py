@@ -1,7 +1,7 @@
 """A short demonstration: `fastpoly-demo`.
 
-An ordinal recommender, and a classifier of vibrations, each beside what scikit-learn offers. Prints
-two tables and saves a picture, in a few seconds. Both data sets are generated, so that nothing has
+An ordinal recommender and a classifier of vibrations, each compared with scikit-learn. Prints two
+tables and saves a picture, in a few seconds. Both data sets are generated, so that nothing has
 to be downloaded, and of the kind that these models are made for; bench/ has data of many kinds.
 Models have their default parameters as far as these serve, and none is tuned on the test rows.
 """
@@ -69,8 +69,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("fastpoly-demo", description="Demonstration of fastpoly.")
     parser.add_argument("--picture", type=Path, default=Path(PICTURE), help="where to save it")
     picture = parser.parse_args(arguments).picture
-    if trouble := why_not_saved(picture):
-        parser.error(f"--picture {picture}: {trouble}")
+    if problem := why_not_saved(picture):
+        parser.error(f"--picture {picture}: {problem}")
     print("seconds are CPU seconds; BLAS and OpenMP are held to one thread\n")
     with threadpool_limits(1):
         recommenders = compare_recommenders(ratings())

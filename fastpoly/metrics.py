@@ -58,7 +58,7 @@ def ndcg(
 
     nDCG@k = DCG@k / ideal DCG@k, where the ideal ranking is by decreasing y. Every group that
     counts has the same weight. Published figures differ in the conventions that follow; state
-    yours beside the figure.
+    yours with the figure.
 
     Parameters
     ----------

@@ -16,7 +16,8 @@ from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.levels import level_probabilities, level_values
 from fastpoly.rows.design import Design
-from fastpoly.storage.npz import FORMAT_VERSION, read_arrays, write_arrays
+from fastpoly.rows.files import FORMAT_VERSION
+from fastpoly.storage.npz import read_arrays, write_arrays
 
 TASKS = ("regression", "classification", "multilabel", "ordinal")
 
@@ -37,7 +38,7 @@ class PolyModel:
         Output layer.
     intercept : array-like, (m,)
     linear : array-like, (m, d), or None
-        Weights of the features beside the network.
+        Weights of the features themselves.
     activation : {"squared", "anova"}
     augment : bool
     feature_names : iterable of d str, or None
@@ -245,7 +246,7 @@ class PolyModel:
         return outputs
 
     def predict(self, X: Any, n_threads: int | None = None) -> NDArray[Any]:
-        """What the outputs say of the target: a number, a class, labels, or the expected level.
+        """Predicted targets: a number, a class, labels, or the expected level.
 
         Parameters
         ----------

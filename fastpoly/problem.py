@@ -11,19 +11,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastpoly.kernels.checks import as_array, as_positive, as_weights
+from fastpoly.kernels.checks import LARGEST, as_array, as_positive, as_weights
 from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.penalties import get_penalty
 from fastpoly.kernels.targets import encode_targets
 
 Floats = NDArray[np.float64]
 
-# A fit is perfect when its objective is this share of the loss of a model without parameters.
+# A fit is perfect when its objective is below this share of the loss of a model without parameters:
+# tolerances are not relative to anything smaller.
 PERFECT = 1e-6
-# Range of the loss of a model without parameters: squares of gradients must not overflow.
-SMALLEST_LOSS, LARGEST_LOSS = 1e-100, 1e100
-# A class code above this and above 10 n_samples is refused: the labels were never encoded.
-MANY_CLASSES = 1000
 
 # name: (for class codes, for signs)
 SHORT_NAMES = {
@@ -107,10 +104,11 @@ class Problem:
 
 def small_objective(nothing: float) -> float:
     """What counts as a perfect fit, given the loss of a model without parameters."""
-    if nothing and not SMALLEST_LOSS <= nothing <= LARGEST_LOSS:
+    largest = LARGEST**2  # the squared loss of targets of the largest size
+    if nothing and not 1 / largest <= nothing <= largest:
         raise ValueError(
             f"the loss of a model without parameters is {nothing:.1e}, beyond "
-            f"{SMALLEST_LOSS:g}..{LARGEST_LOSS:g}; rescale y or sample_weight"
+            f"{1 / largest:g}..{largest:g}; rescale y or sample_weight"
         )
     return PERFECT * nothing
 
@@ -179,7 +177,8 @@ def encode(loss: Any, y: ArrayLike, n_outputs: int | None, n_samples: int) -> tu
         raise ValueError("there are no samples: X and y are empty")
     if n_outputs is None:
         n_outputs = int(Y.max()) + 1 if loss.target == "label" else Y.shape[1]
-        if loss.target == "label" and n_outputs > max(MANY_CLASSES, 10 * n_samples):
+        # Codes far beyond the number of samples are labels that were never encoded.
+        if loss.target == "label" and n_outputs > 10 * n_samples:
             raise ValueError(
                 f"y holds the class code {n_outputs - 1}, but there are only {n_samples} samples; "
                 "number the classes 0 .. m - 1, e.g. with np.unique(y, return_inverse=True), or "

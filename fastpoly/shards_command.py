@@ -20,7 +20,7 @@ SUFFIXES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write shards, or check those of a folder; what is wrong is told in one line."""
+    """Write shards, or check those of a folder; errors are printed in one line."""
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
@@ -94,7 +94,7 @@ def _kind(file: str) -> str:
     for kind, suffixes in SUFFIXES.items():
         if suffix in suffixes:
             return kind
-    raise ValueError(f"--format must be given: the suffix of {file} tells nothing")
+    raise ValueError(f"--format must be given: the suffix of {file} is unknown")
 
 
 def _parquet(file: str, columns: list[str]) -> Iterator[Any]:

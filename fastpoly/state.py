@@ -99,7 +99,7 @@ class State:
     vectors : ndarray or None
         Eigenvectors that the selection at this state started from.
     recent : tuple of float
-        Objectives of the last states, by which the lack of progress is noticed.
+        Objectives of the last states, to detect a lack of progress.
     rows_dual_norm : float
         The largest dual norm of a gradient row of the model's own basis vectors.
     """

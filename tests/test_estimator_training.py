@@ -379,7 +379,7 @@ def test_a_slow_fit_tells_why_while_it_goes_on(data, monkeypatch):
         UserWarning, match="goes on: .* differ in size by a factor .* standardize=True"
     ):
         REGRESSORS[0](standardize=False, alpha=0.1, random_state=0).fit(
-            X * [1, 1e3, 1, 1, 1], score
+            X * [1, 1e4, 1, 1, 1], score
         )
     with pytest.warns(UserWarning, match="goes on: alpha=.* is tiny.* raise alpha"):
         REGRESSORS[0](alpha=1e-6, random_state=0).fit(X, score)

@@ -22,7 +22,7 @@ from fastpoly import (
     alpha_max,
     conditional_gradient,
 )
-from fastpoly.estimators.data import level_strata
+from fastpoly.levels import level_strata
 from fastpoly.rows.design import Design
 
 ALPHAS = [20.0, 2.0, 0.2]

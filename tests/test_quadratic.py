@@ -1,5 +1,7 @@
 """The model of a Newton step: descent sweeps, and their minimum against a plain solver."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 import reference_penalties
@@ -10,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fastpoly.kernels.penalties import PENALTIES, get_penalty
 from fastpoly.kernels.quadratic import sweep
+from fastpoly.refit import newton_step
 from fastpoly.refit.newton_step import Model, grouped, minimize_model, row_curvature, ungrouped
 
 EVERY_PENALTY = pytest.mark.parametrize("name", sorted(PENALTIES))
@@ -68,7 +71,8 @@ def solve(name, full, P0, G0, thresholds):
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 20.0])
 def test_minimum_of_the_model(name, coupled, k, m, free, alpha):
     B, full, P0, G0, weights = model(k, m, coupled, seed=k + m, free=free)
-    P = minimize_model(Problem(name, alpha, weights), P0, G0, B, 1e-20)
+    with patch.object(newton_step, "INNER", 1e-20):
+        P = minimize_model(Problem(name, alpha, weights), P0, G0, B)
     best = solve(name, full, P0, G0, alpha * weights)
     assert_allclose(P, best, atol=1e-7)
     reached = value(name, full, P0, G0, alpha * weights, P)

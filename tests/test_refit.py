@@ -531,7 +531,7 @@ def test_squared_hinges_reach_their_kinks():
 @EVERY_PENALTY
 def test_many_outputs(penalty, monkeypatch):
     """Too many outputs to keep their interactions in the model."""
-    monkeypatch.setattr(newton, "COUPLED", 100)
+    monkeypatch.setattr(newton, "couples", lambda problem: False)
     A, Y, _ = data("multiclass_logistic", 150, 8, 20)
     options = {"penalty": penalty, "alpha": 2.0, "tol": 1e-6, "n_outputs": 20, "max_iter": 3000}
     one, two = (refit_output(A, Y, solver=solver, **options) for solver in SOLVERS)

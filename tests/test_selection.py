@@ -727,7 +727,7 @@ def test_pairs_of_opposite_eigenvalues_are_one_unit():
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("augment", [False, True])
 def test_sampled_rows_are_rows(sparse, augment, monkeypatch):
-    monkeypatch.setattr(blocks, "SAMPLED_ROWS", 40)
+    monkeypatch.setattr(blocks, "BLOCK_DOUBLES", 40**2)
     X = np.round(np.random.default_rng(0).standard_normal((100, 4)))
     X[::7] = 0
     sample = blocks.sample_rows(

@@ -15,16 +15,17 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from fastpoly.algorithm import conditional_gradient
-from fastpoly.estimators.callbacks import Checkpoint, EarlyStopping, History, Progress, SlowFit
-from fastpoly.estimators.continuation import (
-    check_same_kind,
-    fit_fingerprint,
-    problem_key,
+from fastpoly.estimators.callbacks import (
+    Checkpoint,
+    EarlyStopping,
+    History,
+    Progress,
+    SlowFit,
+    warn_of_a_poor_fit,
+    why_slow,
 )
-from fastpoly.estimators.data import TrainingData, checked_csr, column_names
-from fastpoly.estimators.diagnosis import warn_of_a_poor_fit, why_slow
+from fastpoly.estimators.data import ShardData, TrainingData, checked_csr, column_names
 from fastpoly.estimators.prediction import Predictor
-from fastpoly.estimators.shard_data import ShardData
 from fastpoly.kernels.checks import as_count, as_positive, as_weights
 from fastpoly.model import PolyModel
 from fastpoly.noise import fit_above_noise
@@ -34,6 +35,11 @@ from fastpoly.rows.design import check_largest
 from fastpoly.rows.scaling import Scaling
 from fastpoly.rows.shards import Shards
 from fastpoly.state import Model, State
+from fastpoly.storage.continuation import (
+    check_same_kind,
+    fit_fingerprint,
+    problem_key,
+)
 from fastpoly.storage.stages import Stages
 
 Floats = NDArray[np.float64]
@@ -41,7 +47,7 @@ Data = TrainingData | ShardData
 
 
 class PolyEstimator(Predictor):
-    """Base of the estimators: the subclasses say what targets mean and name the activation.
+    """Base of the estimators; subclasses define what targets mean and name the activation.
 
     A subclass gives `_encode_targets(y)`, which returns y checked, the targets of the loss, the
     number of outputs, and the attributes that decode predictions; and `_model_loss`.
@@ -139,7 +145,7 @@ class PolyEstimator(Predictor):
         if earlier is not None and data.digest() != earlier._fitted_rows:
             warnings.warn(
                 "warm_start=True sees other rows than the earlier fit: its model is the start of "
-                "a new one, fitted to these rows alone; set warm_start=False to start afresh",
+                "a new one, fitted to these rows alone; set warm_start=False to start from scratch",
                 stacklevel=3,
             )
             self._fitted_problem = None
@@ -202,7 +208,7 @@ class PolyEstimator(Predictor):
         self._set_fit(kept, self._stages[last])
 
     def _set_fit(self, state: State, model: Model) -> None:
-        """Set the attributes that tell of a state, whose model is, as users see it, `model`."""
+        """Set the attributes that describe a state; `model` is its model in the users' units."""
         self._set_model(model)
         self.n_iter_ = max(1, state.n_iter)
         self.objective_ = state.objective
@@ -238,7 +244,7 @@ class PolyEstimator(Predictor):
             raise ValueError(f"verbose must be an int >= 0, got {self.verbose!r}")
 
     def _earlier_fit(self) -> Self | None:
-        """This estimator as it was fitted before, if this is a warm start."""
+        """This estimator from its earlier fit, if this is a warm start."""
         if not self.warm_start or not hasattr(self, "_state"):
             return None
         if self.n_components < self._state.n_components:
@@ -290,7 +296,7 @@ class PolyEstimator(Predictor):
         return TrainingData(X, y, targets, m, self._weights(X, y, sample_weight))
 
     def _prepare_shards(self, shards: Shards, y: Any, sample_weight: Any, reset: bool) -> ShardData:
-        """The same of rows in files, which hold targets and weights."""
+        """The same for rows in files, which also hold targets and weights."""
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(f"{name} must be None: shards hold their own, see write_shards")
@@ -325,7 +331,7 @@ class PolyEstimator(Predictor):
         return data.hold_out(share, self._split_seed, strata)
 
     def _strata(self, y: Any, share: float) -> Any:
-        """The groups of rows, (n,), of which `share` of each is to be held out, or None."""
+        """The group of every row, (n,), or None; a share of each group is held out."""
         return None
 
     def _seed(self) -> int:
@@ -420,7 +426,7 @@ class PolyEstimator(Predictor):
         )  # fmt: skip
 
     def _score_of(self, model: Model, held: Data) -> float:
-        """What `score` will say of a model that is still being trained."""
+        """The `score` of a model that is still being trained."""
         view = self._with_model(model)
         vars(view).pop("feature_names_in_", None)  # the rows held out are a plain array
         score = held.score(view)

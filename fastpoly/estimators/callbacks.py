@@ -15,8 +15,10 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from tqdm.auto import tqdm
 
+from fastpoly.refit.rounds import LOOSEST_REFIT_TOL
 from fastpoly.state import Model, State
 from fastpoly.storage.stages import Stages, stage_arrays, take_stages
 from fastpoly.storage.state_file import (
@@ -34,7 +36,14 @@ logger = logging.getLogger("fastpoly")
 
 Arrays = dict[str, NDArray[Any]]
 
-SLOW_SECONDS = 5.0  # after which a fit tells why it takes long, if there is a reason to tell
+# Seconds after which a fit warns that it is slow, if the reason is known: sooner would be noise.
+SLOW_SECONDS = 5.0
+# A fit whose violation is above this multiple of alpha is far from its optimum, and warns. At an
+# optimum the ratio is at most 1.
+FAR_FROM_OPTIMUM = 2.0
+# Where the scales of columns, or alpha_max and alpha, are farther apart than this factor, a fit is
+# slow: such problems are badly conditioned.
+FAR_APART = 1e3
 
 
 class HistoryProgress(NamedTuple):
@@ -50,7 +59,7 @@ class History:
     stages : Stages
         Of an earlier fit that goes on, or empty.
     n_components : int
-        A run that stopped for want of room goes on where there is more.
+        A run that stopped because it was full goes on if there is more room.
 
     Attributes
     ----------
@@ -71,7 +80,7 @@ class History:
         return self.ended()
 
     def ended(self) -> bool:
-        """Whether the run has come to its end."""
+        """Whether the run is over."""
         if self.state is None or self.state.stop is None:
             return False
         return self.state.stop != "n_components" or self.state.n_components >= self.n_components
@@ -262,7 +271,7 @@ class Progress:
 
 
 class SlowFit:
-    """Warns once, while the fit goes on, that it is slow, where there is a reason to name.
+    """Warns once, during the fit, that it is slow, if the reason is known.
 
     Parameters
     ----------
@@ -271,14 +280,14 @@ class SlowFit:
     """
 
     def __init__(self, reason: Callable[[State, State], str | None]) -> None:
-        self.reason, self.begun, self.told = reason, monotonic(), False
+        self.reason, self.begun, self.warned = reason, monotonic(), False
         self.first: State | None = None
 
     def after(self, state: State) -> bool:
         self.first = self.first or state
-        if self.told or state.stop or monotonic() - self.begun < SLOW_SECONDS:
+        if self.warned or state.stop or monotonic() - self.begun < SLOW_SECONDS:
             return False
-        self.told = True
+        self.warned = True
         reason = self.reason(state, self.first)
         if reason:
             warnings.warn(
@@ -286,3 +295,62 @@ class SlowFit:
                 stacklevel=5,
             )
         return False
+
+
+def why_slow(model: Any, data: Any, state: State, first: State) -> str | None:
+    """What makes a fit slow, and what to do about it."""
+    if not model.standardize:
+        largest = data.feature_units(True, centered=False).factor
+        if largest is not None and largest.max() > FAR_APART * largest.min():
+            return (
+                f"the columns of X differ in size by a factor of "
+                f"{largest.max() / largest.min():.0f}; set standardize=True"
+            )
+    if state.alpha is not None and FAR_APART * state.alpha < first.violation:
+        return (
+            f"alpha={state.alpha:.2g} is tiny, {state.alpha / first.violation:.1g} of the "
+            "alpha at which the first basis vector enters; raise alpha"
+        )
+    return None
+
+
+def warn_of_a_poor_fit(model: Any) -> None:
+    """Warn if the model is worse than its parameters promise, and say what to change."""
+    state, objective, alpha = model._state, abs(model.objective_), model._state.alpha
+    if model.early_stopping and state.stop is None:
+        return  # a model on the way, chosen for its score
+    gap = state.refit_gain if model.refit in ("auto", "full") else state.refit_gap
+    cure = "" if model.standardize else "set standardize=True, "
+    cure += "raise alpha, "
+    if state.stop == "n_components":
+        cure += f"raise n_components, which is {model.n_components}, "
+    cure += "or "
+    cure += f"raise max_iter, which is {model.max_iter}" if model.refit else 'use refit="output"'
+    far = bool(alpha) and model.violation_ > FAR_FROM_OPTIMUM * alpha
+    kind: type[Warning] = ConvergenceWarning
+    # A converged refit is at least that good.
+    if gap > max(model.tol, LOOSEST_REFIT_TOL) * objective:
+        inaccuracy = f"a gap of {gap:.2g} for an objective of {objective:.2g}"
+        message = f"the output layer is inaccurate: {inaccuracy}; {cure}"
+    elif state.stop == "no progress" and far:
+        message = (
+            "training stopped because new basis vectors gained nothing, far from the optimum: "
+            f"the violation is {model.violation_:.2g}, alpha {alpha:.2g}; {cure}"
+        )
+    elif state.stop == "n_components" and far:
+        message = (
+            f"training stopped at n_components={model.n_components}, and more basis vectors "
+            f"would improve the model: the violation is {model.violation_ / alpha:.2g} alpha; "
+            "raise n_components, or raise alpha"
+        )
+    elif not state.n_components and model.violation_ > 0:
+        lower = "linear" if model.fit_lower == "explicit" else "constant"
+        cure = f"lower alpha, which is {alpha:.3g}," if model.tau is None else "raise tau"
+        message = (
+            f"the model has no basis vectors and is {lower}: none is worth its penalty (the "
+            f"largest violation is {model.violation_:.3g}); {cure} to fit interactions"
+        )
+        kind = UserWarning
+    else:
+        return
+    warnings.warn(message, kind, stacklevel=3)

@@ -15,10 +15,10 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import level_strata
+from fastpoly.estimators.data import ShardData
 from fastpoly.estimators.documentation import documented
-from fastpoly.estimators.shard_data import ShardData
 from fastpoly.kernels.checks import as_weights
+from fastpoly.levels import level_strata
 from fastpoly.problem import named_loss
 
 Floats = NDArray[np.float64]
@@ -95,7 +95,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
-        # Products of different features have no constant term: no class can be favored as such.
+        # Products of different features have no constant term: no class can be favored by default.
         tags.classifier_tags.poor_score = (
             self._activation == "anova" and self.fit_lower != "explicit"
         )

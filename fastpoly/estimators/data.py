@@ -1,23 +1,27 @@
-"""Training rows as the core takes them: checked, merged, split, with a number of threads."""
+"""Training rows, in memory or in shards, as the core takes them: checked, merged, split."""
 
-import math
+from functools import cached_property
 from threading import current_thread, main_thread
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.model_selection import train_test_split
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.matrix import as_csr
+from fastpoly.rows.contract import Statistics
 from fastpoly.rows.design import Design
 from fastpoly.rows.scaling import Scaling, offset_columns
+from fastpoly.rows.shard_design import ShardDesign
+from fastpoly.rows.shards import Shards
 from fastpoly.storage.state_file import fingerprint
 
 Floats = NDArray[np.float64]
 
-SMALL_DATA_ENTRIES = BLOCK_DOUBLES // 8  # of X, 1 MB: copies cost nothing, threads gain nothing
+# Entries of X, 1 MB, up to which copies cost nothing and threads gain nothing.
+SMALL_DATA_ENTRIES = BLOCK_DOUBLES // 8
 
 
 class TrainingData(NamedTuple):
@@ -48,7 +52,7 @@ class TrainingData(NamedTuple):
         return self._replace(X=self.X[rows], y=self.y[rows], targets=self.targets[rows], w=w)
 
     def merged(self) -> Self:
-        """Equal rows merged into weights; see `merge_rows`. y is no longer of these rows."""
+        """Equal rows merged into weights; see `merge_rows`. y is dropped."""
         X, targets, w = merge_rows(self.X, self.targets, self.w)
         return self._replace(X=X, y=None, targets=targets, w=w)
 
@@ -68,7 +72,7 @@ class TrainingData(NamedTuple):
         return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
 
     def feature_units(self, standardize: bool, centered: bool) -> Scaling:
-        """The units of the features, or those they have."""
+        """The units in which features are trained: standard ones, or as they are."""
         return Scaling.standard(self.X, self.w, centered) if standardize else Scaling.none(self.X)
 
     def offset_columns(self, scaling: Scaling) -> NDArray[np.intp]:
@@ -78,7 +82,7 @@ class TrainingData(NamedTuple):
         return offset_columns(self.X, self.w)
 
     def target_units(self, scaling: Scaling, centered: bool) -> Scaling:
-        """The same with units of the targets."""
+        """The scaling with the units of the targets added."""
         return scaling.with_targets(self.targets, self.w, centered)
 
     def design(
@@ -98,14 +102,122 @@ class TrainingData(NamedTuple):
         return model.score(self.X, self.y, self.w)
 
 
+class ShardData:
+    """Rows in shards, with what an estimator makes of their targets.
+
+    Parameters
+    ----------
+    shards : Shards
+
+    Attributes
+    ----------
+    targets : ndarray, (n_classes, ...), or None
+        What the loss takes for every class of the shards; None where targets are numbers.
+    m : int
+        Number of outputs.
+    w : ndarray, (n_classes,), or None
+        Weights of the classes.
+    """
+
+    y = None  # targets stay with the rows
+    targets: NDArray | None
+    m: int
+    w: Floats | None
+
+    def __init__(self, shards: Shards) -> None:
+        self.shards = shards
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """One pass over the rows."""
+        return ShardDesign(self.shards).statistics
+
+    @cached_property
+    def weighted_statistics(self) -> Statistics:
+        """The same with the weights of the classes: another pass where there are any."""
+        if self.w is None:
+            return self.statistics
+        return ShardDesign(self.shards).statistics_with(self.w)
+
+    def _with(self, shards: Shards) -> Self:
+        other = ShardData(shards)
+        other.targets, other.m, other.w = self.targets, self.m, self.w
+        return other
+
+    def hold_out(self, share: float, seed: int, strata: None) -> tuple[Self, Self]:
+        """Random rows to train on and to validate with."""
+        if self.shards.part is not None:
+            raise ValueError("early_stopping cannot split shards that are a part already")
+        train, held = self.shards.split(1 - share, share, seed=seed)
+        return self._with(train), self._with(held)
+
+    def merged(self) -> Self:
+        """The rows themselves: equal rows are not merged."""
+        return self
+
+    def digest(self) -> str:
+        """A digest of the rows, from the manifest."""
+        return fingerprint("shards", self.shards.digest, self.targets, self.w)
+
+    def largest(self) -> float:
+        """The largest |x|."""
+        return self.statistics.largest
+
+    def feature_units(self, standardize: bool, centered: bool) -> Scaling:
+        """The units in which features are trained: standard ones, or as they are."""
+        found = self.weighted_statistics
+        if not standardize:
+            return Scaling(None, None, found.by_column > 0)
+        if found.features is None or not centered:
+            return Scaling.to_largest(found.by_column)
+        return Scaling.to_deviation(found.features.mean, found.features.deviation)
+
+    def offset_columns(self, scaling: Scaling) -> NDArray[np.intp]:
+        """None: sparse shards are not searched for columns that would have to be centered."""
+        return np.zeros(0, dtype=np.intp)
+
+    def target_units(self, scaling: Scaling, centered: bool) -> Scaling:
+        """The scaling with the units of the targets added."""
+        found = self.weighted_statistics
+        if self.targets is None:
+            return scaling.with_target_moments(
+                found.targets.mean, found.targets.deviation, centered
+            )
+        return scaling.with_targets(self.targets, found.weights, centered)
+
+    def design(
+        self, scaling: Scaling, activation: str, fit_lower: str | None, n_threads: int | None
+    ) -> ShardDesign:
+        """The rows as the core takes them."""
+        return ShardDesign(
+            self.shards, activation, fit_lower=fit_lower, center=scaling.center,
+            factor=scaling.factor, n_threads=n_threads,
+        )  # fmt: skip
+
+    def scaled_targets(self, scaling: Scaling) -> NDArray | None:
+        """The targets as the core takes them."""
+        if self.targets is not None:
+            return scaling.targets(self.targets)
+        if scaling.target_unit is None:
+            return None
+        return np.stack([scaling.target_center, scaling.target_unit])
+
+    def score(self, model: Any) -> float:
+        """The `score` of an estimator on these rows."""
+        return model.score(self.shards, self.shards.targets())
+
+
 def checked_csr(X: Any) -> Any:
-    """X or y as it is; where sparse, in CSR form, checked before anyone follows its indices."""
+    """X or y unchanged if dense; if sparse, in CSR form with checked indices."""
     return as_csr(X) if issparse(X) else X
 
 
 def default_threads(X: Any) -> int | None:
-    """One for small data, where waking threads costs more than they save, and in a thread that
-    someone else started: they share the cores already. None, what OpenMP says, otherwise."""
+    """The number of threads if the user names none; None leaves it to OpenMP.
+
+    One for small data, where waking threads costs more than they save. Also one in any thread but
+    the main one: such threads share the cores already.
+    """
     small = X.shape[0] * X.shape[1] <= SMALL_DATA_ENTRIES
     return 1 if small or current_thread() is not main_thread() else None
 
@@ -148,52 +260,3 @@ def column_names(y: Any) -> list[str] | None:
     names = list(getattr(y, "columns", ()))
     usable = all(isinstance(name, str) and "\0" not in name for name in names)
     return names if names and usable and len(set(names)) == len(names) else None
-
-
-def level_strata(codes: ArrayLike, share: float) -> NDArray[np.intp] | None:
-    """Strata of ordinal levels: each level by itself where it occurs often enough.
-
-    A stratum needs two rows, one for each part, and there can be no more strata than the smaller
-    part has rows. Levels that are too rare join the next ones.
-
-    Parameters
-    ----------
-    codes : array-like of int, (n,)
-        Levels 0 .. m-1, each of which occurs.
-    share : float
-        Share of the rows to hold out.
-
-    Returns
-    -------
-    ndarray of int, (n,), or None
-        None if the smaller part is empty.
-
-    Examples
-    --------
-    >>> from fastpoly.estimators.data import level_strata
-    >>> level_strata([0, 0, 0, 1, 2, 2, 3], 0.5)  # 1 joins 2; 3 is the last, and joins them
-    array([0, 0, 0, 1, 1, 1, 1])
-    """
-    codes = np.asarray(codes)
-    n = len(codes)
-    held = math.ceil(share * n)
-    smaller = min(held, n - held)
-    if smaller < 1:
-        return None
-    counts = np.bincount(codes)
-    strata = _join(counts, 2)
-    if strata[-1] >= smaller:
-        strata = _join(counts, math.ceil(n / smaller))
-    return strata[codes]
-
-
-def _join(counts: NDArray[np.intp], least: int) -> NDArray[np.intp]:
-    """The stratum of each level, neighbors joined until a stratum has `least` rows."""
-    strata, current, filled = [], 0, 0
-    for count in counts.tolist():
-        strata.append(current)
-        filled += count
-        if filled >= least:
-            current, filled = current + 1, 0
-    joined = np.array(strata)
-    return np.minimum(joined, max(current - 1, 0))  # what is left over joins the last stratum

@@ -10,7 +10,7 @@ alpha : float, optional
     Strength of the penalty: loss + alpha Omega(V). The loss is a sum over the rows, not a mean,
     so the alpha that suits the data grows with their number. By default it is chosen in proportion
     to the noise level of the data, see `fastpoly.noise`, where weights count as repetitions of
-    rows; `alpha_` tells it. It is in terms of standardized features. Not used where tau is given.
+    rows; the fitted value is `alpha_`. It refers to standardized features. Ignored if tau is given.
 tau : float, optional
     Constrained form: Omega(V) <= tau in place of the penalty.
 penalty : {"l1/l2", "l1", "l1/linf"} or penalty object, default="l1/l2"
@@ -23,7 +23,7 @@ block : int or "auto", default="auto"
     Basis vectors added per round at most. "auto" adds many with refit="full", one otherwise.
 refit : {"auto", "full", "output", None}, default="auto"
     After each added block fit the output layer and the basis vectors ("full", not with tau), the
-    output layer alone ("output"), or only the step towards the new vector (None). "auto" is "full"
+    output layer alone ("output"), or only the step toward the new vector (None). "auto" is "full"
     with alpha and "output" with tau, and for "l1" with fewer than 2 m components, because there a
     vector of the joint descent serves one output. ``block=1, refit="output"`` is the algorithm of
     the paper.
@@ -59,7 +59,7 @@ n_iter_no_change : int, default=10
     With early_stopping, rounds without a better score after which training stops.
 warm_start : bool, default=False
     Whether `fit` goes on from the fitted model, adding basis vectors up to n_components, or
-    starts afresh. Other rows give a warning. Where alpha, tau, the loss, penalty, block, refit or
+    starts from scratch. Other rows give a warning. If alpha, tau, loss, penalty, block, refit or
     early stopping changed, the fitted model is refitted and the history begins there.
 {more}n_threads : int, optional
     Threads of the kernels. By default one for small data and in any Python thread but the main

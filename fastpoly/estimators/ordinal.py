@@ -15,10 +15,9 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import TrainingData, level_strata
+from fastpoly.estimators.data import ShardData, TrainingData
 from fastpoly.estimators.documentation import documented
-from fastpoly.estimators.shard_data import ShardData
-from fastpoly.levels import level_probabilities, level_values
+from fastpoly.levels import level_probabilities, level_strata, level_values
 from fastpoly.problem import named_loss
 
 Floats = NDArray[np.float64]
@@ -73,7 +72,7 @@ def as_numbers(y: NDArray) -> NDArray:
 
 
 def _has_levels(estimator: "PolyOrdinalRegressor") -> bool:
-    if not getattr(estimator, "_graded", True):
+    if not getattr(estimator, "_has_levels", True):
         raise AttributeError(
             "y was continuous and no value of it occurred twice: there are no levels to give "
             "probabilities of; use `predict`, or round y to a scale of few levels"
@@ -159,7 +158,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
             raise ValueError(f"y must have at least 2 levels, not one class only: {levels[0]!r}")
         signs = np.where(codes[:, None] <= np.arange(len(levels) - 1), 1.0, -1.0)
         graded = len(levels) < len(y) or type_of_target(y) != "continuous"
-        return y, signs, len(levels) - 1, {"classes_": levels, "_graded": graded}
+        return y, signs, len(levels) - 1, {"classes_": levels, "_has_levels": graded}
 
     def _encode_shards(self, data: ShardData) -> tuple[Floats, int, dict[str, Any], None]:
         """The signs of y <= level for every level that the shards hold."""
@@ -179,7 +178,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
             raise ValueError(f"y must have at least 2 levels, not one class only: {known[0]!r}")
         signs = np.where(rank[:, None] <= np.arange(len(known) - 1), 1.0, -1.0)
         classes = known[np.argsort(rank)]
-        return signs, len(known) - 1, {"classes_": classes, "_graded": True}, None
+        return signs, len(known) - 1, {"classes_": classes, "_has_levels": True}, None
 
     def _positions(self, levels: NDArray) -> list[int]:
         """The positions of levels in the declared order."""

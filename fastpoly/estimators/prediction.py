@@ -36,7 +36,7 @@ class Predictor(BaseEstimator):
     model_: PolyModel
 
     def _snapshot(self) -> Self:
-        """This estimator as it is now, whatever a `fit` in another thread makes of it."""
+        """A copy of this estimator that a `fit` in another thread does not change."""
         return copy.copy(self)
 
     def _validated(self, X: Any) -> Any:
@@ -55,7 +55,7 @@ class Predictor(BaseEstimator):
         return self.model_.decision(X, n_threads=self._threads(X))
 
     def _shard_outputs(self, shards: Shards, model: PolyModel) -> Iterator[Floats]:
-        """Outputs of rows in files, a shard at a time; of a part, those of its rows."""
+        """Outputs of rows in files, a shard at a time."""
         check_is_fitted(self, "model_")
         if shards.n_features != self.n_features_in_:
             raise ValueError(

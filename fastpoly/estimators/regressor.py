@@ -10,9 +10,8 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import TrainingData
+from fastpoly.estimators.data import ShardData, TrainingData
 from fastpoly.estimators.documentation import documented
-from fastpoly.estimators.shard_data import ShardData
 from fastpoly.kernels.losses import Squared, get_loss
 from fastpoly.problem import named_loss
 from fastpoly.rows.scaling import Scaling
@@ -25,7 +24,7 @@ loss : {"squared"} or loss object, default="squared"
 
 
 def _has_columns(estimator: "PolyRegressor") -> bool:
-    # scikit-learn forbids the method to regressors of a 1-D y, and wants to know before `fit`.
+    # scikit-learn forbids the method for regressors of a 1-D y, and asks before `fit`.
     if getattr(estimator, "_one_dimensional", True):
         raise AttributeError("only after a fit with a 2-D y; `predict` gives the output of a 1-D y")
     return True
@@ -96,7 +95,7 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         return classes.astype(np.float64)[:, None], 1, {"_one_dimensional": True}, None
 
     def _target_units(self, scaling: Scaling, data: TrainingData | ShardData) -> Scaling:
-        # A loss object may have a scale of its own; the squared loss has none.
+        # A loss object may have its own scale; the squared loss has none.
         if get_loss(self._model_loss()).__class__ is not Squared:
             return scaling
         return data.target_units(scaling, self.fit_lower == "explicit")

@@ -16,13 +16,13 @@ from fastpoly.rows.shards import Shards
 
 Floats = NDArray[np.float64]
 
-# A path ends when that many alphas in a row, down to this share of the best one, bring no better
-# score: there the model overfits, and the runs take longest.
+# A path ends when this many alphas in a row, down to this share of the best alpha, bring no better
+# score. Beyond that the model overfits, and runs take longest.
 ALPHAS_NO_CHANGE, ALPHA_SHARE_NO_CHANGE = 3, 0.11
 
 
 class FoldResult(NamedTuple):
-    """What one fold tells.
+    """The results of one fold.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class FoldResult(NamedTuple):
 def default_scorer(model: PolyEstimator) -> Callable[..., float]:
     """The negative log-loss for classifiers that have probabilities, else their `score`.
 
-    Accuracy of few rows is a step function of the model; the log-loss tells good from better.
+    Accuracy of few rows is a step function of the model; the log-loss separates good from better.
     """
     if is_classifier(model) and hasattr(model, "predict_proba"):
         return negative_log_loss
@@ -65,7 +65,7 @@ def score_name(scoring: Any, scorer: Callable[..., float]) -> str:
 
 
 def negative_log_loss(model: PolyEstimator, X: Any, y: Any) -> float:
-    """Mean log-probability of the true classes; of labels, the mean over labels, too."""
+    """Mean log-probability of the true classes; for multi-label y, over all labels too."""
     P = np.clip(model.predict_proba(X), np.finfo(np.float64).tiny, 1.0)
     y = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
     model = model.steps[-1][1] if hasattr(model, "steps") else model  # of a Pipeline

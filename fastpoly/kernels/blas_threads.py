@@ -1,7 +1,7 @@
 """BLAS held to one thread while our own threads work.
 
 Threaded passes and threaded BLAS calls that alternate fight for the cores: the workers of BLAS spin
-while a pass wants to run. A pass of ours has threads of its own, so BLAS gets one meanwhile.
+while a pass runs. Passes have their own threads, so BLAS gets one for that time.
 threadpoolctl does this; it comes with scikit-learn.
 """
 

@@ -9,6 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 # Doubles of one temporary array, 8 MB: what is larger is done in blocks.
 BLOCK_DOUBLES = 2**20
+# Sizes of the entries of X and of targets lie between 1 / LARGEST and LARGEST: sums of their fourth
+# powers neither overflow nor vanish.
+LARGEST = 1e60
 
 
 def as_array(a: ArrayLike, name: str) -> NDArray:

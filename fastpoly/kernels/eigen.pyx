@@ -1,4 +1,4 @@
-"""Dominant eigenvectors of all Gamma_c together: one pass over X a step for every output.
+"""Dominant eigenvectors of all Gamma_c together: one pass over X per step serves every output.
 
 For each output c, the unit vector h_c with the largest |h' Gamma_c h|, an eigenvalue at either end
 of the spectrum. Factorization machines on users x items have bipartite Gamma_c, whose eigenvalues
@@ -268,7 +268,7 @@ def _upper_bounds(theta, log_norm):
 
 
 def _lanczos(Gamma gamma, B, delta, tol, least, max_matvecs, each, rng):
-    """At least so many steps, then until the largest |eigenvalue| is known within tol."""
+    """At least that many steps, then until the largest |eigenvalue| is known within tol."""
     cdef Py_ssize_t d = gamma.d, m = gamma.m, width = gamma.width, j = 0, c
     cdef Py_ssize_t steps = min(d, max_matvecs), capacity = min(steps, 16)
     cdef double[:, :, ::1] Q = np.empty((capacity + 1, d, width))
@@ -276,8 +276,8 @@ def _lanczos(Gamma gamma, B, delta, tol, least, max_matvecs, each, rng):
     cdef double[:, ::1] again = np.zeros((steps + 1, width))
     cdef double[::1] norms = np.zeros(width)
     cdef double[::1] work = np.empty(gamma.work_size() + 1)
-    # T_c is tridiagonal: its diagonal and what stands beside it, a column for each output.
-    diagonal, beside = np.zeros((steps, m)), np.zeros((steps, m))
+    # T_c is tridiagonal: its diagonal and off-diagonal, a column for each output.
+    diagonal, off_diagonal = np.zeros((steps, m)), np.zeros((steps, m))
     scale = np.zeros(m)
     log_norm = -np.log(delta)
     Q.base[0, :, :m] = B
@@ -316,14 +316,14 @@ def _lanczos(Gamma gamma, B, delta, tol, least, max_matvecs, each, rng):
             for c in np.flatnonzero(ended):
                 # The Krylov space is invariant: go on from a new direction, as if by restart.
                 Q.base[j + 1, :, c] = _new_direction(Q.base[:j + 1, :, c], rng)
-            beside[j] = beta
+            off_diagonal[j] = beta
         if last or (j + 1 >= least and j >= 2 and (j < 8 or j % 3 == 0 or j + 1 == least)):
-            theta = np.linalg.eigvalsh(_tridiagonal(diagonal[:j + 1], beside[:j]))
+            theta = np.linalg.eigvalsh(_tridiagonal(diagonal[:j + 1], off_diagonal[:j]))
             values = np.abs(theta[:, [0, j]]).max(axis=1)
             target = (1 + tol) * (values if each else (units * values).max() / units)
             if last or _is_above(target, theta, log_norm).all():
                 break
-    theta, S = np.linalg.eigh(_tridiagonal(diagonal[:j + 1], beside[:j]))
+    theta, S = np.linalg.eigh(_tridiagonal(diagonal[:j + 1], off_diagonal[:j]))
     return _Krylov(Q.base[:j + 1, :, :m], theta, S, beta, units, log_norm)
 
 
@@ -339,13 +339,13 @@ def _dominant(space):
                     space.units * _upper_bounds(space.theta, space.log_norm), int(j))
 
 
-def _tridiagonal(diagonal, beside):
+def _tridiagonal(diagonal, off_diagonal):
     """The matrices (m, j, j) with these diagonals (j, m) and off-diagonals (j - 1, m)."""
     j, m = diagonal.shape
     T = np.zeros((m, j, j))
     i = np.arange(j)
     T[:, i, i] = diagonal.T
-    T[:, i[1:], i[:j - 1]] = T[:, i[:j - 1], i[1:]] = beside.T
+    T[:, i[1:], i[:j - 1]] = T[:, i[:j - 1], i[1:]] = off_diagonal.T
     return T
 
 
@@ -362,7 +362,7 @@ def _new_direction(Q, rng):
 
 
 def _power(Gamma gamma, H, tol, max_matvecs, each):
-    """h <- the better Ritz vector of span{h, Gamma h}; one mat-vec a step."""
+    """h <- the better Ritz vector of span{h, Gamma h}; one mat-vec per step."""
     image = gamma.matvecs(H)
     units = _units(image)
     image /= units

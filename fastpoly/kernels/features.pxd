@@ -21,7 +21,7 @@ cdef class RowBlocks:
     cdef readonly Py_ssize_t n, k
     cdef readonly int n_threads           # at most; short passes use fewer
     cdef double seconds                   # that one thread takes for all activations, about
-    cdef readonly Py_ssize_t block        # rows a call
+    cdef readonly Py_ssize_t block        # rows per call
     # Activations of rows first..last-1, at most `block` of them, as (rows, k): a pointer to stored
     # ones or to `buffer`, which has buffer_size() doubles.
     cdef const double* rows(

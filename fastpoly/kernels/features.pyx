@@ -210,7 +210,7 @@ cdef Py_ssize_t serial_rows(Py_ssize_t block, Py_ssize_t per_row) noexcept nogil
 
 
 cdef class StoredFeatures(RowBlocks):
-    """Activations that are kept in memory, or any dense matrix in their place.
+    """Activations kept in memory, or any dense matrix used as activations.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ cdef class Features(RowBlocks):
 
     def __init__(self, Matrix X not None, H, bint anova=False, n_threads=1):
         self._check_new()
-        # A copy: the loops keep squares of H or H transposed, which must not come apart from it.
+        # A copy: the loops keep squares of H or H transposed, which must stay in step with it.
         H = as_float_array(H, "H", (None, X.d)).copy()
         self.X, self.H, self.anova = X, H, anova
         self.n, self.k = X.n, H.shape[0]

@@ -218,7 +218,7 @@ cdef class RowGamma(Gamma):
         return type(self)(self.X, np.asarray(self.D) @ S, self.anova, self.n_threads)
 
     cdef double seconds(self) noexcept:
-        """That one thread takes for a pass, about."""
+        """About how long one thread takes for a pass."""
         return flop_seconds(4.0 * self.X.n * self.X.d * self.m)
 
     cdef int prepare(self) except -1:
@@ -318,7 +318,7 @@ cdef class RowGamma(Gamma):
 
 
 cdef class CsrGamma(RowGamma):
-    """CSR rows. Rows with exactly two entries (one user, one item) have loops of their own."""
+    """CSR rows. Rows with exactly two entries (one user, one item) have their own loops."""
 
     def __init__(self, Matrix X not None, D, bint anova=False, n_threads=1):
         if not X.sparse:

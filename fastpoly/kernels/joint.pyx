@@ -69,7 +69,7 @@ cdef class JointObjective(JointPass):
         Sample weights.
     activation : {"squared", "anova"}
     linear : bool
-        Whether the model has an intercept and linear terms beside the network.
+        Whether the model has an intercept and linear terms in addition to the network.
     n_threads : int or None
         At most as many threads; short passes use one.
     levels : ndarray of uint8, (n,), optional
@@ -122,7 +122,7 @@ cdef class JointObjective(JointPass):
         self.rows = rows
 
     def _level_targets(self, Y, levels, n):
-        """The targets of 256 levels: no byte leads outside of the table."""
+        """The targets of 256 levels: no byte points outside the table."""
         if (
             not isinstance(levels, np.ndarray) or levels.dtype != np.uint8
             or levels.shape != (n,) or not levels.flags.c_contiguous
@@ -324,7 +324,7 @@ cdef class JointObjective(JointPass):
         return O
 
     def curvature(self, H, V, b=None, W=None):
-        """Second derivatives in H, V, b and W, as a preconditioner wants them.
+        """Second derivatives in H, V, b and W, as a preconditioner needs them.
 
         The coupling of outputs in the loss is left out, and so is the curvature of the activations:
         what is left is positive semi-definite. A loss without `curvature` counts with its

@@ -36,7 +36,7 @@ cdef pair_sums sums_of(JointRows rows, Py_ssize_t k, double* sums) noexcept nogi
 
 
 cdef class PairJointRows(CsrJointRows):
-    """CSR rows with exactly two entries, those of one user behind one another; the formulas are in
+    """CSR rows with exactly two entries, the rows of a user consecutive; the formulas are in
     simd/joint_pairs.h. P and the sums have, after those of CSR rows, V transposed (m, k padded) and,
     for the squared activation, a table (d, m padded); the sums end with gb (m)."""
 

@@ -12,7 +12,7 @@ cdef enum:
     LINE = 8                         # doubles of a cache line
     APART = 16                       # doubles between two threads' memory: no shared cache line
 
-cdef double RANGE_SECONDS = 0.1      # of a pass, after which Ctrl-C is heard
+cdef double RANGE_SECONDS = 0.1      # of a pass between two checks for Ctrl-C
 
 
 cdef inline Py_ssize_t whole_lines(Py_ssize_t size) noexcept nogil:
@@ -55,7 +55,7 @@ cdef class JointPass:
         return threads_for(self.n_threads, self.n * self.rows.seconds(k))
 
     cdef Py_ssize_t at_once(self, Py_ssize_t k, int threads, int n_shares) noexcept nogil:
-        """Rows of a share between two looks for signals: whole blocks."""
+        """Rows of a share between two checks for signals: whole blocks."""
         cdef Py_ssize_t step = self.rows.block(k)
         cdef double seconds = RANGE_SECONDS * threads / n_shares
         return max(1, <Py_ssize_t> (seconds / self.rows.seconds(k)) // step) * step

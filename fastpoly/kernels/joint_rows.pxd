@@ -13,7 +13,7 @@ cdef class JointRows:
     cdef Py_ssize_t layout_size(self, Py_ssize_t k) noexcept nogil
     cdef Py_ssize_t buffer_size(self, Py_ssize_t k) noexcept nogil    # of a worker
     cdef Py_ssize_t sums_size(self, Py_ssize_t k) noexcept nogil      # of a share
-    # P: what the loops want to know about features first..last-1 beside x itself.
+    # P: what the loops need to know about features first..last-1 in addition to x.
     cdef void lay_out(
         self, Py_ssize_t k, const double* x, Py_ssize_t first, Py_ssize_t last, double* P
     ) noexcept nogil

@@ -8,7 +8,7 @@ while it is in cache. With Z = X @ H.T and S = s(Z):
     GH += 2 (M * Z).T @ X                    squared
     GH += (M * Z).T @ X - (M.T @ X**2) * H   anova
 
-Dense rows go through BLAS. CSR rows gather rows of H transposed, which is made once a pass.
+Dense rows go through BLAS. CSR rows gather rows of H transposed, which is made once per pass.
 These classes hold no state but X; `joint.pyx` gives them memory, threads and the loss.
 """
 

@@ -1,4 +1,4 @@
-"""The linear part of a model, beside the network: outputs X W and their gradient X'D."""
+"""The linear part of a model: outputs X W and their gradient X'D."""
 
 import numpy as np
 

@@ -40,7 +40,7 @@ cdef class Loss:
     Notes
     -----
     Losses carry no state: two of one class are equal. A subclass with parameters defines
-    ``__eq__`` and ``__hash__`` anew, and if it keeps them in C attributes ``__reduce__`` too,
+    its own ``__eq__`` and ``__hash__``, and if it keeps them in C attributes ``__reduce__`` too,
     without which it can be neither pickled nor copied.
     """
 

@@ -8,7 +8,7 @@ from libc.math cimport INFINITY, fabs
 
 import numpy as np
 
-from fastpoly.kernels.targets import CURES
+from fastpoly.kernels.targets import HOW_TO_ENCODE
 
 from fastpoly.kernels.loss cimport Loss, scale
 from fastpoly.kernels.losses_loops cimport choose_losses_loops, fp_loss_rows, losses_loops
@@ -337,10 +337,10 @@ def get_loss(loss):
     if isinstance(loss, type):
         raise TypeError(f"loss must be an instance, got the class; write {loss.__name__}()")
     verbs = (getattr(loss, verb, None) for verb in ("value", "value_grad", "smoothness"))
-    if not all(map(callable, verbs)) or getattr(loss, "target", None) not in CURES:
+    if not all(map(callable, verbs)) or getattr(loss, "target", None) not in HOW_TO_ENCODE:
         raise TypeError(
             f"loss must be a name in {sorted(LOSSES)}, a Loss, or an object with methods value, "
-            f"value_grad, smoothness and a target in {list(CURES)}; got {loss!r}"
+            f"value_grad, smoothness and a target in {list(HOW_TO_ENCODE)}; got {loss!r}"
         )
     return loss
 

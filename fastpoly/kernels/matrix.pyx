@@ -14,7 +14,7 @@ from fastpoly.kernels.checks import as_array, as_float_array
 
 _LIMIT = 2**31 - 1
 
-GROUPED = 0.25                       # changes of the user, a row, up to which rows are in order
+USER_CHANGES = 0.25                  # per row, up to which rows count as sorted by user
 
 
 cdef class Matrix:
@@ -29,7 +29,7 @@ cdef class Matrix:
 cdef class DenseMatrix(Matrix):
     """Rows of a C-ordered array, (n, d - augment), or of `ScaledRows`."""
 
-    # __cinit__, here and below: what exists is checked, and is never made a second time.
+    # __cinit__, here and below: an object that exists is checked, and is never initialized twice.
     def __cinit__(self, X, bint augment=False):
         scaled = X if isinstance(X, ScaledRows) else None
         X = _as_real(as_array(X if scaled is None else scaled.array, "X"))
@@ -116,7 +116,7 @@ cdef class CsrMatrix(Matrix):
             indptr = np.ascontiguousarray(own.indptr, dtype=np.int64)
         if not np.isfinite(data).all():
             raise ValueError("X contains NaN or infinity; remove or impute these entries")
-        # Values may be shared, indices may not: changed afterwards, they would lead anywhere.
+        # Values may be shared, indices may not: if changed later, they could point anywhere.
         data, indices, indptr = data.view(), indices.copy(), indptr.copy()
         for array in (data, indices, indptr):
             array.flags.writeable = False
@@ -164,7 +164,7 @@ cdef class CsrMatrix(Matrix):
         return 0
 
     cdef tuple grouped(self):
-        """Pairs with the rows of one user behind one another, and their order; or (self, None).
+        """Pairs with the rows of every user consecutive, and their order; or (self, None).
 
         A sum over the rows does not mind their order, and its loop keeps the user of the row
         before in registers. Made once, when it is first asked for.
@@ -173,7 +173,7 @@ cdef class CsrMatrix(Matrix):
             data, indices, indptr = self.arrays
             users = indices[::2]
             changes = np.count_nonzero(np.diff(users)) if self.pairs else 0
-            if changes <= GROUPED * self.n:
+            if changes <= USER_CHANGES * self.n:
                 self._grouped = (self, None)
             else:
                 order = np.argsort(users, kind="stable")
@@ -312,7 +312,7 @@ def _check_shape(shape, augment):
 
 
 def as_csr(X):
-    """X in CSR form, with index arrays that point nowhere outside of it.
+    """X in CSR form, with index arrays that do not point outside it.
 
     scipy follows the arrays of a sparse matrix wherever they point: nothing of it may be called
     before they are checked.
@@ -394,7 +394,7 @@ def _check_range(index, name, size):
 
 
 def _frame_values(frame):
-    """Values of a DataFrame; pandas answers `object` for booleans beside numbers."""
+    """Values of a DataFrame; pandas returns `object` for booleans next to numbers."""
     values = frame.to_numpy()
     if values.dtype == object and values.ndim == 2 and all(
         getattr(dtype, "kind", "O") in "buif" for dtype in frame.dtypes

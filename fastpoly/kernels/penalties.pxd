@@ -1,7 +1,7 @@
 # A Penalty is Omega(V) = sum_r weight_r ||v_r|| for a norm ||.|| on rows (m,). It never sees the
 # solver. Subclass it from another package by cimporting this file; the `row_*` methods are needed.
 
-# What one FISTA step tells the solver; see `fista_update` for the formulas.
+# What one FISTA step returns to the solver; see `fista_update` for the formulas.
 cdef struct FistaSums:
     double linear
     double quadratic

@@ -4,7 +4,7 @@
 cdef class Penalty:
     """Base of the penalties; use a subclass. All are stateless, picklable and equal by class.
 
-    A subclass with parameters defines ``__eq__`` and ``__hash__`` anew, and if it keeps them in C
+    A subclass with parameters defines its own ``__eq__`` and ``__hash__``, and if it keeps them in C
     attributes ``__reduce__`` too, without which it can be neither pickled nor copied.
 
     `weights` (k,) are positive, None for ones. Inputs are checked and never changed, unless one of
@@ -288,7 +288,7 @@ cdef class Penalty:
         return ratios_of(self.dual_norms(np.eye(m)))
 
     def n_vertices(self, m):
-        """How many vertices the unit ball of ||v|| has, v and -v counted once; None if not few."""
+        """How many vertices the unit ball of ||v|| has, v and -v counted once; None if too many."""
         return None
 
     def vertices(self, m, first=0, last=None):

@@ -89,7 +89,7 @@ cdef const double* first_of(const double[::1] a) noexcept nogil:
 
 
 cdef const double[:, ::1] matrix(object a, str name, Py_ssize_t k, Py_ssize_t m):
-    """A view of `a`; what is no float64 matrix of this shape is converted or refused by name."""
+    """A view of `a` of this shape; converted to float64 if needed, or refused by name."""
     cdef const double[:, ::1] view = None
     try:
         view = a
@@ -101,7 +101,7 @@ cdef const double[:, ::1] matrix(object a, str name, Py_ssize_t k, Py_ssize_t m)
 
 
 cdef const double[:, ::1] float_rows(object a, str name):
-    """A view of a matrix; what is no float64 matrix is converted or refused by name."""
+    """A view of a matrix; converted to float64 if needed, or refused by name."""
     cdef const double[:, ::1] view = None
     try:
         view = a

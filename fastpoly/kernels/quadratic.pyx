@@ -1,11 +1,9 @@
-"""A sweep of block coordinate descent over the model of a Newton step (`fastpoly.refit.newton_step`).
+"""A sweep of block coordinate descent over the model of a Newton step.
 
-    minimize  <g0, x - x0> + 1/2 <x - x0, B (x - x0)> + sum_r t_r ||v_r||
-
-The output layer V (k, m) is laid out as x (groups, k q): groups x q = m outputs, those of a group in
-neighboring places of every row. B (groups, k q, k q) has the second derivatives within a group: one
-group of all outputs where they interact, one for every output where they do not. Rows are updated
-in turn, by the proximal step with their own curvature L_r >= the largest eigenvalue of B_rr,
+The output layer V (k, m) is laid out as x (groups, k q): groups x q = m outputs, those of a group
+next to each other in every row. B (groups, k q, k q) has the second derivatives within a group: one
+group of all outputs if they interact, one for every output if not. Rows are updated in turn, by
+the proximal step with their own curvature L_r >= the largest eigenvalue of B_rr,
 
     v_r <- prox_{t_r / L_r}(v_r - g_r / L_r),   then   g += B (change of v_r).
 """

@@ -21,9 +21,9 @@ cdef extern from "simd/shares.h":
     ) noexcept nogil
     void fp_after_fork() noexcept nogil
 
-cdef double RANGE_SECONDS = 0.1      # of a pass, after which Ctrl-C is heard
+cdef double RANGE_SECONDS = 0.1      # of a pass between two checks for Ctrl-C
 cdef double THREAD_SECONDS = 1e-3    # of work that are worth a thread, which takes 20 us to start
-cdef double ADDING_SECONDS = 4e-8    # of a pass that pay for a number in the sums of a share
+cdef double ADDING_SECONDS = 4e-8    # of a pass per number in the sums of a share, to be worth it
 cdef int SHARES = 4                  # per thread, so that one that is held up delays little
 
 
@@ -105,7 +105,7 @@ cdef int threads_for(int n_threads, double seconds) noexcept nogil:
 
 
 cdef int shares_for(int n_threads, double seconds, double size) noexcept nogil:
-    """Shares of a pass whose every share has sums of its own, `size` numbers.
+    """Shares of a pass in which every share has its own sums, `size` numbers.
 
     Several per thread, but few enough that adding their sums takes little of the pass.
     """
@@ -125,7 +125,7 @@ cdef void run_shares(
 
 
 def interruptible(Py_ssize_t total):
-    """Cut 0..total - 1 into ranges, between which Ctrl-C is heard.
+    """Cut 0..total - 1 into ranges, and check for Ctrl-C between them.
 
     A range is as long as work of 0.1 to 0.2 s, going by the ranges before it. Results must not
     depend on the cuts.

@@ -1,4 +1,4 @@
-"""Gamma_c as sums over rows that are not here: every verb is a call of a Python function."""
+"""Gamma_c as sums over rows that are stored elsewhere: every verb calls a Python function."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from fastpoly.kernels.checks import as_float_array
 
 
 cdef class SummedGamma(Gamma):
-    """The operators whose verbs are sums that somebody else makes.
+    """The operators whose verbs are sums computed elsewhere.
 
     Parameters
     ----------
@@ -21,8 +21,8 @@ cdef class SummedGamma(Gamma):
         verb(name, S, *arguments) -> ndarray, for the names and arguments "matvecs" (B), "forms" (h)
         and "combine" (w, h), of the operators sum_c S_ce Gamma_c; S (m, e) or None.
     sample : callable, optional
-        (number, Generator) -> (Matrix, activation): at most so many rows, drawn at random, by
-        which basis vectors are told apart.
+        (number, Generator) -> (Matrix, activation): at most that many rows, drawn at random, to
+        tell basis vectors apart.
 
     Examples
     --------

@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.kernels.checks import as_array, as_float_array
 
-CURES = {
+HOW_TO_ENCODE = {
     "label": "number the classes, e.g. with np.unique(y, return_inverse=True)",
     "sign": "map absent and present to -1 and +1, e.g. with np.where(y, 1, -1)",
     "real": "convert it to float",
@@ -40,13 +40,13 @@ def encode_targets(target: str, y: ArrayLike, n_outputs: int | None = None) -> N
     >>> encode_targets("sign", [1, -1]).tolist()
     [[1.0], [-1.0]]
     """
-    if target not in CURES:
-        raise ValueError(f"target must be one of {list(CURES)}, got {target!r}")
+    if target not in HOW_TO_ENCODE:
+        raise ValueError(f"target must be one of {list(HOW_TO_ENCODE)}, got {target!r}")
     m = None if n_outputs is None else as_n_outputs(n_outputs)
     if not hasattr(y, "tocsr"):
         y = as_array(y, "y")
         if y.dtype.kind not in "buif":
-            raise TypeError(f"y must hold numbers, got dtype {y.dtype}; {CURES[target]}")
+            raise TypeError(f"y must hold numbers, got dtype {y.dtype}; {HOW_TO_ENCODE[target]}")
         if y.ndim == 1:
             y = y.reshape(-1, 1)
     Y = as_float_array(y, "y", (None, 1 if target == "label" else m))
@@ -61,5 +61,5 @@ def encode_targets(target: str, y: ArrayLike, n_outputs: int | None = None) -> N
     else:
         return Y
     if wrong.any():
-        raise ValueError(f"y holds {Y[wrong][0]:g}, which is not {wanted}; {CURES[target]}")
+        raise ValueError(f"y holds {Y[wrong][0]:g}, which is not {wanted}; {HOW_TO_ENCODE[target]}")
     return Y

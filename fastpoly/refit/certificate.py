@@ -59,13 +59,13 @@ def duality_gap(
     gap = loss + 0.5 * float(ridge @ (P * P).sum(axis=1)) + bound
     omega = float(penalty.value(P[:k])) if k else 0.0
     gap += alpha * omega if tau is None else tau * dual
-    firm = ridge > 0
-    if firm.any():
-        gap += c**2 * float(((G[firm] ** 2).sum(axis=1) / (2 * ridge[firm])).sum())
-    free = ~firm
+    ridged = ridge > 0
+    if ridged.any():
+        gap += c**2 * float(((G[ridged] ** 2).sum(axis=1) / (2 * ridge[ridged])).sum())
+    free = ~ridged
     free[:k] = alpha == 0
     if free.any():
         M, g, p = metric()[free, None], G[free], P[free]
-        reach = 1 + np.sqrt(float((M * p * p).sum()))
-        gap += c * (reach * np.sqrt(float((g * g / M).sum())) - float(np.vdot(g, p)))
+        radius = 1 + np.sqrt(float((M * p * p).sum()))
+        gap += c * (radius * np.sqrt(float((g * g / M).sum())) - float(np.vdot(g, p)))
     return max(gap, 0.0)

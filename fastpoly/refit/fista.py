@@ -5,8 +5,8 @@
 Each step is  P+ = argmin_U <G, U> + L/2 |U - Y|_M^2 + R(U)  at the extrapolated point Y, where M is
 the problem's row-diagonal metric and G the gradient of F at Y. The constant L starts from an
 estimate of the curvature along the first step, follows the curvature seen between successive
-points, and may shrink again; momentum restarts when it points uphill. One pass over the data an
-iteration. What is returned is always a prox point, so rows that are zero are exactly zero.
+points, and may shrink again; momentum restarts when it points uphill. Each
+iteration is one pass over the data. The result is a prox point, so zero rows are exactly zero.
 """
 
 from typing import NamedTuple, Protocol
@@ -18,12 +18,11 @@ from fastpoly.kernels.penalties import FistaStep
 
 Floats = NDArray[np.float64]
 
+# Iterations between two certificates, each of which costs about an iteration.
 CHECK_EVERY = 10
-# L falls by this factor an iteration where it may. Faster, and it soon undercuts the curvature
-# again: every time the momentum is lost.
+# Factor per iteration by which L falls where the curvature seen is lower. A faster fall soon
+# undercuts the curvature, and the objective rises.
 SHRINK = 0.998
-# Curvature this much above L takes the momentum away; less only raises L.
-TOO_STEEP = 1.5
 
 
 class Certificate(NamedTuple):
@@ -49,7 +48,7 @@ class Problem(Protocol):
     def size(self, objective: float) -> float:
         """What tolerances are relative to at this objective."""
 
-    def certify(self, P: Floats) -> "Certificate":
+    def certify(self, P: Floats) -> Certificate:
         """F, its gradient, the objective and a bound on its distance from the minimum."""
 
 
@@ -145,15 +144,12 @@ def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, at_least: i
                 continue
         if sums.restart > 0:
             momentum = 1.0
-        following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-        Y_next = P + (momentum - 1) / following * (P - P_old)
+        next_momentum = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        Y_next = P + (momentum - 1) / next_momentum * (P - P_old)
         _, G_next = problem.value_grad(Y_next)
         moved = metric_norm(problem, Y_next - Y)
         if moved > 0:
             seen = float(((G_next - G) * (Y_next - Y)).sum()) / moved
-            if seen > TOO_STEEP * L:
-                following, Y_next = 1.0, P
-                _, G_next = problem.value_grad(P)
             L = 1.1 * seen if seen > L else max(seen, SHRINK * L)
-        Y, G, P_old, momentum = Y_next, G_next, P, following
+        Y, G, P_old, momentum = Y_next, G_next, P, next_momentum
     return best._replace(n_iter=n_iter)

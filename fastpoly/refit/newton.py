@@ -1,40 +1,31 @@
-"""Proximal Newton for the refit of the output layer: few passes over the data, each a costly one.
+"""Proximal Newton for the refit of the output layer: few passes over the data, each expensive.
 
 Around P the loss is replaced by its second-order model
 
     <G, P+ - P> + 1/2 <P+ - P, B (P+ - P)>,    B = the Hessian, or its blocks of single outputs
 
-Its penalized minimum is found without touching the n rows again (`newton_step`), and the step
-towards it is taken as far as the objective allows (Armijo). On dense quadratic features, which are
-ill-conditioned, this takes far less time than accelerated gradient. `bench/ablation.py` measures
-what each mechanism is worth.
+Its penalized minimum is found without touching the n rows again (`newton_step`). The step toward
+it is as long as the objective allows (Armijo). Dense quadratic features are ill-conditioned: there
+this is far faster than accelerated gradient. `bench/ablation.py` measures each mechanism.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.explicit import explicit_gamma
 from fastpoly.kernels.features import StoredFeatures
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.refit.fista import Certificate, Solution
 from fastpoly.refit.lbfgs import ARMIJO, SHORTEST
 from fastpoly.refit.newton_step import minimize_model
-from fastpoly.refit.output_problem import OutputProblem
+from fastpoly.refit.output_problem import Floats, OutputProblem
 
-Floats = NDArray[np.float64]
-
-# Iterations that together must halve the gap or gain a tenth of the tolerance. Where columns are
-# collinear there is always something left to gain, but next to nothing per step.
-PATIENCE = 20
-# Most parameters k m of a model with the interactions of outputs, whose B has (k m)^2 entries.
-# Without them l1 and l1/linf are mostly not finished in time.
-COUPLED = 1200
-# Without them B is kept until the curvature has changed by this share: 3 times faster.
+# Iterations that together must make progress, or the run ends. Here they must halve the gap or gain
+# a tenth of the tolerance: with collinear columns there is always a little left to gain.
+PATIENCE = 10
+# B without interactions of outputs is kept until the curvature has changed by this share: three
+# times faster.
 CHANGE = 0.1
-# Added to B, as a share of the largest curvature that the loss can have. Where the loss is nearly
-# linear, as that of rows far on the right side is, the minimum of the model is nowhere near: the
-# share grows tenfold while steps fail, and shrinks again to this.
-DAMPING = 1e-10
 
 
 def newton(
@@ -67,10 +58,10 @@ def rounding(objective: float) -> float:
 
 
 def couples(problem: OutputProblem) -> bool:
-    """Whether the model keeps the interactions of outputs."""
+    """Whether B, (k m)^2 entries, keeps the interactions of outputs; l1 and l1/linf need them."""
     objective = problem.objective
     return (
-        0 < objective.k * objective.m <= COUPLED
+        0 < (objective.k * objective.m) ** 2 <= BLOCK_DOUBLES
         and 4 * objective.n * objective.m * (objective.m + 1) <= problem.memory
         and isinstance(objective.features, StoredFeatures)
         and getattr(objective.loss, "shift_invariant", False)
@@ -83,13 +74,16 @@ class _Newton:
 
     C has the weighted second derivatives of the loss in the outputs of every row: (n, m), or
     (n, m (m + 1) / 2) with the interactions.
+
+    B is damped by a share of the largest curvature of the loss, which grows tenfold while steps
+    fail: where the loss is nearly linear, the minimum of the undamped model is too far away.
     """
 
     def __init__(self, problem: OutputProblem, P: Floats) -> None:
         self.problem, self.objective = problem, problem.objective
         self.P, self.O = P, self.objective.outputs(P)
         self.C = self.B = None
-        self.level, self.coupled = DAMPING, couples(problem)
+        self.damping, self.coupled = np.finfo(np.float64).eps, couples(problem)
         # Whether B is only part of the Hessian, and has curvature where all outputs grow alike.
         self.shifts = getattr(self.objective.loss, "shift_invariant", False) and not self.coupled
 
@@ -100,12 +94,6 @@ class _Newton:
         G = objective.gradient(D) + problem.ridge * P
         return problem.certificate(P, value + problem.ridge_value(P), G, D)
 
-    def total(self, P: Floats, O: Floats) -> float:
-        """The objective at P with outputs O."""
-        objective, problem = self.objective, self.problem
-        loss = objective.loss.value(objective.targets, O, objective.w_array)
-        return loss + problem.ridge_value(P) + problem.penalty_value(P)
-
     def step(self, G: Floats, objective: float) -> bool:
         """Move on from P, whose gradient and objective are given; False if nothing is gained."""
         loss, Y, w = self.objective.loss, self.objective.targets, self.objective.w_array
@@ -113,12 +101,12 @@ class _Newton:
         kept = self.shifts and self.C is not None
         if not kept or np.abs(C - self.C).sum() > CHANGE * np.abs(self.C).sum():
             self.C, self.B = C, self.hessian(C)
-        while self.level <= 1.0:
+        while self.damping <= 1.0:
             t = self.search(minimize_model(self.problem, self.P, G, self.damped()), G, objective)
             if t:
-                self.level = max(0.1 * self.level, DAMPING) if t == 1.0 else self.level
+                self.damping = max(0.1 * self.damping, np.finfo(np.float64).eps)
                 return True
-            self.level *= 10
+            self.damping *= 10
         return False
 
     def hessian(self, C: Floats) -> Floats:
@@ -140,7 +128,7 @@ class _Newton:
         row = i // (len(i) // len(self.P))
         bound = float(self.objective.loss.smoothness(self.objective.m)) * problem.metric[row]
         bound = np.where(np.isfinite(bound), bound, B[:, i, i])
-        B[:, i, i] += problem.ridge[row, 0] + self.level * bound
+        B[:, i, i] += problem.ridge[row, 0] + self.damping * bound
         return B
 
     def search(self, target: Floats, G: Floats, objective: float) -> float:
@@ -155,7 +143,9 @@ class _Newton:
         while t >= SHORTEST:
             # A full step ends on the minimizer itself, whose zero rows are exactly zero.
             P, O = (target if t == 1.0 else self.P + t * move), self.O + t * O_move
-            if self.total(P, O) <= objective + ARMIJO * t * min(slope, 0.0) + slack:
+            total = self.objective.loss.value(self.objective.targets, O, self.objective.w_array)
+            total += problem.ridge_value(P) + problem.penalty_value(P)
+            if total <= objective + ARMIJO * t * min(slope, 0.0) + slack:
                 self.P, self.O = P, O
                 if self.shifts:
                     self.center()

@@ -11,33 +11,25 @@ are nearly collinear, as those of dense quadratic features are; systems alone ne
 from contextlib import suppress
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.kernels.quadratic import sweep
-from fastpoly.refit.output_problem import OutputProblem
+from fastpoly.refit.output_problem import Floats, OutputProblem
 
-Floats = NDArray[np.float64]
-
-# The last round gains less than this share of what all gained. The figures are those of
-# bench/README.md, "Ablation of the output refit".
-INNER = 1e-2
-ROUNDS = 40  # at most, which few models need
-SWEEPS = 10  # of a round
-LONGER = (8.0, 4.0, 2.0, 1.0)  # times their way that sweeps may go on in the same direction
-SHARPER = 0.3  # level of smoothing of a round, as a share of that of the last one
+# All three are measured in bench/README.md, "Ablation of the output refit".
+INNER = 1e-2  # share of the total gain: a round that gains less is the last one
+SWEEPS = 10  # per round: enough to find the zeros, few against the cost of a linear system
+SHARPER = 0.3  # smoothing of a round, as a share of that of the round before
 
 
-def minimize_model(
-    problem: OutputProblem, P: Floats, G: Floats, B: Floats, tol: float | None = None
-) -> Floats:
+def minimize_model(problem: OutputProblem, P: Floats, G: Floats, B: Floats) -> Floats:
     """The minimizer (k, m) of the penalized model around P (k, m), where the gradient is G."""
-    tol = INNER if tol is None else tol
-    model, total = Model(problem, P, G, B), 0.0
-    for n_round in range(ROUNDS):
-        gained = model.descend() + model.solve(SHARPER**n_round)
+    model, total, level = Model(problem, P, G, B), 0.0, 1.0
+    while level > np.finfo(np.float64).eps:
+        gained = model.descend() + model.solve(level)
         total += gained
-        if gained <= tol * total:
+        if gained <= INNER * total:
             break
+        level *= SHARPER
     model.sweep()  # makes zero rows exactly zero again
     return ungrouped(model.x, len(P))
 
@@ -77,33 +69,36 @@ class Model:
 
     def sweep(self) -> None:
         """Update every row once."""
-        penalty = self.problem.penalty
-        sweep(penalty, self.B, self.curvature, self.thresholds, self.x, self.g)
+        sweep(self.problem.penalty, self.B, self.curvature, self.thresholds, self.x, self.g)
 
     def descend(self) -> float:
-        """A few sweeps, and on in the same direction while it pays; the gain."""
+        """A few sweeps, and on in the same direction, ever faster, while it pays; the gain."""
         before, x, g = self.value, self.x.copy(), self.g.copy()
         for _ in range(SWEEPS):
             self.sweep()
         self.value = self.value_at(self.x, self.g)
-        self.move(self.x - x, self.g - g, LONGER)
+        step, change = self.x - x, self.g - g
+        while self.move(step, change):
+            step, change = 2 * step, 2 * change
         return before - self.value
 
     def solve(self, level: float) -> float:
         """One Newton step with the smooth model of the penalty, as far as it gains; the gain."""
         before, step = self.value, self.newton_step(level)
-        # Steps shorter than the last gain less than the next sweeps.
-        self.move(step, (self.B @ step[:, :, None])[:, :, 0], 0.5 ** np.arange(7))
+        change = (self.B @ step[:, :, None])[:, :, 0]
+        for t in 0.5 ** np.arange(7):  # shorter steps gain less than the next sweeps
+            if self.move(t * step, t * change):
+                break
         return before - self.value
 
-    def move(self, step: Floats, change: Floats, shares: ArrayLike) -> None:
-        """Move by the first share of the step that is a gain; `change` is that of g."""
-        for t in shares:
-            x, g = self.x + t * step, self.g + t * change
-            value = self.value_at(x, g)
-            if value < self.value:
-                self.x, self.g, self.value = x, g, value
-                return
+    def move(self, step: Floats, change: Floats) -> bool:
+        """Take the step, in which g changes by `change`, if that is a gain."""
+        x, g = self.x + step, self.g + change
+        value = self.value_at(x, g)
+        better = value < self.value
+        if better:
+            self.x, self.g, self.value = x, g, value
+        return better
 
     def newton_step(self, level: float) -> Floats:
         """To the minimum with the smooth model of the penalty, but entries kept at zero stay."""

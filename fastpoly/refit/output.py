@@ -23,9 +23,9 @@ from fastpoly.state import Model
 Floats = NDArray[np.float64]
 Solver = Callable[..., Solution]
 
-# Newton's method stores linear terms as activations, and "auto" takes it up to this number (with
-# n = 20000, m = 4: with 200 well-conditioned terms fista is 7 times faster, with 36 correlated ones
-# 2.5 times slower).
+# Linear terms up to which "auto" takes Newton's method, which stores them as activations. Measured
+# with n = 20000 and m = 4: with 200 well-conditioned terms fista is 7 times faster, with 36
+# correlated ones 2.5 times slower.
 AUTO_LINEAR = 64
 
 SOLVERS = ("auto", "fista", "newton")
@@ -109,14 +109,14 @@ def refit_output(
         "newton" needs alpha, a compiled penalty, a loss with curvature, and few linear terms;
         "auto" takes it where it can.
     max_iter : int
-        Iterations at most (a Newton iteration is a costly one).
+        Largest number of iterations; those of Newton's method cost more.
     sample_weight : array-like, (n,), optional
     n_outputs : int, optional
         Number of classes, where y does not show it.
     start : array-like, (k, m), optional
         Output layer to start from.
     linear : LinearTerms, optional
-        Fit an intercept and linear weights beside the network, the latter with a ridge penalty
+        Also fit an intercept and linear weights, the latter with a ridge penalty
         alpha_linear / 2 |W|^2.
     n_threads : int or None
 
@@ -166,7 +166,7 @@ def output_problem(
 def joined_problem(
     problem: Problem, features: RowBlocks, linear: LinearTerms, memory: float = 1e9
 ) -> OutputProblem:
-    """The same problem in the same parameters, with [1, X] stored beside the activations."""
+    """The same problem in the same parameters, with [1, X] stored next to the activations."""
     A = np.hstack([features.activations(), np.ones((features.n, 1)), dense_array(linear.X)])
     joined = StoredFeatures(A, features.n_threads)
     objective = Objective(joined, problem.loss, problem.Y, problem.m, problem.w)
@@ -254,7 +254,7 @@ def choose_solver(
 def newton_obstacle(
     problem: Problem, features: RowBlocks, linear: LinearTerms | None, memory: float
 ) -> str:
-    """Why Newton's method cannot be used, or nothing."""
+    """Why Newton's method cannot be used; empty if it can."""
     if problem.tau is not None:
         return "fits the penalized form only (alpha)"
     if not isinstance(problem.penalty, Penalty):
@@ -275,7 +275,7 @@ def has_curvature(problem: Problem) -> bool:
     loss, m = problem.loss, problem.m
     if not hasattr(loss, "curvature"):
         return False
-    # A compiled loss that gives no more than a row has infinite ones.
+    # A compiled loss that defines only `row` has infinite curvature.
     C = loss.curvature(problem.Y[:1], np.zeros((len(problem.Y[:1]), m)), None)
     return bool(np.isfinite(C).all())
 

@@ -36,7 +36,7 @@ class OutputProblem:
     objective : Objective
     n_penalized : int
     memory : float
-        Bytes that may be stored beside the activations.
+        Bytes that may be stored in addition to the activations.
     """
 
     def __init__(

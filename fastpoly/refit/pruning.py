@@ -1,7 +1,7 @@
-"""Nearly parallel basis vectors made one.
+"""Merging of nearly parallel basis vectors.
 
-Close to the optimum the next best vector is often one the model has already, turned by a hair. Two
-such vectors cost a place each and make the refit ill-conditioned, and their mean is mostly better:
+Close to the optimum the next best vector is often almost one that the model already has. Two such
+vectors take two places and make the refit ill-conditioned, and their mean is mostly better:
 v1 h1h1' + v2 h2h2' is (v1 + v2) hh' plus a little of tt' at the expense of hh', where t is at a
 right angle to h, and at the optimum no direction is worth more than h.
 """
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-PARALLEL = 1e-3  # 1 - |cosine| below which two vectors are one: an angle of 2.6 degrees
+# 1 - |cosine| below which two vectors are merged: an angle of 2.6 degrees.
+PARALLEL = 1e-3
 
 
 def merge_parallel(H: Floats, V: Floats) -> tuple[NDArray[np.bool_], Floats, Floats] | None:

@@ -26,7 +26,7 @@ from fastpoly.state import Model, State
 
 Floats = NDArray[np.float64]
 
-# Relative gap of a refit far from the optimum; the true error is far smaller.
+# Largest relative gap of a refit, used far from the optimum; the true error is far smaller.
 LOOSEST_REFIT_TOL = 5e-2
 
 
@@ -62,7 +62,7 @@ class Activations:
 
 
 class PaperRefit:
-    """One vector per round, at no more cost than that of finding it."""
+    """One vector per round, which costs no more than finding it."""
 
     corrective = True
 
@@ -74,7 +74,7 @@ class PaperRefit:
 
 
 class OutputRefit(PaperRefit):
-    """The paper's fully corrective step: V is fitted again on all vectors, a convex problem."""
+    """The paper's fully corrective step: refit V on all vectors, a convex problem."""
 
     def __init__(self, sums: Sums, tol: float, max_iter: int, solver: str, memory: float) -> None:
         self.sums, self.problem, self.tol, self.max_iter = sums, sums.problem, tol, max_iter
@@ -98,7 +98,7 @@ class OutputRefit(PaperRefit):
         return merged(self.sums, model)
 
     def refit_tol(self, state: State) -> float:
-        """How well to refit after this state: far from the optimum, no better than that."""
+        """How accurately to refit after this state: far from the optimum, less."""
         problem = self.problem
         if problem.tau is not None:
             excess = state.gap_found / max(problem.size(state.objective), 1e-300)
@@ -150,7 +150,7 @@ class StepRefit(PaperRefit):
 
 
 def merged(sums: Sums, model: Model) -> Model:
-    """The model with nearly parallel basis vectors made one, where that is no loss."""
+    """The model with nearly parallel basis vectors merged, unless the objective rises."""
     fewer: Any = merge_parallel(model.H, model.V)
     if fewer is None:
         return model

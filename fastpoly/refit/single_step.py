@@ -1,4 +1,4 @@
-"""The plain conditional gradient step, without refitting: how far to go towards one new vertex."""
+"""The plain conditional gradient step, without refitting: how far to go toward a new vertex."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 def single_step(
     problem: Problem, features: RowBlocks, V: Floats, q: Floats, offset: Floats
 ) -> Floats:
-    """The output layer after a step towards the last basis vector.
+    """The output layer after a step toward the last basis vector.
 
     Constrained: (1 - g) V and g tau p in the new row, with g in 0..1. Penalized: a V and b p, with
     a, b >= 0. The row p is the vertex of the unit ball that decreases the linearized loss most.
@@ -50,7 +50,7 @@ def single_step(
 
 
 def summed_step(sums: Sums, model: Model, h: Floats, q: Floats) -> Floats:
-    """The same for rows that are not in memory, towards the basis vector h (d,)."""
+    """The same for rows that are not in memory, toward the basis vector h (d,)."""
     problem = sums.problem
     old, new = _ends(problem, model.V, q)
     H = np.vstack([model.H, h])

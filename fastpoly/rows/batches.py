@@ -1,4 +1,4 @@
-"""Batches of rows, whatever they come in, as plain arrays."""
+"""Batches of rows in any of the supported formats, as plain arrays."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ class Table:
         self.categories = [Categories(name) for name in self.one_hot]
 
     def arrays(self, batch: Any) -> dict[str, Any]:
-        """Arrays of a batch: codes (n, p), x (n, q), y and w, as far as there are any."""
+        """Arrays of a batch: codes (n, p), x (n, q), y and w; those that exist."""
         arrays = {}
         if self.one_hot:
             codes = [c.encode(column(batch, c.name)) for c in self.categories]

@@ -8,9 +8,6 @@ from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 
-# Integers within a range of this size are looked up in a table, which is then 256 MB long at most.
-LONGEST_TABLE = 64 * BLOCK_DOUBLES
-
 
 class Categories:
     """The different values of a column.
@@ -78,17 +75,18 @@ class Categories:
         return self.encode(values)[encoded.indices.to_numpy(zero_copy_only=False)]
 
     def _encode_integers(self, column: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Numbers from a table where all integers lie within a short range: no sorting."""
         if not len(column):
             return np.empty(0, np.int32)
         low, high = int(column.min()), int(column.max())
         if len(self.table):
             low, high = min(low, self.low), max(high, self.low + len(self.table) - 1)
-        if high - low >= LONGEST_TABLE:
+        if high - low >= BLOCK_DOUBLES:
             self.table = self.table[:0]
             values, inverse = np.unique(column, return_inverse=True)
             return self._numbers(values.tolist())[inverse]
         if high - low >= len(self.table) or low < self.low or not len(self.table):
-            size = min(LONGEST_TABLE, max(high - low + 1, 2 * len(self.table)))
+            size = min(BLOCK_DOUBLES, max(high - low + 1, 2 * len(self.table)))
             self.low, self.table = low, np.full(size, -1, np.int32)
             for value, code in self.known.items():
                 self.table[value - low] = code

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 
 class Statistics(NamedTuple):
-    """What one pass over the rows tells before anything is fitted.
+    """What one pass over the rows finds before anything is fitted.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class Sums(Protocol):
     ----------
     problem : Problem
     explicit : bool
-        Whether the model has an intercept and linear terms beside the network.
+        Whether the model has an intercept and linear terms in addition to the network.
     n_samples, n_features : int
     weight : float
         Sum of the weights of the rows.

@@ -21,9 +21,9 @@ from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
 
-# Curvature below this is none: that of a perfect fit, whose loss falls without end. Data and
-# targets that `check_scale` and `Problem` let through stay far above it.
-NO_CURVATURE = 1e-250
+# Curvature below this is none: its sums would lose digits to underflow. Only a perfect fit, whose
+# loss falls without end, has so little.
+NO_CURVATURE = np.finfo(np.float64).tiny / np.finfo(np.float64).eps
 
 
 class DenseCurvature:

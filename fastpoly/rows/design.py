@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
+from fastpoly.kernels.checks import LARGEST
 from fastpoly.kernels.explicit import make_gamma
 from fastpoly.kernels.features import ACTIVATIONS, Features, make_features
 from fastpoly.kernels.gamma import Gamma
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 
 FIT_LOWER = (None, "augment", "explicit")
 
-# The largest |x| may be as small or as large as that in a fit: x^4, summed over many rows with
-# weights, must stay far within the range of numbers.
-SMALLEST, LARGEST = 1e-60, 1e60
-
 
 class Design:
     """X with an activation: the only Python that knows dense from CSR and PN from FM.
@@ -38,7 +35,7 @@ class Design:
         (h'x)^2, the polynomial network, or sum_{i<j} h_i x_i h_j x_j, the factorization machine.
     fit_lower : {None, "augment", "explicit"}
         Where linear terms come from: nowhere; from a constant feature 1 in front of every row,
-        which is not stored; or from an intercept and linear weights beside the network.
+        which is not stored; or from an intercept and linear weights in addition to the network.
     n_threads : int or None
         Threads of the kernels; None for the OpenMP default.
 
@@ -76,7 +73,7 @@ class Design:
         self.fit_lower = fit_lower
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A Matrix holds pointers and is made anew from its arrays, with all checks.
+        # A Matrix holds pointers and is made again from its arrays, with all checks.
         M = self.matrix
         X = csr_array(M.arrays, shape=(M.n, M.d - M.augment)) if M.sparse else M.source
         make = partial(type(self), fit_lower=self.fit_lower, n_threads=self.n_threads)
@@ -92,7 +89,7 @@ class Design:
 
     @property
     def linear(self) -> LinearTerms | None:
-        """The linear terms beside the network, where fit_lower is "explicit"."""
+        """The linear terms, where fit_lower is "explicit"."""
         return LinearTerms(self.matrix) if self.fit_lower == "explicit" else None
 
     def row_squares(self) -> NDArray[np.float64]:
@@ -182,16 +179,16 @@ def largest_by_column(X: Matrix, w: NDArray[np.float64] | None) -> NDArray[np.fl
 
 
 def check_scale(design: "Rows") -> None:
-    """Raise where X is too large or too small to be fitted, whose fourth powers are summed."""
+    """Raise if X is too large or too small to be fitted: fourth powers are summed."""
     check_largest(design.largest())
 
 
 def check_largest(largest: float) -> None:
-    """Raise where the largest |x| is out of the range that can be fitted."""
-    if largest and not SMALLEST <= largest <= LARGEST:
+    """Raise if the largest |x| is out of the range that can be fitted."""
+    if largest and not 1 / LARGEST <= largest <= LARGEST:
         raise ValueError(
-            f"X has entries of size {largest:.1e}, beyond {SMALLEST:g}..{LARGEST:g}, where fourth "
-            "powers leave the range of numbers; rescale the columns of X, to unit variance say"
+            f"X has entries of size {largest:.1e}, beyond {1 / LARGEST:g}..{LARGEST:g}, where "
+            "fourth powers overflow or vanish; rescale the columns of X, to unit variance say"
         )
 
 

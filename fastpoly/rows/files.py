@@ -17,6 +17,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+FORMAT_VERSION = 1  # of all files that this release writes and reads
+
 
 def write_array(path: Path, array: NDArray[Any]) -> str:
     """Write an array and return the digest of its file."""

@@ -18,8 +18,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from fastpoly.rows.files import FORMAT_VERSION, file_digest
+
 NAME = "manifest.json"
-FORMAT, VERSION = "fastpoly-shards", 1
+FORMAT = "fastpoly-shards"
 KINDS = ("codes", "mixed", "csr", "dense")
 _FILE = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _DIGEST = re.compile(r"[0-9a-f]{40}")
@@ -88,8 +90,6 @@ class Manifest:
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read the manifest of a folder; ValueError names what is wrong with it."""
-        from fastpoly.rows.files import file_digest
-
         path = folder / NAME
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -112,9 +112,9 @@ class Manifest:
 def _checked(cls: type[Manifest], content: Any, digest: str) -> Manifest:
     if content["format"] != FORMAT:
         raise ValueError(f"it is of format {content['format']!r}, not {FORMAT!r}")
-    if content["version"] != VERSION:
+    if content["version"] != FORMAT_VERSION:
         raise ValueError(
-            f"it is of version {content['version']!r}, this fastpoly reads {VERSION}; "
+            f"it is of version {content['version']!r}, this fastpoly reads {FORMAT_VERSION}; "
             "write the shards again"
         )
     kind, target = content["kind"], content["target"]

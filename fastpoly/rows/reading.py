@@ -142,7 +142,7 @@ def read_libsvm_batches(
                         values.append(float(value))
                 except ValueError:
                     raise _bad_line(path, number, line) from None
-                if any(not 0 <= i < 2**31 - 1 for i in indices[ends[-1] :]):
+                if any(not 0 <= i < np.iinfo(np.int32).max for i in indices[ends[-1] :]):
                     raise _bad_line(path, number, line)
                 ends.append(len(indices))
             done += len(lines)

@@ -18,12 +18,6 @@ from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
 
-# A column whose deviation is below this share of its mean loses more than half of its digits when
-# the model is folded back: the squares in it are (1e5)^2 times as large as their differences.
-MOSTLY_MEAN = 1e-5
-# The same share of a column that is not centered, above which it can be fitted as it is.
-OFFSET = 0.3
-
 
 class Scaling(NamedTuple):
     """Units in which a model is trained; the features are f (x - c), the targets (y - b) / u.
@@ -160,10 +154,14 @@ class Scaling(NamedTuple):
         return Model(H / norms, V * norms**2, intercept, linear)
 
     def mostly_mean(self) -> NDArray[np.intp]:
-        """Columns whose mean is so large that folding back costs digits."""
+        """Columns whose mean is so large that folding back costs two thirds of the digits.
+
+        The squares of such a column are (mean / deviation)^2 times as large as their differences.
+        """
         if self.center is None:
             return np.zeros(0, dtype=np.intp)
-        return np.flatnonzero(self.seen & (np.abs(self.center) * self.factor > 1 / MOSTLY_MEAN))
+        squares = (self.center * self.factor) ** 2
+        return np.flatnonzero(self.seen & (squares > np.finfo(np.float64).eps ** (-2 / 3)))
 
 
 def mean_and_deviation(X: NDArray, w: Floats | None) -> tuple[Floats, Floats]:
@@ -192,7 +190,10 @@ def varies(mean: Floats, deviation: Floats) -> NDArray[np.bool_]:
 
 
 def offset_columns(X: Any, w: Floats | None) -> NDArray[np.intp]:
-    """Columns that are never 0 and lie far from it: without centering they are hard to fit."""
+    """Columns that are never 0 and vary less than they lie away from it.
+
+    Without centering they are hard to fit: their squares are mostly those of their means.
+    """
     n = X.shape[0]
     if hasattr(X, "indptr"):
         full = np.flatnonzero(
@@ -205,7 +206,7 @@ def offset_columns(X: Any, w: Floats | None) -> NDArray[np.intp]:
     if not len(full):
         return full
     mean, deviation = mean_and_deviation(X, w)
-    return full[varies(mean, deviation) & (deviation < OFFSET * np.abs(mean))]
+    return full[varies(mean, deviation) & (deviation < np.abs(mean))]
 
 
 def _occurs(X: Any) -> NDArray[np.bool_]:

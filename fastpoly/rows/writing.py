@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import as_count
 from fastpoly.rows.batches import Table, Targets, pair_arrays
-from fastpoly.rows.files import replace_text, write_array
-from fastpoly.rows.manifest import FORMAT, NAME, VERSION, level_dtype
+from fastpoly.rows.files import FORMAT_VERSION, replace_text, write_array
+from fastpoly.rows.manifest import FORMAT, NAME, level_dtype
 from fastpoly.rows.shards import Shards
 
 OURS = re.compile(r"(raw-\d+|\d{6,}|field)-[a-z0-9]+\.npy")  # names of files that we write
-ROWS_PER_SHARD = 2**20  # some ten milliseconds of a pass: far more than it costs to hand it out
+# A pass over a shard of this many rows takes tens of milliseconds, far more than scheduling it.
+ROWS_PER_SHARD = 2**20
 
 
 def write_shards(
@@ -93,7 +94,7 @@ def write_shards(
     if (path / NAME).exists() and not overwrite:
         raise ValueError(f"{path} holds shards already; pass overwrite=True or another folder")
     with contextlib.suppress(FileNotFoundError):
-        (path / NAME).unlink()  # from here on the folder is no data, until it is whole again
+        (path / NAME).unlink()  # the folder is invalid until it is complete again
     _remove(path)
     writer = _Writer(path, table, as_count(rows_per_shard, "rows_per_shard"), sort)
     try:
@@ -116,7 +117,7 @@ def _remove(folder: Path) -> None:
 
 
 class _Writer:
-    """Batches come in, shards go out."""
+    """Turns batches into shards."""
 
     def __init__(self, folder: Path, table: Table | None, size: int, sort: bool) -> None:
         self.folder, self.table, self.size, self.sort = folder, table, size, sort
@@ -174,7 +175,7 @@ class _Writer:
                 arrays["x"] = x if x.dtype == np.float32 else x.astype(np.float64, copy=False)
                 self.single &= x.dtype == np.float32
         elif "csr" in arrays:
-            self.width = max(self.width, arrays["csr"].shape[1])  # files may not say it before
+            self.width = max(self.width, arrays["csr"].shape[1])  # libsvm files do not say it
             self.single &= arrays["csr"].dtype == np.float32
         self.names = set(arrays)
 
@@ -228,7 +229,7 @@ class _Writer:
             for raw in self.folder.glob(f"raw-{number}-*.npy"):
                 raw.unlink()
         content = {
-            "format": FORMAT, "version": VERSION, "kind": kind, "n_samples": sum(self.rows),
+            "format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "n_samples": sum(self.rows),
             "n_features": d, "width": width, "dtype": dtype, "fields": fields,
             "target": target.kind, "classes": target.classes, "n_targets": target.n_targets,
             "weighted": "w" in self.names, "ordered": ordered, "shards": shards,

@@ -1,6 +1,6 @@
 """Candidates for a block of basis vectors, from spectra, from passes over the rows, or random.
 
-Explicit matrices have all their eigenvectors at hand. Over rows, one lockstep Lanczos run gives
+Explicit matrices give all their eigenvectors. Over rows, one lockstep Lanczos run gives
 approximate eigenvectors of both ends of all spectra. For l1, and for one output, these are the
 candidates. For the group penalties the ascent starts from them, and they stay candidates, since a
 block wants vectors that differ rather than the same few local maxima.

@@ -120,7 +120,7 @@ def select_basis(
     tol : float
         Relative tolerance of the eigen-solver and of the ascent.
     max_iter : int
-        Steps of the ascent; where there are many features, directions added, a pass over X each.
+        Steps of the ascent; with many features, directions added, at one pass over X each.
     start : array-like, (m, d), optional
         Where the iterative eigen-solver begins: `vectors` of an earlier selection.
     data : Design, Matrix or array-like, (n, d), optional
@@ -189,7 +189,7 @@ def _as_count(number: object, name: str, least: int) -> int:
 
 
 def _block(gamma: Gamma, request: Request, found: Candidates) -> Selection:
-    """The best candidates that differ from one another, with what is to be told of them."""
+    """The best candidates that differ from one another, with their certificates."""
     penalty, H, Q, values, outputs = request.penalty, *found[:4]
     if values is None:
         Q = _forms(gamma, H) if Q is None else Q

@@ -1,11 +1,12 @@
-"""The ascent on any Gamma: on its projection to a subspace that grows where most is to be gained.
+"""The ascent on any Gamma: on its projection to a subspace that grows where the most can be gained.
 
     A_c = Q' Gamma_c Q  (m, p, p),      Q (d, p) orthonormal
 
 The subspace holds the starts. The ascent on the projected matrices costs no pass over X. Then, for
 the best points h = Q y, the residual M h - (h' M h) h with M = sum_c w_c Gamma_c is the direction
-that promises most. It is added for one pass over X, until no residual promises more than the
-tolerance. One pass gives the images for all outputs, and so the whole projected problem.
+of the largest possible gain. It is added at the cost of one pass over X, until no residual allows a
+gain above the tolerance. One pass gives the images for all outputs, and so the whole projected
+problem.
 """
 
 from __future__ import annotations
@@ -28,8 +29,6 @@ from fastpoly.selection.ascent import (
 
 if TYPE_CHECKING:
     from fastpoly.kernels.penalties import MatrixPenalty  # a protocol, known to type checkers only
-
-RESIDUAL_GAIN_SHARE = 0.5  # share of |residual| that counts as gain to come; it is quadratic
 
 
 class Subspace:
@@ -60,7 +59,7 @@ class Subspace:
         return np.ascontiguousarray(self._A[:, : self.size, : self.size])
 
     def add(self, x: Floats) -> bool:
-        """Take x in, for one pass over X; False when the span has it already, or is full."""
+        """Add x at the cost of one pass over X; False if the span contains it or is full."""
         p = self.size
         x = unit(x)
         for _ in range(2):
@@ -76,7 +75,7 @@ class Subspace:
         return True
 
     def residuals(self, Y: Floats, W: Floats) -> Floats:
-        """M_k h_k - (h_k' M_k h_k) h_k for h_k = Q y_k: the ways out that M_k points to, (k, d).
+        """M_k h_k - (h_k' M_k h_k) h_k for h_k = Q y_k: the directions of steepest gain, (k, d).
 
         Parameters
         ----------
@@ -120,7 +119,7 @@ def explore(
         W = penalty.slopes(points.Q)
         residuals = space.residuals(points.Y, W)
         # The rule of the eigen-solver: |residual| is what M may still add to a value.
-        hopes = points.values + RESIDUAL_GAIN_SHARE * np.linalg.norm(residuals, axis=1)
+        hopes = points.values + np.linalg.norm(residuals, axis=1)
         top = hopes.argmax()
         if hopes[top] <= (1 + tol) * points.values[0] or not space.add(residuals[top]):
             break

@@ -29,9 +29,7 @@ _HEADER = re.compile(
     r"'fortran_order': (?P<fortran>False|True), "
     r"'shape': \((?P<shape>|[0-9]{1,18},|[0-9]{1,18}(?:, [0-9]{1,18}){1,7})\), \} *\n"
 )
-FORMAT_VERSION = 1  # of all files that this release writes and reads
-_LONGEST_EXTRA = 28  # bytes of attributes in the directory: sizes and offset beyond 4 GB
-# What zipfile raises for archives that are damaged or forged, beside ValueError.
+# What zipfile raises for archives that are damaged or forged, in addition to ValueError.
 _DAMAGE = (zipfile.BadZipFile, RuntimeError, EOFError, OverflowError, struct.error)
 
 
@@ -62,7 +60,7 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]
         with contextlib.suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError) and error.errno is not None:
-            # The caller knows nothing of the temporary name.
+            # The caller does not know the temporary name.
             raise OSError(error.errno, error.strerror, path) from None
         raise
 
@@ -142,11 +140,16 @@ def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
     for info in members:
         if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
             raise ValueError(f"{info.filename} is compressed; write it with numpy.savez")
-        # Long fields here are lengths that were damaged: they swallow the members that follow.
-        if info.comment or len(info.extra) > _LONGEST_EXTRA:
+        # Other attributes come from damaged lengths, which swallow the members that follow.
+        if info.comment or not _is_zip64(info.extra):
             raise ValueError(f"{info.filename} has a comment or unknown attributes")
         if not 0 <= info.header_offset <= size - info.compress_size:
             raise ValueError(f"{info.filename} lies outside the file")
+
+
+def _is_zip64(extra: bytes) -> bool:
+    """Whether these attributes are empty, or one record with sizes and offset beyond 4 GB."""
+    return not extra or extra[:4] == struct.pack("<HH", 1, len(extra) - 4)
 
 
 def _parse(data: bytes, name: str) -> NDArray[Any]:

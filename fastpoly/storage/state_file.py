@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastpoly.rows.files import FORMAT_VERSION
 from fastpoly.state import STOPS, TIMED, State
-from fastpoly.storage.npz import FORMAT_VERSION, read_arrays, write_arrays
+from fastpoly.storage.npz import read_arrays, write_arrays
 
-CURE = "delete the file to start afresh, or give another path"
+CURE = "delete the file to start from scratch, or give another path"
 
-# The fields of a State by their kind; n_iter, stop, seed, timings and recent are one of a kind.
+# The fields of a State by their kind; n_iter, stop, seed, timings and recent have their own lines.
 _NUMBERS = tuple(f.name for f in fields(State) if f.type is float and f.default is MISSING)
 _CERTIFICATE = tuple(f.name for f in fields(State) if f.type is float and f.default is not MISSING)
 _STRENGTH = tuple(f.name for f in fields(State) if f.type == float | None)
@@ -157,7 +158,7 @@ def read_checkpoint(path: str | os.PathLike[str], problem: str) -> dict[str, NDA
 
 
 class refusing:
-    """A context that names the file in what is found wrong with it."""
+    """A context that adds the name of the file to errors."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
@@ -232,7 +233,7 @@ def array(
         raise ValueError(f"{name} has shape {a.shape}, which does not fit the rest")
     if kind == "f" and not any_number and not np.isfinite(a).all():
         raise ValueError(f"{name} holds NaN or infinity")
-    return np.array(a, order="C")  # of our own, aligned
+    return np.array(a, order="C")  # our own copy, aligned
 
 
 def scalar(arrays: dict[str, NDArray[Any]], name: str, kind: str) -> Any:
@@ -241,6 +242,6 @@ def scalar(arrays: dict[str, NDArray[Any]], name: str, kind: str) -> Any:
 
 
 def nothing_left(arrays: dict[str, NDArray[Any]]) -> None:
-    """ValueError if there are arrays that nothing has asked for."""
+    """ValueError if unknown arrays are left."""
     if arrays:
         raise ValueError(f"it holds unknown arrays: {sorted(arrays)[:5]}")

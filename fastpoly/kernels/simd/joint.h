@@ -1,6 +1,6 @@
 /* Inner loops of the joint pass; formulas in joint.pyx and joint_rows.pyx.
  *
- * Compact blocks have as many columns as they are told; `ld` is a leading dimension. */
+ * Compact blocks have as many columns as their argument says; `ld` is a leading dimension. */
 #ifndef FP_JOINT_H
 #define FP_JOINT_H
 

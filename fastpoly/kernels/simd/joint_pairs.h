@@ -3,7 +3,7 @@
  * Rows of one user u stand behind one another. With the constant h_0 (0 without `augment`) and
  *     q = h_0 + a h_u,   f = 1, p = a h_0*h_u (anova),   f = 2, p = q*q (squared)
  * an activation is s = p + f b q*h_j, plus b^2 h_j*h_j if squared, and the outputs of a row are
- *     o = V'p + b A'h_j + b^2 c_j,   A = f diag(q) V,   c_j = V'(h_j*h_j) (squared; once a pass).
+ *     o = V'p + b A'h_j + b^2 c_j,   A = f diag(q) V,   c_j = V'(h_j*h_j) (squared; once per pass).
  * So a row costs one product with A. Backward, a group of rows with the same u and a needs
  *     B = sum_i b_i h_j d_i',   t = sum_i d_i
  * for GV += f diag(q) B + p t' and for dF/dq = f (V*B) 1 (+ 2 q*(V t) if squared), and a row costs

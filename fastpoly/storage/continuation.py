@@ -5,21 +5,19 @@ from typing import Any
 
 import numpy as np
 
-from fastpoly.estimators.data import TrainingData
-from fastpoly.estimators.shard_data import ShardData
 from fastpoly.storage.state_file import fingerprint
 
-# Parameters of the problem that is solved, beside alpha and tau.
+# Parameters of the problem that is solved, in addition to alpha and tau.
 PROBLEM = ("loss", "penalty", "block", "refit", "alpha_linear", "standardize", "class_weight")
 
-# Parameters that do not change the model, and the one that a checkpoint may see grow.
+# Parameters that do not change the model; n_components may grow between runs of a checkpoint.
 NOT_IN_FINGERPRINT = {"checkpoint", "checkpoint_every", "n_components", "n_threads", "verbose"}
 
 # How to describe y in an error where the attribute is False, and where it is True.
 KINDS = {
     "_one_dimensional": ("2-D", "1-D"),
     "_multilabel": ("1-D, a class per row", "a 2-D label indicator"),
-    "_graded": ("continuous", "of levels"),
+    "_has_levels": ("continuous", "of levels"),
 }
 
 
@@ -30,11 +28,11 @@ def problem_key(estimator: Any) -> dict[str, Any]:
     return strength | held | {name: getattr(estimator, name, None) for name in PROBLEM}
 
 
-def fit_fingerprint(estimator: Any, data: TrainingData | ShardData) -> str:
+def fit_fingerprint(estimator: Any, data: Any) -> str:
     """A digest of the data and of the parameters that matter."""
     values = estimator.get_params(deep=False)
     values = {k: v for k, v in values.items() if k not in NOT_IN_FINGERPRINT}
-    # Objects without a text of their own show their address, which differs from run to run.
+    # Objects without their own repr show their address, which differs from run to run.
     texts = [re.sub(r" at 0x[0-9a-fA-F]+", "", f"{k}={v!r}") for k, v in sorted(values.items())]
     classes = getattr(estimator, "classes_", None)
     return fingerprint(type(estimator).__name__, *texts, classes, data.digest())
@@ -51,5 +49,5 @@ def check_same_kind(estimator: Any, decoding: dict[str, Any]) -> None:
             what, before, now = "y", KINDS[name][before], KINDS[name][now]
         raise ValueError(
             f"warm_start=True needs the same kind of y as the earlier fit: {what} was {before}, "
-            f"now {now}; set warm_start=False to start afresh"
+            f"now {now}; set warm_start=False to start from scratch"
         )

@@ -1,0 +1,166 @@
+"""The interactions of features in a model."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastpoly.interactions import strongest_features
+from fastpoly.kernels.checks import as_count
+from fastpoly.model import PolyModel
+from fastpoly.plotting.axes import get_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float64]
+
+# What an output is called, by the task of its model.
+KINDS = {
+    "classification": "class",
+    "multilabel": "label",
+    "ordinal": "level",
+    "regression": "output",
+}
+
+
+class InteractionDisplay:
+    """Heat map of the interactions of features in one output.
+
+    Parameters
+    ----------
+    matrix : array-like, (d, d)
+        Symmetric: output = x'Cx, as `interaction_matrix` gives it.
+    feature_names : sequence of d str, optional
+    title : str, optional
+    label : str
+        What the colors mean.
+
+    Attributes
+    ----------
+    ax_, figure_
+        Axes and figure of the last plot.
+    image_ : matplotlib AxesImage
+
+    Examples
+    --------
+    >>> from fastpoly.plotting import InteractionDisplay
+    >>> display = InteractionDisplay([[0.0, 2.0], [2.0, -1.0]], ["age", "income"])
+    >>> display.plot().image_.get_clim()
+    (-2.0, 2.0)
+    """
+
+    def __init__(
+        self,
+        matrix: ArrayLike,
+        feature_names: Any = None,
+        *,
+        title: str | None = None,
+        label: str = "C in x'Cx",
+    ) -> None:
+        self.matrix = np.asarray(matrix, dtype=float)
+        d = len(self.matrix)
+        if self.matrix.shape != (d, d) or d == 0:
+            raise ValueError(f"matrix must be square, got shape {self.matrix.shape}")
+        names = map(str, range(d)) if feature_names is None else map(str, feature_names)
+        self.feature_names = list(names)
+        if len(self.feature_names) != d:
+            raise ValueError(f"feature_names must have {d} entries, got {len(self.feature_names)}")
+        self.title = title
+        self.label = label
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        output: Any = None,
+        *,
+        max_features: int = 30,
+        standardized: bool = True,
+        ax: "Axes | None" = None,
+        **options: Any,
+    ) -> Self:
+        """Plot the interactions in one output of a fitted estimator, or of a PolyModel.
+
+        Parameters
+        ----------
+        estimator : estimator or PolyModel
+            One of the six estimators, a search or a Pipeline that ends with one, fitted. Of a
+            search the best estimator is shown.
+        output : class, level, name or position
+            As in `interaction_matrix` of the estimator; of a PolyModel the name or the position.
+        max_features : int
+            With more features than that, those with the largest interactions are shown.
+        standardized : bool
+            Show the coefficients of features in the units in which the model was trained, for
+            dense X those of unit variance, so that they can be compared; else those of the
+            features as they were given. A PolyModel knows only the latter.
+        ax : matplotlib Axes, optional
+        **options
+            Passed on to matplotlib's `imshow`.
+
+        Returns
+        -------
+        InteractionDisplay
+        """
+        max_features = as_count(max_features, "max_features")
+        model, unit = estimator, None
+        if not isinstance(model, PolyModel):
+            from fastpoly.plotting.fitted import feature_names_of, fitted_estimator
+
+            fitted = fitted_estimator(estimator)
+            output, model = fitted._output_position(output), fitted.model_
+            model = replace(model, feature_names=feature_names_of(estimator))
+            unit = fitted._scaling.factor if standardized else None
+        elif output is None:
+            if model.n_outputs > 1:
+                raise ValueError(f"say which output: a position below {model.n_outputs} or a name")
+            output = 0
+        label = "C in x'Cx" if unit is None else "C in x'Cx, x standardized"
+        model = model if unit is None else _in_units(model, 1 / unit)
+        F, v, _ = model._factors(output)
+        shown = strongest_features(F, v, max_features, squares=model.activation == "squared")
+        names = model.feature_names or range(model.n_features)
+        matrix = _restricted(model, shown).interaction_matrix(output)
+        display = cls(matrix, [names[i] for i in shown], title=_title(model, output), label=label)
+        return display.plot(ax, **options)
+
+    def plot(self, ax: "Axes | None" = None, **options: Any) -> Self:
+        """Draw; the arguments are those of `from_estimator`."""
+        ax = get_axes(ax, figsize=(7, 6))
+        largest = np.abs(self.matrix).max() or 1.0
+        limits = {} if "norm" in options else {"vmin": -largest, "vmax": largest}
+        style = {"cmap": "RdBu_r", **limits, **options}
+        self.image_ = ax.imshow(self.matrix, **style)
+        ax.figure.colorbar(self.image_, ax=ax, label=self.label)
+        ticks = np.arange(len(self.feature_names))
+        size = "small" if len(ticks) <= 15 else "x-small"
+        ax.set_xticks(ticks, self.feature_names, rotation=90, fontsize=size)
+        ax.set_yticks(ticks, self.feature_names, fontsize=size)
+        if self.title:
+            ax.set_title(self.title)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+def _title(model: PolyModel, output: int | str) -> str:
+    """Which output a picture shows: "class setosa"."""
+    position = model._output(output)
+    kind = KINDS.get(model.task, "output")
+    if model.output_names:
+        return f"{kind} {model.output_names[position]}"
+    return "interactions" if model.n_outputs == 1 else f"{kind} {position}"
+
+
+def _in_units(model: PolyModel, unit: Floats) -> PolyModel:
+    """The model of x / unit."""
+    linear = None if model.linear is None else model.linear * unit
+    return replace(model, H=model.H * np.append(np.ones(int(model.augment)), unit), linear=linear)
+
+
+def _restricted(model: PolyModel, shown: NDArray[np.intp]) -> PolyModel:
+    """The model on some of its features only."""
+    columns = np.append(0, shown + 1) if model.augment else shown
+    linear = None if model.linear is None else model.linear[:, shown]
+    return replace(model, H=model.H[:, columns], linear=linear, feature_names=None)

@@ -1,0 +1,162 @@
+"""The scores of a search along the regularization path."""
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastpoly.plotting.axes import get_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float64]
+
+
+class PathDisplay:
+    """Validation score against the number of basis vectors, one line per alpha.
+
+    A score belongs to the last model with at most that many basis vectors, so the lines are steps.
+
+    Parameters
+    ----------
+    alphas : array-like, (a,)
+    n_components : array-like, (k,)
+    mean : array-like, (a, k)
+        Scores.
+    std : array-like, (a, k), optional
+        Their standard deviations over the splits, shown as a band around the line of the best
+        alpha, or around all lines where `best` is not given.
+    best : tuple (alpha, n_components), optional
+        A point to mark.
+    score_name : str
+
+    Attributes
+    ----------
+    ax_, figure_
+        Axes and figure of the last plot.
+    lines_ : list of matplotlib Line2D
+        One per alpha.
+
+    Examples
+    --------
+    >>> from fastpoly.plotting import PathDisplay
+    >>> display = PathDisplay([1.0, 0.1], [1, 2, 3], [[0.5, 0.6, 0.6], [0.5, 0.7, 0.8]])
+    >>> display.plot().ax_.get_xlabel()
+    'number of basis vectors'
+    """
+
+    def __init__(
+        self,
+        alphas: ArrayLike,
+        n_components: ArrayLike,
+        mean: ArrayLike,
+        std: ArrayLike | None = None,
+        *,
+        best: tuple[float, int] | None = None,
+        score_name: str = "validation score",
+    ) -> None:
+        self.alphas = np.asarray(alphas, dtype=float)
+        self.n_components = np.asarray(n_components)
+        shape = len(self.alphas), len(self.n_components)
+        self.mean = np.asarray(mean, dtype=float)
+        self.std = None if std is None else np.asarray(std, dtype=float)
+        if self.mean.shape != shape or (self.std is not None and self.std.shape != shape):
+            raise ValueError(f"mean and std must have shape {shape}, one row per alpha")
+        self.best = best
+        self.score_name = score_name
+
+    @classmethod
+    def from_estimator(cls, search: Any, *, ax: "Axes | None" = None, **options: Any) -> Self:
+        """Plot the table of a fitted `PathSearchCV`.
+
+        Parameters
+        ----------
+        search : PathSearchCV, or a Pipeline that ends with one, fitted
+        ax : matplotlib Axes, optional
+        **options
+            Passed on to matplotlib's `plot`.
+
+        Returns
+        -------
+        PathDisplay
+        """
+        from fastpoly.estimators.scoring import score_name
+        from fastpoly.plotting.fitted import fitted_search
+
+        search = fitted_search(search)
+        table, shape = search.cv_results_, (len(search.alphas_), -1)
+        sizes = np.array([k for _, k in map(dict.values, table["params"])])
+        display = cls(
+            search.alphas_,
+            sizes.reshape(shape)[0],
+            table["mean_test_score"].reshape(shape),
+            table["std_test_score"].reshape(shape) if search.n_splits_ > 1 else None,
+            best=tuple(search.best_params_.values()),
+            score_name=f"validation {score_name(search.scoring, search.scorer_)}",
+        )
+        return display.plot(ax, **options)
+
+    def plot(self, ax: "Axes | None" = None, **options: Any) -> Self:
+        """Draw; the arguments are those of `from_estimator`."""
+        ax = get_axes(ax, figsize=(7.5, 4.8))
+        import matplotlib as mpl
+
+        options = mpl.cbook.normalize_kwargs(options, mpl.lines.Line2D)  # "c" is "color"
+        colors = mpl.colormaps["viridis"](np.linspace(0.95, 0.0, len(self.alphas)))
+        chosen = None if self.best is None else int(np.abs(self.alphas - self.best[0]).argmin())
+        self.lines_ = []
+        for row, (alpha, color) in enumerate(zip(self.alphas, colors, strict=True)):
+            # Equal scores of two alphas are mostly those of one model, found with the larger one.
+            style = {"color": color, "label": f"{alpha:.3g}", "zorder": 3 - row / len(colors)}
+            style |= {"drawstyle": "steps-post", **options}
+            self.lines_ += ax.plot(self.n_components, self.mean[row], **style)
+            if self.std is not None and chosen in (None, row):
+                low, high = self.mean[row] - self.std[row], self.mean[row] + self.std[row]
+                steps = "post" if style["drawstyle"] == "steps-post" else None
+                ax.fill_between(
+                    self.n_components, low, high, step=steps, color=style["color"], alpha=0.15,
+                    linewidth=0, zorder=1,
+                )  # fmt: skip
+        if chosen is not None:
+            column = int(np.abs(self.n_components - self.best[1]).argmin())
+            ax.plot(
+                self.n_components[column], self.mean[chosen, column], "o", markersize=9,
+                markerfacecolor="none", markeredgecolor="black", label="best", zorder=4,
+            )  # fmt: skip
+            ax.set_title(
+                f"best (circle): alpha = {self.alphas[chosen]:.3g}, "
+                f"n_components = {self.n_components[column]}",
+                fontsize="medium",
+            )
+        if "color" not in options:
+            _color_key(ax, colors, [f"{alpha:.3g}" for alpha in self.alphas])
+        ax.set_xlabel("number of basis vectors")
+        ax.set_ylabel(self.score_name)
+        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.set_xlim(self._limits())
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    def _limits(self) -> tuple[float, float]:
+        """All sizes, or those up to the last change of a line, with a margin."""
+        sizes, changes = self.n_components, (np.diff(self.mean, axis=1) != 0).any(axis=0)
+        last = sizes[1:][changes][-1] if changes.any() else sizes[-1]
+        margin = 0.25 * (last - sizes[0]) + 0.5
+        return sizes[0] - 0.5, min(sizes[-1] + 0.5, last + margin)
+
+
+def _color_key(ax: "Axes", colors: Floats, labels: list[str]) -> None:
+    """A color bar with a field per alpha: unlike a legend, it hides no line."""
+    import matplotlib as mpl
+
+    n = len(labels)
+    norm = mpl.colors.BoundaryNorm(np.arange(n + 1) - 0.5, n)
+    mappable = mpl.cm.ScalarMappable(norm, mpl.colors.ListedColormap(colors))
+    bar = ax.figure.colorbar(mappable, ax=ax)
+    bar.ax.set_xlabel("alpha")
+    places = mpl.ticker.MaxNLocator(integer=True).tick_values(0, n - 1)
+    ticks = [int(place) for place in places if 0 <= place < n]
+    bar.set_ticks(ticks, labels=[labels[i] for i in ticks])
+    bar.ax.minorticks_off()
+    bar.ax.invert_yaxis()  # the largest alpha comes first
