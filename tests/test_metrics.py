@@ -128,9 +128,9 @@ def test_a_large_ranking_takes_no_loop_over_groups():
     groups = rng.integers(0, 6000, n)
     seconds = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()  # whatever else the machine does
         value = ndcg(y, score, groups, 10)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     assert 0.3 < value < 0.9
     assert min(seconds) < 1  # 0.12 s on an idle core
 
