@@ -21,7 +21,7 @@ class Maximum:
     Examples
     --------
     >>> from fastpoly.rows.moments import Maximum
-    >>> (Maximum(1.0) + Maximum(3.0)).value
+    >>> float((Maximum(1.0) + Maximum(3.0)).value)
     3.0
     """
 
