@@ -21,8 +21,8 @@ from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.checks import as_count, as_positive, as_seed
 from fastpoly.problem import Problem, check_choice
 from fastpoly.refit.certificate import duality_gap
+from fastpoly.refit.fista import PATIENCE
 from fastpoly.refit.joint import JointRefit
-from fastpoly.refit.newton import PATIENCE
 from fastpoly.refit.output import SOLVERS
 from fastpoly.refit.rounds import LOOSEST_REFIT_TOL, OutputRefit, StepRefit, objective_at
 from fastpoly.rows import as_rows

@@ -15,7 +15,7 @@ import numpy as np
 
 from fastpoly.algorithm import conditional_gradient
 from fastpoly.kernels.blas_threads import one_blas_thread
-from fastpoly.problem import problem_options
+from fastpoly.problem import PERFECT, problem_options
 from fastpoly.refit.joint import JointRefit
 from fastpoly.rows import as_rows
 from fastpoly.rows.contract import Rows, Sums
@@ -24,9 +24,6 @@ from fastpoly.state import Model, State
 # alpha is the noise level divided by this; for class codes, by the number of classes. Chosen on
 # twenty tables and judged on others, by bench/defaults.py.
 NOISE_DIVISOR = 3.0
-# Least alpha, as a share of the sum of the weights: a perfect fit has no noise left. Far below what
-# any table of bench/defaults.py needs (2e-4), and ratings of many users and items (1e-5).
-LEAST_SHARE = 1e-6
 # A second run is worth it where alpha falls below this share of the first one.
 LOWER = 0.85
 
@@ -46,7 +43,9 @@ def noise_alpha(sums: Sums, model: Model) -> float:
     problem = sums.problem
     divisor = problem.m if problem.loss.target == "label" else NOISE_DIVISOR
     level = sums.noise_level(model) * _dual_size(problem.penalty, problem.m)
-    return max(level / divisor, LEAST_SHARE * sums.weight)
+    # A perfect fit has no noise left. Tables of bench/defaults.py need 2e-4 of the sum of the
+    # weights or more, ratings of many users and items 1e-5.
+    return max(level / divisor, PERFECT * sums.weight)
 
 
 def _dual_size(penalty: Any, m: int) -> float:

@@ -7,9 +7,10 @@ from typing import Any
 
 from tqdm import tqdm
 
+from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.rows.reading import read_csv_batches, read_libsvm_batches
 from fastpoly.rows.shards import Shards
-from fastpoly.rows.writing import ROWS_PER_SHARD, write_shards
+from fastpoly.rows.writing import write_shards
 
 SUFFIXES = {
     "csv": ("csv",),
@@ -55,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--format", choices=sorted(SUFFIXES), help="by default by the suffix")
     parser.add_argument("--delimiter", help="of CSV files, by default a comma")
     parser.add_argument("--zero-based", action="store_true", help="indices of libsvm files")
-    parser.add_argument("--rows-per-shard", type=int, default=ROWS_PER_SHARD)
+    parser.add_argument("--rows-per-shard", type=int, default=BLOCK_DOUBLES)
     parser.add_argument("--no-sort", action="store_true", help="keep the order of the rows")
     parser.add_argument("--overwrite", action="store_true")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")

@@ -10,8 +10,8 @@ from scipy.special import softmax
 from sklearn.base import clone
 
 from fastpoly import Design, alpha_max, conditional_gradient
-from fastpoly.noise import LEAST_SHARE, LOWER, fit_above_noise
-from fastpoly.problem import Problem
+from fastpoly.noise import LOWER, fit_above_noise
+from fastpoly.problem import PERFECT, Problem
 from fastpoly.rows.sums import RowSums
 
 
@@ -95,4 +95,4 @@ def test_a_perfect_fit_has_an_alpha():
     y = X @ np.array([[1.0], [2.0], [3.0]])
     design = Design(X, fit_lower="explicit")
     *_, state = fit_above_noise(design, y, loss="squared", alpha_linear=0.0)
-    assert state.alpha == pytest.approx(LEAST_SHARE * 50)
+    assert state.alpha == pytest.approx(PERFECT * 50)

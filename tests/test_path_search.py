@@ -100,16 +100,16 @@ def test_the_final_fit_starts_from_a_fold_and_ends_at_the_optimum(iris):
 def test_a_path_ends_where_smaller_alphas_do_not_help():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((60, 5)), rng.integers(0, 2, 60)  # nothing to learn
-    alphas = np.geomspace(10, 1e-3, 9)
     model = PolynomialNetworkClassifier(n_components=20, random_state=0)
-    with pytest.warns(UserWarning, match="the largest of the grid"):
-        search = PathSearchCV(model, alphas=alphas, cv=0.5).fit(X, y)
-    table = search.cv_results_
+    search = PathSearchCV(model, n_alphas=9, alpha_min_ratio=1e-4, cv=0.5).fit(X, y)
+    table, alphas = search.cv_results_, search.alphas_
     runs = (table["mean_fit_time"].reshape(9, 20)[:, 0] > 0).sum()
     assert 4 <= runs < 9
     scores = table["mean_test_score"].reshape(9, 20)
     assert (scores[runs:] == scores[runs - 1]).all()
-    assert search.best_params_["alpha"] >= alphas[runs - 4]
+    assert search.best_params_["alpha"] == alphas[runs - 4]
+    told = PathSearchCV(model, alphas=alphas, cv=0.5).fit(X, y)  # alphas that a user names
+    assert (told.cv_results_["mean_fit_time"] > 0).all()
 
 
 def test_one_standard_error(iris):

@@ -16,10 +16,6 @@ from fastpoly.rows.shards import Shards
 
 Floats = NDArray[np.float64]
 
-# A path ends when this many alphas in a row, down to this share of the best alpha, bring no better
-# score. Beyond that the model overfits, and runs take longest.
-ALPHAS_NO_CHANGE, ALPHA_SHARE_NO_CHANGE = 3, 0.11
-
 
 class FoldResult(NamedTuple):
     """The results of one fold.
@@ -28,7 +24,7 @@ class FoldResult(NamedTuple):
     ----------
     scores : ndarray, (a, K)
         Of the last model with at most 1 .. K basis vectors on the path down to each alpha. The
-        path ends where smaller alphas no longer help, see ALPHAS_NO_CHANGE.
+        path may end where smaller alphas no longer help; the scores there are the last ones.
     fit_seconds, score_seconds : ndarray, (a,)
         For each alpha.
     models : dict
@@ -80,8 +76,8 @@ def negative_log_loss(model: PolyEstimator, X: Any, y: Any) -> float:
 
 def path_scores(
     model: PolyEstimator, transformers: BaseEstimator | None, X: Any, y: Any, w: Any,
-    split: tuple[NDArray, NDArray], alphas: Floats, scorer: Callable[..., float],
-    keep_models: bool, report: Callable[..., None] | None = None,
+    split: tuple[NDArray, NDArray], alphas: Floats, all_alphas: bool,
+    scorer: Callable[..., float], keep_models: bool, report: Callable[..., None] | None = None,
 ) -> FoldResult:  # fmt: skip
     """Walk down the path of alphas on the training rows, and score every model on the test rows.
 
@@ -97,6 +93,8 @@ def path_scores(
         Numbers of training and test rows, or the two parts of shards.
     alphas : ndarray, (a,)
         Decreasing. Each run starts from the model of the alpha before.
+    all_alphas : bool
+        Go down to the last one, whatever the scores.
     scorer : callable
     keep_models : bool
     report : callable, optional
@@ -129,8 +127,9 @@ def path_scores(
         seconds[1, i] += begun - scored
         if state.stop and report is not None:
             report(row)
-        far = alphas[i] <= ALPHA_SHARE_NO_CHANGE * alphas[best_alpha]
-        if state.stop and far and i - best_alpha >= ALPHAS_NO_CHANGE:
+        # Where a third of the grid brings no better score, the model overfits; the runs that are
+        # left would take longest.
+        if state.stop and not all_alphas and i - best_alpha >= max(2, len(alphas) // 3):
             if report is not None:
                 report(row, len(alphas) - 1 - i)
             break

@@ -51,8 +51,9 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
     of the alpha before. A run adds basis vectors round by round, and the model of every round is
     scored: a grid of A alphas and K sizes takes one path per fold, where `GridSearchCV` needs
     A K fits. The row (alpha, n_components) of the table has the score of the last model with at
-    most that many vectors on the path down to that alpha. A path ends early when three alphas in
-    a row, and a factor of nine, bring no better score on the test rows of the fold.
+    most that many vectors on the path down to that alpha. A path over the default grid
+    ends early when a third of its alphas in a row bring no better score on the test rows of the
+    fold.
 
     Parameters
     ----------
@@ -245,7 +246,8 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
 
             def job(i: int) -> tuple[Any, ...]:
                 transformers = None if head is None else clone(head)
-                return clone(model), transformers, X, y, w, splits[i], self.alphas_, self.scorer_
+                grid = self.alphas_, self.alphas is not None
+                return clone(model), transformers, X, y, w, splits[i], *grid, self.scorer_
 
             if n_jobs == 1:
                 return [path_scores(*job(i), i == 0, report) for i in range(len(splits))]

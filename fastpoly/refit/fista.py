@@ -18,8 +18,8 @@ from fastpoly.kernels.penalties import FistaStep
 
 Floats = NDArray[np.float64]
 
-# Iterations between two certificates, each of which costs about an iteration.
-CHECK_EVERY = 10
+# Iterations after which progress is judged, by a certificate that costs about an iteration.
+PATIENCE = 10
 # Factor per iteration by which L falls where the curvature seen is lower. A faster fall soon
 # undercuts the curvature, and the objective rises.
 SHRINK = 0.998
@@ -125,7 +125,7 @@ def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, at_least: i
             L, Y, P_old, momentum = 10 * L, best.P, best.P, 1.0
             G = best.G
             continue
-        if n_iter % CHECK_EVERY == 0 or n_iter == max_iter or sums.quadratic == 0:
+        if n_iter % PATIENCE == 0 or n_iter == max_iter or sums.quadratic == 0:
             value, G_P, objective, gap = problem.certify(P)
             if objective <= best.objective:
                 done = gap <= tol * problem.size(objective)

@@ -32,12 +32,9 @@ from fastpoly.state import Model, State
 Floats = NDArray[np.float64]
 
 FIRST_BLOCK = 20  # vectors of the first round, unless 2 m are more or d is less
-# Iterations with one preconditioner, and how often a round refreshes it; the next round has better
-# vectors to spend iterations on. Far from the optimum a preconditioner is soon out of date: letter
-# is then twice as fast, segment by a half.
-STRETCHES = (50, 50, 50)
-FAR_STRETCHES = (10, 20, 40, 80)
-SHORT_MEMORY = 10  # pairs that L-BFGS always remembers; a whole stretch unless d is large
+# Iterations of a round with one preconditioner each. Far from the optimum it is soon out of date:
+# with stretches of equal length letter takes twice as long, segment half as long again.
+STRETCHES = (10, 20, 40, 80)
 # Share of the gain of a round: a few iterations of the next one must gain as much, and merging and
 # dropping vectors may cost as much.
 GAIN_SHARE = 0.1
@@ -155,7 +152,7 @@ class JointRefit:
         """
         ftol = min(GAIN_SHARE * gain, LOOSEST)
         previous = np.inf
-        for n_iter in self.stretches(gain, last):
+        for n_iter in self.stretches(last):
             scaled = self.scaled(model)
             x, value, converged = self._stretch(scaled, ftol, n_iter)
             model = self.normalized(self.unpack(x, len(scaled.H)))
@@ -164,11 +161,10 @@ class JointRefit:
             previous = value
         return model
 
-    def stretches(self, gain: float, last: bool) -> Iterator[int]:
-        """Iterations with one preconditioner each, `max_iter` at most, of a round as above."""
-        usual = FAR_STRETCHES if gain >= 1 else STRETCHES
+    def stretches(self, last: bool) -> Iterator[int]:
+        """Iterations with one preconditioner each, `max_iter` in all; the last round goes on."""
         left = self.max_iter
-        for n_iter in chain(usual, repeat(usual[-1]) if last else ()):
+        for n_iter in chain(STRETCHES, repeat(STRETCHES[-1]) if last else ()):
             if left <= 0:
                 return
             yield min(n_iter, left)
@@ -202,7 +198,8 @@ class JointRefit:
             bounds = -upper, upper
         penalty = form.curvature(model.H, problem.alpha, model.H, np.ones(d)).mean(axis=1)
         P = Preconditioner(problem, form, model, sums.curvature(model, penalty))
-        memory = min(n_iter, max(SHORT_MEMORY, BLOCK_DOUBLES // (2 * max(1, len(x)))))
+        # A whole stretch, unless d is large; but always as many pairs as the first one has.
+        memory = min(n_iter, max(STRETCHES[0], BLOCK_DOUBLES // (2 * max(1, len(x)))))
         # A trial step of a perfect fit, which has no curvature, may overflow; it is refused.
         with np.errstate(over="ignore", invalid="ignore"):
             found = minimize(

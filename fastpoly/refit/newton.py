@@ -15,14 +15,11 @@ from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.explicit import explicit_gamma
 from fastpoly.kernels.features import StoredFeatures
 from fastpoly.kernels.matrix import as_matrix
-from fastpoly.refit.fista import Certificate, Solution
+from fastpoly.refit.fista import PATIENCE, Certificate, Solution
 from fastpoly.refit.lbfgs import ARMIJO, SHORTEST
 from fastpoly.refit.newton_step import minimize_model
 from fastpoly.refit.output_problem import Floats, OutputProblem
 
-# Iterations that together must make progress, or the run ends. Here they must halve the gap or gain
-# a tenth of the tolerance: with collinear columns there is always a little left to gain.
-PATIENCE = 10
 # B without interactions of outputs is kept until the curvature has changed by this share: three
 # times faster.
 CHANGE = 0.1
@@ -45,7 +42,7 @@ def newton(
             break
         if mark is None or mark.objective - objective > 0.1 * tol * size or gap < 0.5 * mark.gap:
             mark = best
-        elif n_iter - mark.n_iter >= PATIENCE:
+        elif n_iter - mark.n_iter >= PATIENCE:  # collinear columns: a little is always left to gain
             break
         if not P.size or not run.step(G, objective):
             break

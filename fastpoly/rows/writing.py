@@ -17,15 +17,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fastpoly.kernels.checks import as_count
+from fastpoly.kernels.checks import BLOCK_DOUBLES, as_count
 from fastpoly.rows.batches import Table, Targets, pair_arrays
 from fastpoly.rows.files import FORMAT_VERSION, replace_text, write_array
 from fastpoly.rows.manifest import FORMAT, NAME, level_dtype
 from fastpoly.rows.shards import Shards
 
 OURS = re.compile(r"(raw-\d+|\d{6,}|field)-[a-z0-9]+\.npy")  # names of files that we write
-# A pass over a shard of this many rows takes tens of milliseconds, far more than scheduling it.
-ROWS_PER_SHARD = 2**20
 
 
 def write_shards(
@@ -36,7 +34,7 @@ def write_shards(
     numeric: Sequence[str] = (),
     target: str | None = None,
     weight: str | None = None,
-    rows_per_shard: int = ROWS_PER_SHARD,
+    rows_per_shard: int = BLOCK_DOUBLES,
     sort: bool = True,
     overwrite: bool = False,
     progress: Callable[[int], Any] | None = None,
