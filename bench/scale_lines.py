@@ -26,8 +26,8 @@ LEVELS = np.arange(5)
 SIGNS = np.where(LEVELS[:, None] <= np.arange(4), 1.0, -1.0)
 HOW = {"activation": "anova", "fit_lower": "explicit"}
 COMPONENTS = 10
-# Of a million planted ratings, where 3 was best of 0.3, 1 and 3 on the rows held out. The noise that
-# alpha must exceed grows with the root of the rows of an item.
+# For a million planted ratings: the best of 0.3, 1 and 3 on the rows held out. The noise that alpha
+# must exceed grows with the root of the number of rows per item.
 ALPHA = 3.0
 
 
@@ -42,8 +42,8 @@ class Data:
 
     def __init__(self, folder: Path, rows: float) -> None:
         self.folder, self.rows = folder / f"{rows:g}", rows
-        # A user has 14 parameters. From r rows they cost about 14 / 2r of log-loss, which is 1.3: with
-        # the 160 rows of MovieLens 3 %, with 1000 rows 0.5 %.
+        # A user has 14 parameters. Estimated from r rows they cost about 14 / 2r of log-loss,
+        # which is 1.3 in all: 3 % with the 160 rows of MovieLens, 0.5 % with 1000 rows.
         self.planted = Planted(rows, rows_per_user=1000.0)
         self.alpha = ALPHA * np.sqrt(rows / 1e6)
 
