@@ -43,8 +43,8 @@ class Data:
     def __init__(self, folder: Path, rows: float) -> None:
         self.folder, self.rows = folder / f"{rows:g}", rows
         # A user has 14 parameters. Estimated from r rows they cost about 14 / 2r of log-loss,
-        # which is 1.3 in all: 3 % with the 160 rows of MovieLens, 0.1 % with 4000 rows, so that what
-        # is left tells of the fit.
+        # which is 1.3 in all: 3 % with the 160 rows of MovieLens, 0.1 % with 4000 rows. What is
+        # left then judges the fit, not the size of the sample.
         self.planted = Planted(rows, rows_per_user=4000.0)
         self.alpha = ALPHA * np.sqrt(rows / 1e6)
 
