@@ -162,7 +162,7 @@ class JointRefit:
         return model
 
     def stretches(self, last: bool) -> Iterator[int]:
-        """The lengths of the stretches, `max_iter` in all; the last round has more of them."""
+        """The lengths of the stretches, at most `max_iter` in all; the last round has more."""
         left = self.max_iter
         for n_iter in chain(STRETCHES, repeat(STRETCHES[-1]) if last else ()):
             if left <= 0:

@@ -170,7 +170,7 @@ class ShardRows:
         if n_classes:
             present = y if w is None else y[w > 0]
             counts = np.bincount(present, minlength=n_classes).astype(np.float64)
-            weights = np.bincount(y, w, n_classes).astype(np.float64)  # else integers for no rows
+            weights = np.bincount(y, w, n_classes).astype(np.float64)  # integers if empty
             of_y = None
         else:
             counts, weights, of_y = None, None, Moments.of(y, w)

@@ -56,9 +56,8 @@ class Signatures:
 def n_sampled_rows() -> int:
     """The number of rows on which activations are compared.
 
-    With as many candidates as rows, the activations fill one block of memory.
-
-    The sampling error of a cosine is then about 1 / 32.
+    With as many candidates as rows, the activations fill one block of memory. The sampling error of
+    a cosine is then about 1 / 32.
     """
     return math.isqrt(BLOCK_DOUBLES)
 
