@@ -207,7 +207,7 @@ def download(url: str, path: Path) -> None:
         except OSError:
             if attempt == ATTEMPTS - 1:
                 raise
-    raise OSError(f"{url}: the connection was cut {ATTEMPTS} times; try again, it will go on")
+    raise OSError(f"{url}: the connection was cut {ATTEMPTS} times; try again to continue")
 
 
 def receive(url: str, part: Path) -> bool:

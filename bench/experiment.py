@@ -82,7 +82,7 @@ def options(doc: str, argv: list[str] | None = None) -> Iterator[Options]:
 
 @lru_cache(maxsize=2)
 def load(name: str, data: str) -> datasets.Classes | datasets.Ratings:
-    """The set, its stand-in, or a tiny one."""
+    """The set, made-up data of the same shape, or a tiny set."""
     if name == "digits" and data != "quick":  # it comes with scikit-learn
         X, y = load_digits(return_X_y=True)
         return datasets.Classes(X / 16, y, 10, "scikit-learn")

@@ -397,7 +397,7 @@ class PolyModel:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a model that `save` wrote. Safe on files from strangers: nothing is unpickled.
+        """Read a model that `save` wrote. This is safe for any file: nothing is unpickled.
 
         Parameters
         ----------

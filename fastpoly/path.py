@@ -24,7 +24,7 @@ LITTLE = 1e-2
 
 
 def gained_little(state: State, tol: float) -> bool:
-    """Whether the last round at this alpha gained next to nothing."""
+    """Whether the last round at this alpha gained almost nothing."""
     if not state.recent:
         return False
     return state.recent[-1] - state.objective <= LITTLE * tol * abs(state.objective)

@@ -85,10 +85,10 @@ class State:
     n_iter : int
         Rounds so far.
     stop : str or None
-        Why the run ends here; None if it goes on. "optimal": within the tolerance, no basis vector
-        that was found would improve the model, and the refit is accurate. "n_components": the
-        model is full. "no progress": further rounds gain next to nothing (for a tol far below 1e-3
-        this often comes first). "max_iter": the refit ran out of iterations.
+        Why the run ends here; None if it continues. "optimal": within the tolerance, no basis
+        vector that was found would improve the model, and the refit is accurate. "n_components":
+        the model is full. "no progress": further rounds gain almost nothing (for a tol far below
+        1e-3 this often comes first). "max_iter": the refit ran out of iterations.
     refit_gap : float
         Duality gap of this model among those with the same basis vectors. It is an upper bound on
         its error, up to the rows that nothing bounds (see `fastpoly.refit.Refit`).

@@ -1,4 +1,4 @@
-"""What the six estimators share: parameters and the training loop."""
+"""The base class of the six estimators: their parameters and the training loop."""
 
 import copy
 import numbers
@@ -236,8 +236,8 @@ class PolyEstimator(Predictor):
                 raise TypeError(f"checkpoint must be the path of a file, got {self.checkpoint!r}")
             if self.warm_start:
                 raise ValueError(
-                    "checkpoint and warm_start=True exclude each other: a fit goes on from one of "
-                    "them"
+                    "checkpoint and warm_start=True exclude each other: a fit continues from one "
+                    "of them"
                 )
         as_positive(self.checkpoint_every, "checkpoint_every", or_zero=True)
         if not isinstance(self.verbose, numbers.Integral) or self.verbose < 0:

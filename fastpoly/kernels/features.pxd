@@ -29,7 +29,7 @@ cdef class RowBlocks:
     ) noexcept nogil
     cdef Py_ssize_t buffer_size(self) noexcept nogil
     cdef int _check_new(self) except -1
-    # The same, written to S.
+    # The same activations, written to S.
     cdef void fill(
         self, Py_ssize_t first, Py_ssize_t last, double* S, double* buffer
     ) noexcept nogil

@@ -296,7 +296,7 @@ cdef class Penalty:
         raise NotImplementedError(f"the unit ball of {self!r} has no list of vertices")
 
     def smooth_model(self, V, level):
-        """Slope g and curvature diag(d) - a a' of a smooth stand-in for the norm of every row.
+        """Slope g and curvature diag(d) - a a' of a smooth model of the norm of every row.
 
         Newton's method uses it. A penalty without one returns None, and is solved by descent only.
 

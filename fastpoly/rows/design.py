@@ -34,8 +34,9 @@ class Design:
     activation : {"squared", "anova"}
         (h'x)^2, the polynomial network, or sum_{i<j} h_i x_i h_j x_j, the factorization machine.
     fit_lower : {None, "augment", "explicit"}
-        Where linear terms come from: nowhere; from a constant feature 1 in front of every row,
-        which is not stored; or from an intercept and linear weights in addition to the network.
+        Source of the linear terms. None: there are none. "augment": a constant feature 1 in front
+        of every row, which is not stored. "explicit": an intercept and linear weights in addition
+        to the network.
     n_threads : int or None
         Threads of the kernels; None for the OpenMP default.
 

@@ -41,7 +41,7 @@ METHODS = ("refine", "l1", "random+refine", "random", "best_data", "exact")
 
 
 class Selection(NamedTuple):
-    """What `select_basis` returns: a block of b basis vectors, the best one first.
+    """The result of `select_basis`: a block of b basis vectors, the best one first.
 
     Attributes
     ----------
