@@ -1,12 +1,12 @@
-"""What each mechanism of the convex output refit is worth: one switched off at a time.
+"""The value of each mechanism of the convex output refit, switched off one at a time.
 
     FASTPOLY_DATA=folder python bench/ablation.py [case ...] [--quick] [--limit 4] [--only label]
 
 Every cell is a cold refit (V = 0) by Newton's method on the activations of 30 basis vectors, on one
-thread: seconds of CPU until the certified gap is at most 1e-3 and 1e-5 of the objective, and
-iterations to the latter. A run that passes the limit, or gives up, has a dash. The variants of a
-cell run one after the other, twice, and the faster time counts. Data sets that are not found are
-made up.
+thread. It shows the CPU seconds until the certified gap is at most 1e-3 and 1e-5 of the objective,
+and the iterations to the latter. A dash is a run that exceeds the limit or gives up. The variants
+of a cell run one after the other, twice, and the faster time counts. Data sets that are not found
+are replaced by made-up ones.
 """
 
 import argparse
@@ -31,7 +31,7 @@ GAPS = (1e-3, 1e-5)
 PENALTIES = ("l1", "l1/l2", "l1/linf")
 NEVER = 10**9
 
-# label: the attributes that switch a mechanism off. The first line is the code as it is.
+# label: the attributes that switch a mechanism off. The first variant is the code as it is.
 VARIANTS: dict[str, list[tuple[object, str, object]]] = {
     "as it is": [],
     "no linear systems": [(newton_step.Model, "solve", lambda self, level: 0.0)],
@@ -59,7 +59,7 @@ class Case(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Seconds to the gaps (infinity where they are not reached) and iterations to the last."""
+    """Seconds to the gaps (infinity if they are not reached) and iterations to the last one."""
 
     seconds: tuple[float, ...]
     n_iter: int
@@ -117,7 +117,7 @@ def ordinal(k: int, quick: bool) -> Case:
 def nearly_linear(k: int, quick: bool) -> Case:
     """Class weights of 1000 and 1e-4, large features, and the optimum of one column as a start.
 
-    Most rows are far on the right side of their loss there.
+    There, most rows are classified correctly by a wide margin.
     """
     rng, n, m = np.random.default_rng(0), 50, 3
     X, y = 20 * rng.normal(size=(n, 2)), np.arange(n) % m
@@ -148,7 +148,7 @@ def cases(quick: bool) -> Iterator[tuple[str, Case]]:
 
 
 def measure(case: Case, penalty: str, changes: list, limit: float) -> Cell:
-    """One refit, with the changes made to the modules for as long as it runs."""
+    """One refit, with the changes applied to the modules while it runs."""
     reached: dict[float, float] = {}
     n_certificates, begun = 0, 0.0
     certificate = OutputProblem.certificate
@@ -179,7 +179,7 @@ def measure(case: Case, penalty: str, changes: list, limit: float) -> Cell:
 
 
 def rows_of(name: str, case: Case, variants: dict, limit: float, repeats: int) -> list[list[str]]:
-    """The lines of the table for one case: a line for each penalty and gap."""
+    """The rows of the table for one case: one per penalty and gap."""
     lines = []
     for penalty in PENALTIES:
         best: dict[str, Cell] = {}

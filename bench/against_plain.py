@@ -1,12 +1,12 @@
-"""The paper's algorithm against the same in plain NumPy and SciPy (`plain.py`), one thread.
+"""The paper's algorithm against the same in plain NumPy and SciPy (`plain.py`), on one thread.
 
     FASTPOLY_DATA=folder python bench/against_plain.py [case ...] [--cap 300] [--quick]
 
-Every fit runs in a process of its own, so that the peak memory is its own. The baseline may be cut
-at `--cap` seconds or `--baseline-bases` basis vectors; fits are then compared at the last number
-of basis vectors that both reached, and the table says so. "ratio" is the baseline's time over ours,
-where ours is the time until the objective is as good as the baseline's there. Without the folder
-the data are made up, of the same shapes (`--quick`: tiny).
+Every fit runs in a separate process, so that the peak memory is its own. The baseline may be cut
+off at `--cap` seconds or `--baseline-bases` basis vectors. Fits are then compared at the last
+number of basis vectors that both reached, and the table says so. "ratio" is the baseline's time
+over ours, where ours is the time until the objective is as good as the baseline's at that point.
+Without the folder, made-up data of the same shapes are used (`--quick`: tiny).
 """
 
 import argparse
@@ -61,7 +61,7 @@ TARGET, MEMORY_GB = 8.0, 4.0
 
 
 def load(name: str, quick: bool) -> tuple[Any, np.ndarray, int]:
-    """X, the targets as the loss takes them, and the number of outputs."""
+    """X, the targets in the form of the loss, and the number of outputs."""
     data = None if quick else datasets.find(name)
     shape = (QUICK if quick else SHAPES)[name]
     data = data or datasets.stand_in(name, shape)
@@ -110,7 +110,7 @@ FITS = {"fastpoly": our_fit, "plain": plain_fit}
 
 
 def child(name: str, which: str, quick: bool, cap: float, bases: int | None) -> dict:
-    """One fit in this process: its history and what it cost."""
+    """One fit in this process: its history and its cost."""
     case = CASES[name]
     n_components = QUICK_BASES if quick else case.n_components
     if bases is not None:

@@ -1,8 +1,8 @@
-"""The fits of the multi-class experiments: a task (flat dict) in, losses, accuracies and costs out.
+"""The fits of the multi-class experiments: from a task (flat dict) to losses, accuracies and costs.
 
-A task names data, seed, method and its settings. A method gives stages: models on the way, or one
-for each size. Which alpha, C and size are best is decided later, on the validation part, by `best`.
-Seconds are CPU seconds of one thread, without those of judging the models.
+A task names the data, the seed, the method and its settings. A method yields stages: intermediate
+models, or one model per size. `best` decides later, on the validation part, which alpha, C and size
+are best. Seconds are CPU seconds of one thread, without the evaluation of the models.
 """
 
 import warnings
@@ -37,7 +37,7 @@ ESTIMATORS = {"PN": PolynomialNetworkClassifier, "FM": FactorizationMachineClass
 
 
 class Stage(NamedTuple):
-    """A model on the way: its size, CPU seconds of fitting so far, what it says of given rows."""
+    """An intermediate model: its size, the CPU seconds of fitting so far, and its predictions."""
 
     units: int
     parameters: int
@@ -48,7 +48,7 @@ class Stage(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows and class codes of a set, and which are for what."""
+    """Rows and class codes of a set, and the parts that they belong to."""
 
     X: np.ndarray
     y: np.ndarray
@@ -64,7 +64,7 @@ def fit(task: Task) -> Result:
     """Run one task; the columns of every stage."""
     data = load(task["set"], task["data"])
     rows = Rows(data.X, data.y, data.m, split(len(data.X), task["seed"]))
-    with warnings.catch_warnings():  # the borders of a grid are told in the report
+    with warnings.catch_warnings():  # the report mentions the borders of a grid
         warnings.simplefilter("ignore")
         stages = [judged(stage, rows) for stage in METHODS[task["method"]](task, rows)]
     return {name: [stage[name] for stage in stages] for name in stages[0]}
@@ -94,16 +94,16 @@ def loss_of(probabilities: np.ndarray, y: np.ndarray, m: int) -> float:
 
 
 def best(results: Iterable[tuple[Task, Result]], most: int | None = None) -> dict:
-    """The stage with the least validation log-loss, the smallest of equals.
+    """The stage with the lowest validation log-loss; of equal ones, the smallest.
 
     A method without probabilities is judged by its accuracy.
 
     Parameters
     ----------
     results : pairs of a task and its result
-        What is to be chosen from: one data set, seed and method.
+        The candidates, of one data set, seed and method.
     most : int, optional
-        Units at most.
+        Largest number of units.
 
     Returns
     -------
@@ -127,7 +127,7 @@ def best(results: Iterable[tuple[Task, Result]], most: int | None = None) -> dic
 
 
 def settings(task: Task) -> dict:
-    """What a choice tells of its task."""
+    """The settings of the task of a choice."""
     return {key: task[key] for key in ("penalty", "standardize", "ridge") if key in task}
 
 
@@ -166,7 +166,7 @@ def path(task: Task, rows: Rows) -> list[Stage]:
 
 
 def default(task: Task, rows: Rows) -> Iterator[Stage]:
-    """The estimator with default parameters: nothing is chosen."""
+    """The estimator with default parameters; nothing is chosen."""
     begun = process_time()
     model = ESTIMATORS[task["activation"]](random_state=task["seed"], n_threads=1).fit(*rows.train)
     seconds, found = process_time() - begun, model.model_
@@ -175,7 +175,7 @@ def default(task: Task, rows: Rows) -> Iterator[Stage]:
 
 
 def one_vs_rest(task: Task, rows: Rows) -> Iterator[Stage]:
-    """A network of the paper's algorithm for each class, with as many basis vectors each."""
+    """One network of the paper's algorithm per class, with this many basis vectors each."""
     X, y = rows.train
     begun = process_time()
     design = Design(X, "squared", fit_lower="augment", n_threads=1)
@@ -230,7 +230,7 @@ def linear(C: float) -> LogisticRegression:
 
 
 def linear_regression(task: Task, rows: Rows) -> Iterator[Stage]:
-    """Logistic regression on the features as they are."""
+    """Logistic regression on the original features."""
     yield fitted(linear(task["C"]), task["C"], rows, 0, rows.m * (rows.X.shape[1] + 1))
 
 

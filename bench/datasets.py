@@ -1,9 +1,10 @@
 """The data of the experiments: `python bench/datasets.py [name ...]` fetches and describes them.
 
 `load(name)` looks for `name.npz` in the folder FASTPOLY_DATA, then in the cache (FASTPOLY_CACHE, or
-`fastpoly` in the user's cache folder), and then downloads the original from LIBSVM's page or from
-GroupLens, checks its size and its histogram, and keeps it in the cache. A download that was cut off
-goes on where it stopped. `stand_in(name)` makes up data of the same shape, for those who have none.
+`fastpoly` in the user's cache folder). Otherwise it downloads the original from LIBSVM's page or
+from GroupLens, checks its size and its histogram, and keeps it in the cache. An interrupted
+download continues where it stopped. `stand_in(name)` makes up data of the same shape, for use
+without data.
 
 The class sets are the training parts, scaled by LIBSVM, as in the paper (origin: UCI repository).
 MovieLens may be used for research, with acknowledgement, and not be redistributed: F. M. Harper and
@@ -44,7 +45,7 @@ class Classes(NamedTuple):
 
 
 class Ratings(NamedTuple):
-    """Who rated what how, 1..5."""
+    """Users, items and ratings 1..5."""
 
     user: np.ndarray
     item: np.ndarray
@@ -59,7 +60,7 @@ class Ratings(NamedTuple):
 
 
 class ClassSet(NamedTuple):
-    """A class set: what is asked of the file."""
+    """What the file of a class set must contain."""
 
     d: int
     counts: tuple[int, ...]  # rows of each class
@@ -71,13 +72,13 @@ class ClassSet(NamedTuple):
 
 
 class RatingSet(NamedTuple):
-    """A rating set: what is asked of the file."""
+    """What the file of a rating set must contain."""
 
     n_users: int
     n_items: int
     counts: tuple[int, ...]  # ratings 1 to 5
     url: str
-    member: str  # of the zip file
+    member: str  # name in the zip file
     separator: bytes
 
     @property
@@ -130,14 +131,14 @@ def find(name: str) -> Classes | Ratings | None:
 
 
 def known(name: str) -> ClassSet | RatingSet:
-    """What is known of the set."""
+    """The description of the set."""
     if name not in NAMES:
         raise ValueError(f"unknown set {name!r}; known: {', '.join(NAMES)}")
     return {**CLASS_SETS, **RATING_SETS}[name]
 
 
 def cache() -> Path:
-    """The folder that downloaded sets are kept in."""
+    """The folder for downloaded sets."""
     if os.environ.get("FASTPOLY_CACHE"):
         return Path(os.environ["FASTPOLY_CACHE"])
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -192,7 +193,7 @@ def fetch(name: str) -> Classes | Ratings:
 
 
 def download(url: str, path: Path) -> None:
-    """Fetch a file, going on after what an earlier attempt left in `path`.part."""
+    """Fetch a file; continue an earlier attempt from `path`.part."""
     part = path.with_name(path.name + ".part")
     for attempt in range(ATTEMPTS):
         try:
@@ -200,17 +201,17 @@ def download(url: str, path: Path) -> None:
                 part.replace(path)
                 return
         except urllib.error.HTTPError as error:
-            if error.code != 416:  # what is there is not a beginning of the file
+            if error.code != 416:  # 416: the part that is there does not begin the file
                 raise
             part.unlink()
         except OSError:
             if attempt == ATTEMPTS - 1:
                 raise
-    raise OSError(f"{url}: the connection was cut {ATTEMPTS} times; try again, it will go on")
+    raise OSError(f"{url}: the connection was cut {ATTEMPTS} times; try again to continue")
 
 
 def receive(url: str, part: Path) -> bool:
-    """Append what is missing, as far as the connection holds; whether the file is complete."""
+    """Append the missing bytes while the connection lasts; return whether the file is complete."""
     have = part.stat().st_size if part.exists() else 0
     headers = {"Range": f"bytes={have}-"} if have else {}
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
@@ -262,7 +263,7 @@ PARSERS = {ClassSet: parse_libsvm, RatingSet: parse_movielens}
 
 
 def stand_in(name: str, shape: tuple[int, int, int] | None = None, seed: int = 0):
-    """Made-up data of the same shape (n, d, m) or (n, users, items), or of the one given."""
+    """Made-up data of the same shape (n, d, m) or (n, users, items), or of the given shape."""
     kind = known(name)
     if isinstance(kind, ClassSet):
         return made_up_classes(*(shape or kind.shape), seed)
@@ -270,7 +271,7 @@ def stand_in(name: str, shape: tuple[int, int, int] | None = None, seed: int = 0
 
 
 def made_up_classes(n: int, d: int, m: int, seed: int = 0) -> Classes:
-    """Classes that a quadratic function of the rows decides, and a little noise."""
+    """Classes that are decided by a quadratic function of the rows and a little noise."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1, 1, (n, d))
     scores = (X @ rng.standard_normal((d, 2 * m))) ** 2 @ rng.standard_normal((2 * m, m))

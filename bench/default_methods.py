@@ -15,8 +15,8 @@ from sklearn.svm import SVC, SVR
 
 import fastpoly
 
-MOST_ROWS = 25_000  # of an SVM: its time grows with the square
-MOST_PRODUCTS = 200_000  # columns of the linear model on products
+MOST_ROWS = 25_000  # largest number for an SVM, whose time grows with the square
+MOST_PRODUCTS = 200_000  # largest number of columns of the linear model on products
 QUADRATIC = {"kernel": "poly", "degree": 2, "coef0": 1.0}
 SCALED = "network, scaled before"
 
@@ -34,7 +34,7 @@ def machine(data: Table) -> BaseEstimator:
 
 
 def scaled(data: Table, *steps: BaseEstimator) -> BaseEstimator:
-    """The steps behind a scaler: to unit variance, or to at most 1 where X is sparse."""
+    """The steps after a scaler: to unit variance, or to at most 1 if X is sparse."""
     return make_pipeline(MaxAbsScaler() if sp.issparse(data.X) else StandardScaler(), *steps)
 
 
@@ -59,7 +59,7 @@ def support_vectors(data: Table) -> BaseEstimator | None:
         return scaled(data, SVC(**QUADRATIC))
     if data.kind == "labels":
         return scaled(data, MultiOutputClassifier(SVC(**QUADRATIC)))
-    model = SVR(**QUADRATIC)  # levels, too: an SVC of levels has neither order nor probabilities
+    model = SVR(**QUADRATIC)  # also for levels: an SVC has neither their order nor probabilities
     if data.y.ndim == 2:
         model = MultiOutputRegressor(model)
     return TransformedTargetRegressor(scaled(data, model), transformer=StandardScaler())
@@ -85,7 +85,7 @@ METHODS: dict[str, Callable[[Table], BaseEstimator | None]] = {
 OURS = "fastpoly"
 RIVALS = [name for name in METHODS if name not in ("network", "machine", SCALED)]
 FAST = [OURS, *(name for name in RIVALS if name != "quadratic SVM")]
-# What is ranked among whom: the SVM has no log-loss, and predicts far more slowly than the others.
+# What is ranked among which methods: the SVM has no log-loss, and predicts far more slowly.
 RANKINGS = {
     "score": ("score", [OURS, *RIVALS]),
     "score, without the SVM": ("score", FAST),

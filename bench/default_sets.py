@@ -1,8 +1,9 @@
 """The tables of `defaults.py`: from scikit-learn, from statsmodels, generated, and the paper's.
 
 A table has a kind: `classes`, `labels` (multi-label), `levels` (ordinal) or `numbers` (regression,
-one or several outputs). Tables that defaults were chosen on are told from those they are judged on.
-statsmodels' tables and the paper's (see `datasets.py`) are left out where they are missing.
+one or several outputs). Tables on which defaults were chosen are kept apart from those on which
+they are judged. The tables of statsmodels and of the paper (see `datasets.py`) are left out if
+missing.
 """
 
 import os
@@ -37,7 +38,7 @@ class Entry(NamedTuple):
 
 
 def bundled(name: str, kind: str) -> Callable[[], Table]:
-    """A table that comes with scikit-learn, as it is: its features have any scale."""
+    """A table that comes with scikit-learn; its features are not scaled."""
 
     def make() -> Table:
         X, y = getattr(known, f"load_{name}")(return_X_y=True)
@@ -120,7 +121,7 @@ def recommender(n: int, n_users: int, n_items: int) -> Callable[[], Table]:
 
 
 def clicks() -> Table:
-    """A yes or no that products of five fields decide, each of 8 to 40 values."""
+    """A yes or no that is decided by products of five fields with 8 to 40 values each."""
     rng = np.random.default_rng(0)
     sizes = 8, 12, 20, 30, 40
     fields = np.column_stack([rng.integers(size, size=4000) for size in sizes])
@@ -135,7 +136,7 @@ def clicks() -> Table:
 
 
 def frame(name: str):
-    """A table of statsmodels as a data frame, or None where statsmodels is missing."""
+    """A table of statsmodels as a data frame, or None if statsmodels is missing."""
     try:
         import statsmodels.datasets
     except ImportError:
@@ -144,7 +145,7 @@ def frame(name: str):
 
 
 def columns(name: str, target: str | list[str], kind: str, drop: tuple[str, ...] = (), change=None):
-    """Some columns from the others; `change` makes targets of the values."""
+    """Predict some columns from the others; `change` turns their values into targets."""
 
     def make() -> Table | None:
         data = frame(name)
@@ -183,7 +184,7 @@ def star98() -> Table | None:
 
 
 def paper(name: str) -> Callable[[], Table | None]:
-    """A class set of `datasets.py`, or its ratings, if they are there: nothing is downloaded."""
+    """A class set or the ratings of `datasets.py`, if they are there; nothing is downloaded."""
 
     def make() -> Table | None:
         data = datasets.find(name)

@@ -1,10 +1,10 @@
-"""Default parameters: fastpoly's estimators as they are against what people use, on many tables.
+"""Default parameters: fastpoly's estimators against common alternatives, on many tables.
 
 Nothing is tuned: every method has its default parameters (the kernel of the SVM is the quadratic
-one) and one thread. Rivals that need scaled features get them; ours and the trees take the tables
-as they come. Scores are accuracy (of every label, where there are several) or R² (of the expected
-level, where there are levels); losses are log-loss, or RMSE in standard deviations of the target.
-Three folds, the same for all methods. Ranks are over the tables that all methods can do; `fastpoly`
+one) and one thread. Rivals that need scaled features get them; ours and the trees take the original
+tables. Scores are accuracy (averaged over labels if there are several) or R² (of the expected level
+if there are levels). Losses are log-loss, or RMSE in standard deviations of the target. The three
+folds are the same for all methods. Ranks are over the tables that all methods can fit. `fastpoly`
 is the factorization machine on one-hot tables and the polynomial network on all others.
 """
 
@@ -24,13 +24,13 @@ from sklearn.metrics import accuracy_score, log_loss, r2_score
 from sklearn.model_selection import KFold, StratifiedKFold
 
 FOLDS = 3
-SMALL = 1000  # rows: tables where more than one point below the linear model would be a fault
+SMALL = 1000  # rows of tables where more than one point below the linear model would be a fault
 QUICK = ("iris", "diabetes", "diabetes levels", "moons", "labels 500 x 40, 10")
 RAW = ("iris", "wine", "breast_cancer", "diabetes", "star98")  # tables whose scales differ
 WORDS = """\
 The constants behind `alpha=None` (`fastpoly.noise`) were chosen on the tables "chosen on"; some of
-those "judged on" share rows or a generator with them. Tables too large for a rival are not ranked.
-On krkopt, which counts twice, boosted trees diverge with their default learning rate.
+those "judged on" share rows or a generator with them. Tables that are too large for a rival are not
+ranked. On krkopt, which counts twice, boosted trees diverge with their default learning rate.
 """
 
 
@@ -43,7 +43,7 @@ def load(name: str) -> Table | None:
 
 
 def tasks(where: Options) -> list[Task]:
-    """Every method on every table that is there."""
+    """Every method on every table that is available."""
     names = [name for name in (QUICK if where.quick else TABLES) if load(name) is not None]
     found = [{"set": name, "method": m} for name in names for m in METHODS if m != SCALED]
     return found + [{"set": name, "method": SCALED} for name in names if name in RAW]
@@ -87,7 +87,7 @@ def one_fold(
 def judged(
     data: Table, y: np.ndarray, prediction: np.ndarray, probabilities: np.ndarray | None
 ) -> tuple[float, float | None]:
-    """Score and loss on a test part; no loss of class models without probabilities."""
+    """Score and loss on a test part; class models without probabilities have no loss."""
     if data.kind == "numbers":
         score = r2_score(y, prediction)
         return score, float(np.sqrt(1 - score))
@@ -98,7 +98,7 @@ def judged(
     if probabilities is None:
         return score, None
     if data.kind == "labels":
-        if isinstance(probabilities, list):  # of scikit-learn: a pair of columns for every label
+        if isinstance(probabilities, list):  # scikit-learn gives a pair of columns per label
             probabilities = np.column_stack([pair[:, 1] for pair in probabilities])
         return score, log_loss(y.ravel(), probabilities.ravel(), labels=[0, 1])
     return score, log_loss(y, probabilities, labels=np.unique(data.y))
@@ -175,7 +175,7 @@ def rank_text(ranks: dict, groups: dict[str, list[str]], summary: dict) -> str:
 
 
 def wins_text(summary: dict, groups: dict[str, list[str]]) -> str:
-    """On how many tables ours is better and worse than each rival."""
+    """The numbers of tables on which ours is better and worse than each rival."""
     rows = []
     for group in ("chosen on", "judged on"):
         for measure, sign in (("score", 1), ("loss", -1)):
@@ -192,7 +192,7 @@ def wins_text(summary: dict, groups: dict[str, list[str]]) -> str:
 
 
 def behind_text(summary: dict) -> str:
-    """Where ours is behind the linear model on small tables."""
+    """The small tables on which ours is behind the linear model."""
     small = [
         n for n in summary if len(load(n).y) <= SMALL and load(n).kind in ("classes", "labels")
     ]
@@ -203,7 +203,7 @@ def behind_text(summary: dict) -> str:
 
 
 def scale_text(summary: dict) -> str:
-    """Raw features against features scaled before."""
+    """Raw features against features that are scaled before the fit."""
     rows = [
         [name, *(cell(summary[name][m]) for m in ("network", SCALED)),
          *(f"{1e3 * summary[name][m]['fit']:.0f}" for m in ("network", SCALED))]

@@ -1,8 +1,8 @@
-"""What the experiments share: splits, finished runs, a pool of processes, tables and pictures.
+"""The parts that the experiments share: splits, finished runs, processes, tables and plots.
 
-An experiment is a list of tasks (flat dicts) and a function from a task to a result, both of which
-JSON can hold. Finished tasks are kept in a file, so that a run that was cut off goes on where it
-stopped, and two experiments that need the same fit share it. Every process computes on one thread.
+An experiment is a list of tasks (flat dicts) and a function from a task to a result. Both can be
+stored as JSON. Finished tasks are kept in a file, so that an interrupted run continues where it
+stopped, and experiments that need the same fit share it. Every process computes on one thread.
 """
 
 import argparse
@@ -42,7 +42,7 @@ QUICK_SHAPES = {
 
 
 class Options(NamedTuple):
-    """How an experiment is to be run."""
+    """How to run an experiment."""
 
     quick: bool
     wide: bool
@@ -58,7 +58,7 @@ class Options(NamedTuple):
 
 @contextmanager
 def options(doc: str, argv: list[str] | None = None) -> Iterator[Options]:
-    """The options of the command line. A quick run leaves no results behind, unless told to."""
+    """The options of the command line. A quick run keeps no results, unless --results is given."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -82,7 +82,7 @@ def options(doc: str, argv: list[str] | None = None) -> Iterator[Options]:
 
 @lru_cache(maxsize=2)
 def load(name: str, data: str) -> datasets.Classes | datasets.Ratings:
-    """The set, its stand-in, or a tiny one."""
+    """The set, made-up data of the same shape, or a tiny set."""
     if name == "digits" and data != "quick":  # it comes with scikit-learn
         X, y = load_digits(return_X_y=True)
         return datasets.Classes(X / 16, y, 10, "scikit-learn")
@@ -147,7 +147,7 @@ def replace(path: Path, text: str) -> None:
 def run_tasks(
     run: Callable[[Task], Result], tasks: Iterable[Task], store: Store, processes: int, title: str
 ) -> list[tuple[Task, Result]]:
-    """Run what is not in the store yet; the results of all, in the order of the tasks."""
+    """Run the tasks that are not in the store; return all results, in the order of the tasks."""
     tasks = list(tasks)
     left = [task for task in tasks if task not in store]
     bar = tqdm(total=len(tasks), initial=len(tasks) - len(left), desc=title)
@@ -203,7 +203,7 @@ def figure(n_rows: int, n_columns: int, width: float = 4.2, height: float = 3.2)
 
 
 def write(where: Options, name: str, summary: object, text: str, picture=None) -> None:
-    """`name`.json, `name`.md and `name`.png; the text is shown, too."""
+    """Write `name`.json, `name`.md and `name`.png, and print the text."""
     replace(where.results / f"{name}.json", json.dumps(summary, indent=1) + "\n")
     replace(where.results / f"{name}.md", text)
     if picture is not None:

@@ -1,7 +1,6 @@
 """The figures of README.md, from the committed results: `python bench/figures.py` writes the table.
 
-A test compares the table in README.md with this one, so that no figure there outlives its
-measurement.
+A test compares the table in README.md with this one, so that its figures always match the results.
 """
 
 import json
@@ -89,7 +88,7 @@ def table() -> str:
 
 
 def with_table(text: str) -> str:
-    """The page with the table in place of the one under the same head."""
+    """The page with this table in place of the one with the same header."""
     lines = text.splitlines()
     first = lines.index(f"| {' | '.join(HEAD)} |")
     last = next(i for i in range(first, len(lines)) if not lines[i].startswith("|"))

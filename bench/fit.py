@@ -1,13 +1,13 @@
-"""Whole fits against the last release and against other ways, interleaved, on one thread.
+"""Whole fits against the last release and other methods, interleaved, on one thread.
 
     FASTPOLY_DATA=folder python bench/fit.py [--old PYTHON] [--rows 1,3] [--quick]
 
-PYTHON is the interpreter of the last release, e9adb88: a git worktree at e9adb88 installed into an
-environment of its own, with scikit-learn and tqdm. Without it, its columns stay empty. Both
-releases run in worker processes (`fit_worker.py`) that take turns; figures are medians of
---repetitions runs, of two where one takes longer than 10 seconds ("theirs of 2"). The table goes to
-stdout and, with all numbers, to fit.md and fit.json of the results; rows that were not asked for
-stay as they were. Rows whose data are missing are left out. --quick: tiny data, nothing is written.
+PYTHON is the interpreter of the last release, e9adb88: install a git worktree at e9adb88 into a
+separate environment, with scikit-learn and tqdm. Without it, its columns stay empty. Both releases
+run in worker processes (`fit_worker.py`), and their runs are interleaved. Figures are medians of
+--repetitions runs, or of two if one takes longer than 10 seconds ("theirs of 2"). The table goes to
+stdout and, with all numbers, to fit.md and fit.json of the results; rows that were not requested do
+not change. Rows whose data are missing are left out. --quick uses tiny data and writes nothing.
 """
 
 import argparse
@@ -62,7 +62,7 @@ PAPER = {"block": 1, "refit": "output"}
 
 
 def to_the_best(on: Setting, row: int) -> Iterator[Line]:
-    """Seconds to within 1 % and 0.1 % of the best objective known; letter to a given one."""
+    """Seconds to within 1 % and 0.1 % of the best objective known; for letter, to a given one."""
     for data, known in BEST.items():
         best = on.ends_at(data, known)
         options = {"target": 1.001 * best, "cap": CAP}
@@ -80,7 +80,7 @@ def to_the_best(on: Setting, row: int) -> Iterator[Line]:
 
 
 def beside_logistic_regression(on: Setting, row: int) -> Iterator[Line]:
-    """A whole fit to within 1 % beside scikit-learn's logistic regression on all products."""
+    """A whole fit to within 1 %, against scikit-learn's logistic regression on all products."""
     for data in ("digits", "satimage", "segment"):
         target = 1.01 * on.ends_at(data, BEST[data])
         found = on.runs(
@@ -148,7 +148,7 @@ def ratings(on: Setting, row: int) -> Iterator[Line]:
             old=on.old and (lambda options=options: on.old.alone("fit", **options)),
             new=lambda options=options: on.new.alone("fit", **options),
         )
-        # The target is what the release reached with 30 basis vectors, give or take a rounding.
+        # The target is the objective that the release reached with 30 basis vectors, rounded.
         times = (
             time_to(found["old"], below(target, or_at_the_end=True)),
             time_to(found["new"], below(target)),
@@ -165,7 +165,7 @@ def ratings(on: Setting, row: int) -> Iterator[Line]:
 
 
 def fused_passes(on: Setting, row: int) -> Iterator[Line]:
-    """One pass of value and gradients beside its matrix products, and on two threads."""
+    """One pass of value and gradients against its matrix products, and on two threads."""
     rounds = 2 if on.quick else 25
     for found in on.new.ask("passes", quick=on.quick, rounds=rounds):
         one, threads = 1e3 * found["seconds"], [1e3 * seconds for seconds in found["threads"]]
@@ -187,7 +187,7 @@ def fused_passes(on: Setting, row: int) -> Iterator[Line]:
 
 
 def signs(on: Setting, row: int) -> Iterator[Line]:
-    """l1/linf until all signs say that the violation is at most 1.01 alpha."""
+    """l1/linf until enumerating all signs shows that the violation is at most 1.01 alpha."""
     for data, most in (("vowel", 1.0), ("digits", 5.0)):
         options = {"penalty": "l1/linf", "tol": 1e-2, "exact": 1.01, "cap": CAP}
         found = on.runs(old=on.fit(on.old, data, **options), new=on.fit(on.new, data, **options))
@@ -210,7 +210,7 @@ def dense_machines(on: Setting, row: int) -> Iterator[Line]:
 
 
 def paper_mode(on: Setting, row: int) -> Iterator[Line]:
-    """The algorithm of the paper, the same number of iterations."""
+    """The algorithm of the paper, with the same number of iterations."""
     n = 3 if on.quick else 20
     cases = {"satimage": {}, "vowel": {}, "ml-100k": {**MACHINE, "alpha": RATINGS["ml-100k"][0]}}
     for data, options in cases.items():
@@ -227,7 +227,7 @@ def paper_mode(on: Setting, row: int) -> Iterator[Line]:
 
 
 def two_threads(on: Setting, row: int) -> Iterator[Line]:
-    """Whole fits on two threads against one: rounding differs, so may the way to the target."""
+    """Whole fits on two threads against one; rounding differs, and so may the path of a fit."""
     for data in ("satimage", "ml-1m"):
         if data in RATINGS:
             alpha, known = RATINGS[data]
@@ -263,7 +263,7 @@ ROWS = {
 
 
 def commit() -> str:
-    """The commit of this tree, with a + where files differ from it."""
+    """The commit of this tree, with a + if files differ from it."""
 
     def git(*words: str) -> str:
         answer = subprocess.run(

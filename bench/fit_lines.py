@@ -1,4 +1,4 @@
-"""What `fit.py` is made of: workers that take turns, medians, and lines of the table."""
+"""The parts of `fit.py`: workers whose runs are interleaved, medians, and rows of the table."""
 
 import json
 import os
@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from experiment import ONE_THREAD
 
-LONG, LONG_REPETITIONS = 10.0, 2  # a run longer than that (seconds) is made only so often
-ENOUGH = 5  # runs for a median; fewer are mentioned
+LONG, LONG_REPETITIONS = 10.0, 2  # runs longer than this (seconds) are repeated only this often
+ENOUGH = 5  # runs for a median; smaller numbers are mentioned
 CAP = 30.0  # seconds after which a fit is cut off
-MANY = 400  # basis vectors: no limit
+MANY = 400  # basis vectors, which means no limit
 
 
 # ---- running ------------------------------------------------------------------------------------
@@ -46,14 +46,14 @@ class Worker:
         return json.loads(answer)
 
     def alone(self, task: str, **arguments: Any) -> Any:
-        """The same in a fresh process: its peak memory is that of the task."""
+        """The same in a fresh process, whose peak memory is that of the task."""
         with Worker(self.python) as fresh:
             return fresh.ask(task, **arguments)
 
 
 @dataclass
 class Setting:
-    """Who runs, and how often."""
+    """Which workers run, and how often."""
 
     new: Worker
     old: Worker | None
@@ -61,18 +61,18 @@ class Setting:
     quick: bool
 
     def fit(self, worker: Worker | None, data: str, **options: Any) -> Callable[[], dict] | None:
-        """A fit to be repeated; None where there is no such worker."""
+        """A fit to be repeated; None if there is no such worker."""
         options = {"alpha": 1.0, "n_components": MANY, "quick": self.quick, **options}
         return None if worker is None else lambda: worker.ask("fit", data=data, **options)
 
     def ends_at(self, data: str, known: float, **options: Any) -> float:
-        """The objective known, or of tiny data the one that a fit ends at."""
+        """The known objective; for tiny data, the one at which a fit ends."""
         if not self.quick:
             return known
         return self.fit(self.new, data, cap=CAP, **options)()["history"][-1]["objective"]
 
     def runs(self, **tasks: Callable[[], dict] | None) -> dict[str, list[dict]]:
-        """The results of the tasks, which take turns."""
+        """The results of the tasks, with interleaved runs."""
         found: dict[str, list[dict]] = {name: [] for name, task in tasks.items() if task}
         for turn in range(self.repetitions):
             for name, results in found.items():
@@ -87,7 +87,7 @@ def duration(result: dict) -> float:
 
 
 class Time(NamedTuple):
-    """A median of seconds, of how many runs; `missed`: most of them ended before they got there."""
+    """A median of seconds, and the number of runs; `missed`: most ended before the target."""
 
     value: float
     runs: int
@@ -100,7 +100,7 @@ def time_of(results: list[dict]) -> Time | None:
 
 
 def time_to(results: list[dict], reached: Callable[[dict], bool]) -> Time | None:
-    """Seconds until an entry of the history is as good as that."""
+    """Seconds until an entry of the history meets the condition."""
     if not results:
         return None
     found = [next((e for e in r["history"] if reached(e)), None) for r in results]
@@ -112,17 +112,17 @@ def time_to(results: list[dict], reached: Callable[[dict], bool]) -> Time | None
 
 
 def below(objective: float, or_at_the_end: bool = False) -> Callable[[dict], bool]:
-    """Whether an entry has an objective that low, or the fit ended there by itself."""
+    """Whether an entry has an objective this low, or the fit ended there by itself."""
     return lambda entry: (
         entry["objective"] <= objective or (or_at_the_end and entry["stop"] is not None)
     )
 
 
-# ---- lines of the table -------------------------------------------------------------------------
+# ---- rows of the table --------------------------------------------------------------------------
 
 
 class Aim(NamedTuple):
-    """A bound of the ratio or of the new figure; without a bound, that there is a new figure."""
+    """A bound on the ratio or on the new figure; without a bound, the aim is to have a figure."""
 
     of: str
     least: bool = False
@@ -139,18 +139,18 @@ TO_GET_THERE = Aim("new")
 
 
 def at_least(bound: float) -> Aim:
-    """An aim of the ratio."""
+    """An aim for the ratio."""
     return Aim("ratio", True, bound)
 
 
 def at_most(bound: float, of: str = "new") -> Aim:
-    """An aim of the new figure, or of the ratio."""
+    """An aim for the new figure, or for the ratio."""
     return Aim(of, False, bound)
 
 
 @dataclass
 class Line:
-    """A figure, beside that of what it is measured against."""
+    """A figure, and the figure that it is compared with."""
 
     row: int
     what: str
@@ -163,12 +163,12 @@ class Line:
     note: str = ""
     old_missed: bool = False
     new_missed: bool = False
-    runs: tuple[int, int] = (0, 0)  # of the old figure and of the new one
+    runs: tuple[int, int] = (0, 0)  # runs of the old figure and of the new one
     commit: str = ""
 
     @property
     def reached(self) -> bool | None:
-        """Whether the aim is reached; None where there is none, or nothing to compare with."""
+        """Whether the aim is reached; None if there is no aim, or nothing to compare with."""
         value = {"ratio": self.ratio, "new": self.new, "": None}[self.aim.of]
         if self.aim.of and self.new_missed:
             return False
@@ -217,7 +217,7 @@ def compared(
     share: bool = False,
     note: str = "",
 ) -> Line:
-    """A line of two times; the ratio is how many times faster, or with `share` new / old."""
+    """A row of two times; the ratio is the speedup, or new / old with `share`."""
     ratio = None
     if old is not None and not new.missed:
         ratio = new.value / old.value if share else old.value / new.value

@@ -1,7 +1,7 @@
 """Where the seconds of a fit go: `FASTPOLY_DATA=folder python bench/fit_profile.py`.
 
-Shares of the wall clock of fits to the objectives of `fit.py`, by the outermost of these parts, as
-`cProfile` sees them on one thread. For the section on what is not reached in bench/README.md.
+It prints shares of the time of fits to the objectives of `fit.py`, by the outermost of these parts,
+from `cProfile` on one thread. The section of bench/README.md on missed goals uses them.
 """
 
 import cProfile
@@ -46,7 +46,7 @@ def shares(data: str) -> list[str]:
         (file.rpartition("/")[2], name): row[3] for (file, _, name), row in stats.stats.items()
     }
     part = {name: seconds.get(key, 0.0) for name, key in PARTS.items()}
-    part["L-BFGS"] -= part["fused pass"]  # which is called within it
+    part["L-BFGS"] -= part["fused pass"]  # because it calls the fused pass
     passes = next(
         (row[0] for (_, _, name), row in stats.stats.items() if name == "value_grad_packed"), 0
     )

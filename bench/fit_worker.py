@@ -1,8 +1,8 @@
-"""The fits of `fit.py`, in a process of their own: a task per line of stdin, a result per line.
+"""The fits of `fit.py`, in a separate process: one task per line of stdin, one result per line.
 
 It is started with the interpreter of this tree and with that of the last release, so it uses only
-names that both have. Seconds are those of making the Design and of the states, on a clock that
-stands still while a state is looked at.
+names that both have. Seconds include the Design and the states; the clock stops while a state is
+evaluated.
 """
 
 import json
@@ -28,23 +28,23 @@ SMALL = {
     "ml-100k": (1500, 40, 50),
     "ml-1m": (2000, 40, 60),
 }
-BUNDLED = ("digits", "iris", "wine", "breast_cancer")  # with scikit-learn
+BUNDLED = ("digits", "iris", "wine", "breast_cancer")  # come with scikit-learn
 
 
 # ---- data ---------------------------------------------------------------------------------------
 
 
 def has(name: str) -> bool:
-    """Whether the set is there, without downloading it."""
+    """Whether the set is available without a download."""
     return name in BUNDLED or datasets.find(name) is not None
 
 
 @lru_cache(maxsize=1)
 def rows(name: str, quick: bool) -> tuple[Any, np.ndarray, int]:
-    """Training rows, targets and the number of outputs: of classes half the rows, of ratings half.
+    """Training rows (half of all rows), targets and the number of outputs.
 
-    Classes: a column of ones in front. Ratings: one-hot users and items, sorted by user, and the
-    signs of `rating <= c`.
+    Classes have a column of ones in front. Ratings have one-hot users and items, sorted by user,
+    and the signs of `rating <= c` as targets.
     """
     if name in datasets.RATING_SETS:
         return rating_rows(datasets.stand_in(name, SMALL[name]) if quick else datasets.find(name))
@@ -95,7 +95,7 @@ def fit(
 ) -> dict:
     """One fit until it stops, reaches the target objective, the cap or the number of iterations.
 
-    With `exact`, until no vector violates the optimality by more than that: all signs are tried.
+    With `exact`, until no vector has a larger violation than that; all signs are tried.
     """
     X, y, m = rows(data, quick)
     signs = data in datasets.RATING_SETS
@@ -132,7 +132,7 @@ def fit(
 
 
 def timed(steps: Iterable[Any]) -> Iterator[tuple[float, Any]]:
-    """Steps with the seconds spent on making them, altogether."""
+    """The steps, with the total seconds spent on making them."""
     seconds, begun = 0.0, perf_counter()
     for step in steps:
         seconds += perf_counter() - begun
@@ -148,13 +148,13 @@ def true_violation(design: Design, y: np.ndarray, m: int, state: Any, penalty: s
 
 
 def peak_memory() -> float:
-    """The largest resident size of this process, in GB: interpreter, libraries and data too."""
+    """The largest resident size of this process, in GB, with interpreter, libraries and data."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def logistic_regression(data: str, *, quick: bool = False) -> dict:
-    """All products of two features, and scikit-learn's logistic regression of them."""
+    """scikit-learn's logistic regression on all products of two features."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import PolynomialFeatures
@@ -179,7 +179,7 @@ def estimator(data: str) -> dict:
 
 
 def passes(quick: bool = False, rounds: int = 9) -> list[dict]:
-    """Seconds of the fused pass on one thread and on two, and of the products of the dense ones."""
+    """Seconds of the fused pass on one thread and on two; for dense rows, also of its products."""
     from kernel_cases import joint
     from kernels import rounds_of
 
@@ -187,7 +187,7 @@ def passes(quick: bool = False, rounds: int = 9) -> list[dict]:
     for case in joint.cases(quick):
         rival = case.against.get("its 5 products alone")
         if rival is None and case.name == "joint pass":
-            continue  # the same shape comes again with the products alone
+            continue  # the same shape occurs again with the products alone
         sizes = dict(re.findall(r"(\w)=(\d+)", case.shape))
         runs = [lambda case=case: case.run(1), *([rival] if rival else [])]
         one = rounds_of(runs, rounds, 1)
@@ -210,7 +210,7 @@ TASKS = {f.__name__: f for f in (has, fit, logistic_regression, estimator, passe
 
 
 def main() -> None:
-    answers, sys.stdout = sys.stdout, sys.stderr  # what a library prints is no answer
+    answers, sys.stdout = sys.stdout, sys.stderr  # output of libraries is not a result
     for line in sys.stdin:
         task = json.loads(line)
         answer = TASKS[task.pop("task")](**task)

@@ -1,13 +1,14 @@
 """The kernels against the two-line SciPy and NumPy forms: `python bench/kernels.py`.
 
-All times of a row are taken in turns in one process, and every ratio is the median over the rounds
-of rival time / kernel time within a round. One thread: BLAS is held to one thread too. Two
-threads: the rivals' BLAS gets both. `share` is the part of the roofline that the kernel reaches on
-one thread: the time that moving its data (at the bandwidth measured for that amount of data) or its
-arithmetic (at the rate of a large dgemm) must take, whichever is longer, over the time it takes.
+All runs of a row are interleaved in one process. Every ratio is the median over the rounds of rival
+time / kernel time within a round. On one thread, BLAS is also limited to one thread. On two
+threads, the rivals' BLAS uses both. `share` is the part of the roofline that the kernel reaches on
+one thread: the time that it needs to move its data (at the bandwidth measured for that amount of
+data) or for its arithmetic (at the rate of a large dgemm), whichever is longer, over the time that
+it takes.
 
-On a machine that others use, `--busy` counts CPU seconds of the one thread instead of the time that
-passed, and leaves out the two-thread columns.
+On a shared machine, `--busy` counts the CPU seconds of one thread instead of the elapsed time, and
+leaves out the two-thread columns.
 
 FASTPOLY_DATA=folder with ml-100k.npz (arrays user, item, rating) makes the ML-100k rows real.
 """
@@ -32,7 +33,7 @@ clock = perf_counter
 
 
 def seconds(run: Callable[[], object], times: int) -> float:
-    sleep(1e-3)  # workers of BLAS that still spin go to rest
+    sleep(1e-3)  # until the workers of BLAS stop spinning
     begun = clock()
     for _ in range(times):
         run()
@@ -40,7 +41,7 @@ def seconds(run: Callable[[], object], times: int) -> float:
 
 
 def rounds_of(runs: list[Callable[[], object]], rounds: int, blas_threads: int) -> np.ndarray:
-    """Seconds (rounds, runs), taken in turns after one run of each for warming up."""
+    """Seconds (rounds, runs) of interleaved runs, after one warm-up run of each."""
     with threadpool_limits(blas_threads, user_api="blas"):
         once = [seconds(run, 1) for run in runs]
         times = [max(1, int(LEAST_SECONDS / t)) for t in once]
@@ -50,7 +51,7 @@ def rounds_of(runs: list[Callable[[], object]], rounds: int, blas_threads: int) 
 
 @lru_cache
 def bandwidth(kilobytes: int) -> float:
-    """Bytes per second of the better of reading (a dot product) and copying, one thread."""
+    """Bytes per second of reading (a dot product) or copying, the better one, on one thread."""
     a, b = np.ones((2, max(64, 512 * kilobytes // 8)))
     times = rounds_of([lambda: a @ b, lambda: np.copyto(a, b)], 5, 1)
     return 2 * a.nbytes / times.min()
@@ -58,14 +59,14 @@ def bandwidth(kilobytes: int) -> float:
 
 @lru_cache
 def gemm_rate(size: int) -> float:
-    """Floating-point operations per second of a large dgemm, one thread."""
+    """Floating-point operations per second of a large dgemm on one thread."""
     A = np.ones((size, size))
     out = np.empty_like(A)
     return 2 * size**3 / rounds_of([lambda: np.matmul(A, A, out=out)], 5, 1).min()
 
 
 def roofline(case: Case, gemm_size: int) -> tuple[float, str]:
-    """Seconds that the case must take on one thread, and what limits it."""
+    """The least seconds of the case on one thread, and what limits it."""
     kilobytes = 2 ** round(np.log2(max(16.0, case.bytes / 1024)))
     limits = {
         "memory": case.bytes / bandwidth(int(kilobytes)),
@@ -88,7 +89,7 @@ def agree(case: Case) -> None:
 
 
 def measure(case: Case, rounds: int, gemm_size: int, judge: bool) -> Iterator[dict]:
-    """One row for each rival; targets count for the full shapes only."""
+    """One row per rival; targets count for the full shapes only."""
     agree(case)
     threaded = case.threaded and clock is perf_counter
     rivals = list(case.against.values())

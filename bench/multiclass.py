@@ -1,13 +1,13 @@
 """Table 2: accuracy, log-loss, size and cost of multi-class models.
 
-50 / 25 / 25 splits. Every method is fitted on the training part; alpha (or C) and the number of
-units are those with the least validation log-loss, by accuracy for the SVC, which has no
-probabilities; the test part is looked at once. Ours: the estimators as users have them, on the
-default path of alphas of `PathSearchCV`, with three penalties, features in standard units or as
-they are, and two ridges on the linear part; and with nothing chosen at all.
-Rivals: logistic regression on all products of features, the quadratic SVC, Nystroem's features,
-linear logistic regression; and, as in the paper, one network for each class, and projected gradient
-from random vectors. Seconds are CPU seconds of one thread, all methods in turns.
+Splits are 50 / 25 / 25. Every method is fitted on the training part. Alpha (or C) and the number of
+units are those with the lowest validation log-loss, or the best accuracy for the SVC, which has no
+probabilities. The test part is used once. Ours are the estimators as users have them, on the
+default path of alphas of `PathSearchCV`, with three penalties, with and without standard units, and
+with two ridges on the linear part; and also with nothing chosen at all. The rivals are logistic
+regression on all products of features, the quadratic SVC, Nystroem's features, and linear logistic
+regression; and, as in the paper, one network per class, and projected gradient from random vectors.
+Seconds are CPU seconds of one thread, with all methods interleaved.
 """
 
 from statistics import mean, median
@@ -30,9 +30,9 @@ SETS = ("segment", "vowel", "satimage", "digits", "letter")
 UNITS = {"segment": 50, "vowel": 50, "satimage": 50, "digits": 150, "letter": 150}  # at most
 PER_CLASS = {"segment": 8, "vowel": 5, "satimage": 9, "digits": 8, "letter": 6}  # one-vs-rest
 PENALTIES = ("l1", "l1/l2", "l1/linf")
-# Standard units or features as they are (LIBSVM's scaling), and the ridge on the linear part: paths
-# of their own. The default penalty has all of them, others the first two; letter, where a path
-# takes long, the first, which are the defaults.
+# Standard units or LIBSVM's scaling, and the ridge on the linear part. Each pair has its own path.
+# The default penalty has all of them, the others have the first two. letter, where a path takes
+# long, has only the first, which are the defaults.
 SETTINGS = ((True, 1), (True, 0.1), (False, 0.01))
 GRIDS = {
     "linear LR": (1, 10, 100),
@@ -41,7 +41,7 @@ GRIDS = {
 }
 NYSTROEM_C = (1, 10, 100)
 NYSTROEM_SIZES = (10, 30, 50, 150)
-# Of the paper's algorithms, which work on features as they are, with a constant one.
+# Settings of the paper's algorithms, which use unscaled features and a constant feature.
 PAPER_ALPHAS = (0.1, 0.5)
 N_SPLITS = 5
 BEST = "best network (by validation)"
@@ -72,7 +72,7 @@ def common(name: str, seed: int, where: Options) -> Task:
 
 
 def other_tasks(name: str, seed: int, where: Options) -> list[Task]:
-    """Nothing chosen, scikit-learn's, and the paper's."""
+    """The tasks with nothing chosen, those of scikit-learn, and those of the paper."""
     here = common(name, seed, where)
     units = 6 if where.quick else UNITS[name]
     tasks = [{"method": "default", "activation": "PN", **here}]
@@ -90,7 +90,7 @@ def other_tasks(name: str, seed: int, where: Options) -> list[Task]:
 
 
 def all_tasks(where: Options) -> list[Task]:
-    """In turns: all methods on one split, then on the next."""
+    """All tasks, interleaved: all methods on one split, then on the next."""
     return [
         task
         for name in SETS
@@ -124,7 +124,7 @@ def lines() -> dict[str, dict[str, str]]:
 
 
 def chosen(results: Results, name: str, **settings: str) -> list[dict]:
-    """What validation chooses among the results with these settings, one entry a seed."""
+    """The choice of validation among the results with these settings, one entry per seed."""
     by_seed: dict[int, Results] = {}
     for task, result in results:
         if task["set"] == name and all(task.get(key) == s for key, s in settings.items()):

@@ -1,11 +1,12 @@
-"""Time and size beside the peers: what a model costs that is as good as theirs.
+"""Time and size compared with the peers: the cost of a model that is as good as theirs.
 
-The fits are those of `multiclass.py` and `recsys.py`, in turns on the same splits, in CPU seconds
-of one thread; ratios are medians over the splits. Classes: the path of the network (l1/l2) against
-the grids of the quadratic SVC, of logistic regression on all products, and of Nystroem's features.
-"To quality": seconds until the network first is within one point of the SVC's validation accuracy.
-Ratings (ML-100k): the searched ordinal machine against biases, myFM and cmfrec; "to quality" is
-until it is as good as each of them on the validation part.
+The fits are those of `multiclass.py` and `recsys.py`, interleaved on the same splits, in CPU
+seconds of one thread; ratios are medians over the splits. For classes, the path of the network
+(l1/l2) is compared with the grids of the quadratic SVC, of logistic regression on all products, and
+of Nystroem's features. "To quality" is the seconds until the network is first within one point of
+the SVC's validation accuracy. For ratings (ML-100k), the searched ordinal machine is compared with
+biases, myFM and cmfrec; "to quality" is the time until it is as good as each of them on the
+validation part.
 """
 
 from statistics import median
@@ -44,12 +45,12 @@ def class_tasks(where: Options) -> list[Task]:
 
 
 def is_network(task: Task) -> bool:
-    """Whether it is a path of the network with the default penalty and ridge."""
+    """Whether the task is a path of the network with the default penalty and ridge."""
     return all(task.get(key) == value for key, value in NETWORK_SETTINGS.items())
 
 
 def rating_tasks(where: Options) -> list[Task]:
-    """Ours, with the default penalty, and the peers."""
+    """The tasks of our machine, with the default penalty, and of the peers."""
     return [
         task
         for task in recsys.tasks_of("ml-100k", where)
@@ -63,7 +64,7 @@ def is_machine(task: Task) -> bool:
 
 def main(argv: list[str] | None = None) -> None:
     with options(__doc__, argv) as where:
-        # One process: these are timings.
+        # One process only, because these are timings.
         store = Store(where.results / "classifier_runs.json")
         classes = run_tasks(classifiers.fit, class_tasks(where), store, 1, "peers, classes")
         store = Store(where.results / "recsys_runs.json")
@@ -72,7 +73,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def reached(results: Results, seed: int, target: float, measure: str, sign: int) -> float | None:
-    """Seconds until a fit of that seed first is as good as that; more is better if sign is 1."""
+    """Seconds until a fit of that seed first reaches the value; more is better if sign is 1."""
     times = [
         seconds
         for task, r in results
@@ -84,7 +85,7 @@ def reached(results: Results, seed: int, target: float, measure: str, sign: int)
 
 
 def class_summary(results: Results, name: str) -> dict[str, dict]:
-    """Of every method: the chosen models, and ratios to the SVC."""
+    """For every method, the chosen models and the ratios to the SVC."""
     rows = {NETWORK: NETWORK_SETTINGS, **{rival: {"method": rival} for rival in RIVALS}}
     entries = {label: multiclass.chosen(results, name, **kind) for label, kind in rows.items()}
     svc = entries["quadratic SVC"]
@@ -151,7 +152,7 @@ def report(where: Options, classes: Results, ratings: Results) -> None:
 
 
 def rating_summary(results: Results) -> dict[str, dict]:
-    """Of every method: the chosen models, and times beside the ordinal machine's."""
+    """For every method, the chosen models and times, compared with the ordinal machine."""
     answer = {}
     ours = [(task, r) for task, r in results if is_machine(task)]
     our_choice = recsys.chosen(ours, "rmse")
@@ -178,7 +179,7 @@ def rating_summary(results: Results) -> dict[str, dict]:
 
 
 def draw(summary: dict):
-    """Accuracy against fitting time, the area of a dot for the number of parameters."""
+    """Plot accuracy against fitting time; the area of a dot is the number of parameters."""
     picture, axes = figure(1, len(multiclass.SETS), 2.8, 3.0)
     for axis, name in zip(axes[0], multiclass.SETS, strict=True):
         for i, (label, m) in enumerate(summary[name].items()):

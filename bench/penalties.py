@@ -1,9 +1,9 @@
 """Figure 3: test accuracy against the number of basis vectors, for three penalties.
 
-alpha is chosen by validation log-loss for every number of basis vectors. Beside them: linear
-logistic regression, the quadratic SVC (whatever its number of support vectors), and Nystroem's
-features of the same kernel, as many as basis vectors. The fits are those of `multiclass.py`, and
-shared with it.
+alpha is chosen by validation log-loss for every number of basis vectors. The networks are compared
+with linear logistic regression, the quadratic SVC (with any number of support vectors), and as many
+Nystroem features of the same kernel as basis vectors. The fits are those of `multiclass.py`, and
+are shared with it.
 """
 
 from statistics import mean
@@ -19,7 +19,7 @@ METHODS = ("path", "linear LR", "quadratic SVC", "Nystroem")
 
 
 def tasks(where: Options) -> list[Task]:
-    """Of the networks, and of what they are compared with."""
+    """The tasks of the networks and of the methods that they are compared with."""
     return [
         task
         for task in multiclass.all_tasks(where)

@@ -3,8 +3,8 @@
 Selection: the dominant eigenvector of every output (`eigh` for few features, else `eigsh` on the
 operator), then the paper's refinement, h <- grad f / |grad f| with the Armijo rule. Refit: FISTA
 with backtracking on the stored activations, with columns scaled to norm 1 (and the penalty to
-match): without that it stalls far from the optimum. The penalty is l1/l2, lower-order terms are a
-constant feature or an intercept and ridge-penalized linear weights.
+match); without that it stalls far from the optimum. The penalty is l1/l2. Lower-order terms are a
+constant feature, or an intercept and ridge-penalized linear weights.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from scipy.special import expit, logsumexp
 
 
 class Step(NamedTuple):
-    """What the run knows after each refit."""
+    """The state of the run after each refit."""
 
     n_components: int
     seconds: float
@@ -101,9 +101,9 @@ def refit(
 ) -> tuple[np.ndarray, float, float]:
     """FISTA with backtracking: P, objective, L. Rows of P with threshold 0 are not penalized.
 
-    Ends when ten iterations gain less than tol times the objective. (The usual rule, a small move
-    of P, ends far from the optimum: on letter, with 100 basis vectors, at nearly three times the
-    objective.)
+    It ends when ten iterations gain less than tol times the objective. (The usual rule, a small
+    change of P, ends far from the optimum: on letter, with 100 basis vectors, at nearly three times
+    the objective.)
     """
 
     def penalty(P: np.ndarray) -> float:
@@ -148,7 +148,7 @@ def fit(
     tol: float = 1e-4,
     max_iter: int = 1000,
 ) -> Iterator[Step]:
-    """Run the algorithm; a Step after every refit."""
+    """Run the algorithm; yield a Step after every refit."""
     begun = perf_counter()
     spent = {"selection": 0.0, "refit": 0.0}
     n = X.shape[0]

@@ -1,13 +1,13 @@
-"""Ratings from a known model, as many as wanted, written as shards in bounded memory.
+"""Any number of ratings from a known model, written as shards in bounded memory.
 
-Users are as active as log-normal numbers, items as popular as Zipf's law says. A rating is the
+The activity of users is log-normal, and the popularity of items follows Zipf's law. A rating is the
 number of thresholds below
 
     z = b_user + c_item + sum_r s_r u_r v_r + logistic noise,      rank 5, s decreasing,
 
-so that P(stars <= c) = sigmoid(t_c - z without noise): a fit can be judged by the log-loss of these
-true probabilities on rows held out. Every range of users has a random stream of its own: ranges can
-be made in any order, and the same seed gives the same rows.
+so that P(stars <= c) = sigmoid(t_c - z without noise). A fit can be compared with the log-loss of
+these true probabilities on rows held out. Every range of users has its own random stream, so ranges
+can be made in any order, and the same seed gives the same rows.
 
     python bench/planted.py FOLDER --rows 1e7
 """
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fastpoly import Shards, write_shards
 
-STARS = np.array([56174, 107557, 261197, 348971, 226310])  # of MovieLens 1M
+STARS = np.array([56174, 107557, 261197, 348971, 226310])  # histogram of MovieLens 1M
 RANK = 5
 USERS_AT_ONCE = 4096
 HELD_OUT = 0.02  # share of the rows
@@ -45,10 +45,10 @@ class Planted:
     Parameters
     ----------
     n_rows : float
-        About as many.
+        Approximate number of rows.
     n_items : int
     rows_per_user : float
-        On average.
+        Average number of rows per user.
     seed : int
     """
 
@@ -86,7 +86,7 @@ class Planted:
         return Ratings(users[at], items, stars, score)
 
     def batches(self) -> Iterator[Ratings]:
-        """All rows, a range of users at a time."""
+        """All rows, one range of users at a time."""
         for first in range(0, self.n_users, USERS_AT_ONCE):
             users = np.arange(first, min(first + USERS_AT_ONCE, self.n_users))
             yield self._range(users, self._stream(16 + first))
@@ -114,7 +114,7 @@ class Planted:
         return float(np.logaddexp(0, -signs * outputs).mean())
 
     def true_outputs(self, score: Floats) -> Floats:
-        """What a perfect model says: t_c - z."""
+        """The outputs of a perfect model, t_c - z."""
         return self.thresholds - score[:, None]
 
 

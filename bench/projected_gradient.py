@@ -1,9 +1,9 @@
-"""Projected gradient: what the paper compares its algorithm with, from random basis vectors.
+"""Projected gradient from random basis vectors, which the paper compares its algorithm with.
 
     minimize  sum_i l(y_i, V's(H x_i)) + alpha Omega(V)   over V and |h_r| <= 1
 
-by FISTA with a line search and restarts. V and H have step lengths of their own: 1 / (L c), where c
-is the scale of the curvature in the row of V or of H.
+by FISTA with a line search and restarts. V and H have separate step lengths, 1 / (L c), where c is
+the scale of the curvature in the row of V or of H.
 """
 
 import numpy as np
@@ -13,13 +13,13 @@ from fastpoly.kernels.joint import JointObjective
 from fastpoly.problem import Problem
 
 LOOK_BACK = 5
-LEAST_GAIN = 1e-3  # of the objective in LOOK_BACK steps; slower progress ends the descent
+LEAST_GAIN = 1e-3  # share of the objective; a smaller gain in LOOK_BACK steps ends the descent
 
 
 def descend(
     design: Design, problem: Problem, H: np.ndarray, V: np.ndarray, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The model after at most `steps` steps from (H, V); its objective is not above theirs."""
+    """The model after at most `steps` steps from (H, V); its objective is not above the first."""
     F = JointObjective(
         design.matrix, problem.loss, problem.Y, problem.m, activation=design.activation,
         n_threads=design.n_threads,
@@ -62,7 +62,7 @@ def descend(
 
 
 def step(problem: Problem, at: tuple, gradients: tuple, scales: tuple, L: float) -> tuple:
-    """The proximal step in V, the projected one in H."""
+    """The proximal step in V and the projected step in H."""
     lengths = [1 / (L * np.maximum(c, 1e-300)) for c in scales]
     V, H = (a - t * g for a, g, t in zip(at, gradients, lengths, strict=True))
     return problem.penalty.prox(V, problem.alpha, lengths[0][:, 0]), unit_ball(H)

@@ -1,8 +1,8 @@
-"""The fits of the recommender experiment: a task (flat dict) in, RMSE, nDCG and costs out.
+"""The fits of the recommender experiment: from a task (flat dict) to RMSE, nDCG and costs.
 
 Rows are one-hot users and items. The ordinal models learn p(rating <= c) for c = 1..4 as outputs of
 one factorization machine, and predict the expected rating; the regressors learn the rating itself.
-Seconds are CPU seconds of one thread, without those of judging the models.
+Seconds are CPU seconds of one thread, without the evaluation of the models.
 """
 
 import io
@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A model on the way: its size, CPU seconds of fitting so far, ratings it predicts."""
+    """An intermediate model: its size, the CPU seconds of fitting so far, and its predictions."""
 
     units: int
     strength: float | None  # alpha or C
@@ -68,10 +68,10 @@ def parts(name: str, data: str, seed: int) -> tuple[Part, Part, Part]:
 
 
 def fit(task: Task) -> Result:
-    """Run one task: the scores on the validation and test part, of every stage."""
+    """Run one task; return the scores of every stage on the validation and test parts."""
     train, validation, test = parts(task["set"], task["data"], task["seed"])
     columns: dict[str, list] = {"units": [], "strength": [], "seconds": []}
-    with warnings.catch_warnings():  # the borders of a grid are told in the report
+    with warnings.catch_warnings():  # the report mentions the borders of a grid
         warnings.simplefilter("ignore")
         stages = list(METHODS[task["method"]](task, train, validation))
     for stage in stages:
@@ -85,7 +85,7 @@ def fit(task: Task) -> Result:
 
 
 def scores(part: Part, predicted: np.ndarray) -> dict[str, float]:
-    """RMSE of the predictions cut to 1..5; nDCG as a mean over users with gain 2^y - 1."""
+    """RMSE of the predictions clipped to 1..5; nDCG as a mean over users, with gain 2^y - 1."""
     return {
         "rmse": rmse(part.rating, np.clip(predicted, 1, 5)),
         "ndcg1": ndcg(part.rating, predicted, part.user, 1),
@@ -97,7 +97,7 @@ def scores(part: Part, predicted: np.ndarray) -> dict[str, float]:
 
 
 def machine(task: Task):
-    """An estimator as users have it, but for its number of basis vectors and its penalty."""
+    """An estimator with default parameters, except for the penalty and the number of vectors."""
     return MACHINES[task["machine"]](
         n_components=task["units"], penalty=task["penalty"], alpha_linear=task["ridge"],
         random_state=task["seed"], n_threads=1,
@@ -105,7 +105,7 @@ def machine(task: Task):
 
 
 def default(task: Task, train: Part, validation: Part) -> Iterator[Stage]:
-    """alpha from the noise level of the training part: nothing is chosen."""
+    """alpha comes from the noise level of the training part; nothing is chosen."""
     begun = process_time()
     model = machine(task).fit(train.X, train.rating)
     seconds = process_time() - begun
@@ -143,7 +143,7 @@ def search(task: Task, train: Part, validation: Part) -> list[Stage]:
 
 
 def biases(task: Task, train: Part, validation: Part) -> Iterator[Stage]:
-    """Ridge regression on users and items: no interaction."""
+    """Ridge regression on users and items, without interactions."""
     from sklearn.linear_model import Ridge
 
     begun = process_time()
@@ -163,7 +163,7 @@ def my_fm(task: Task, train: Part, validation: Part) -> Iterator[Stage]:
     groups.append(train.X.shape[1] - groups[0])
     begun = process_time()
     n_iter = task["iterations"]
-    with redirect_stderr(io.StringIO()):  # it shows a progress bar of its own
+    with redirect_stderr(io.StringIO()):  # to hide its progress bar
         model.fit(sp.csr_matrix(train.X), y, group_shapes=groups, n_iter=n_iter)
     seconds = process_time() - begun
 

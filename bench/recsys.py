@@ -1,12 +1,13 @@
 """Figure 4: recommending as ordinal regression, RMSE and nDCG against the number of basis vectors.
 
-MovieLens, one-hot users and items, 50 / 25 / 25 splits. Ordinal multi-output factorization machines
-against single-output regression, both with a linear part: with the default alpha, and with the
-alpha and the number of basis vectors of a `PathSearchCV` by validation RMSE. Beside them user and
-item biases (ridge), myFM and cmfrec, where these are installed, and what the release e9adb88
-reached on the same splits. Settings are chosen on the validation part, for every measure. nDCG is
-the mean over users, with gain 2^rating - 1. Seconds are CPU seconds of one thread. Those of e9adb88
-are of its report, on the clock of a busy machine, and so are all figures of myFM on MovieLens 1M.
+The data are MovieLens, with one-hot users and items, in 50 / 25 / 25 splits. Ordinal multi-output
+factorization machines are compared with single-output regression, both with a linear part: with the
+default alpha, and with the alpha and the number of basis vectors that `PathSearchCV` chooses by
+validation RMSE. They are also compared with user and item biases (ridge), with myFM and cmfrec, if
+these are installed, and with the release e9adb88 on the same splits. Settings are chosen on the
+validation part, separately for every measure. nDCG is the mean over users, with gain 2^rating - 1.
+Seconds are CPU seconds of one thread. The seconds of e9adb88 are from its report, in elapsed time
+on a busy machine, and so are all figures of myFM on MovieLens 1M.
 """
 
 import json
@@ -29,12 +30,12 @@ from recommenders import METHODS, METRICS, STAGES, fit
 
 SETS = ("ml-100k", "ml-1m")
 NAMES = {"rmse": "RMSE", "ndcg1": "nDCG@1", "ndcg5": "nDCG@5"}
-RANK = 10  # of the peers, and of our machines with as many basis vectors
-UNITS = {"ml-100k": 10, "ml-1m": 8}  # of a search at most
+RANK = 10  # rank of the peers, and of our machines with as many basis vectors
+UNITS = {"ml-100k": 10, "ml-1m": 8}  # largest number of basis vectors in a search
 ALPHAS, RATIO = 8, 0.1  # length of the path, its last alpha over its first
-RIDGES = {"ml-100k": (1, 0.5), "ml-1m": (1,)}  # of the linear part, a path each
+RIDGES = {"ml-100k": (1, 0.5), "ml-1m": (1,)}  # of the linear part, one path each
 PENALTIES = {"ml-100k": ("l1/l2", "l1", "l1/linf"), "ml-1m": ("l1/l2",)}  # of the ordinal machine
-FIRST_SEED = 20  # earlier splits were looked at while the grids were chosen
+FIRST_SEED = 20  # earlier splits were used to choose the grids
 N_SPLITS = {"ml-100k": 5, "ml-1m": 2}
 OURS, SEARCHED = "ordinal FM, default alpha", "ordinal FM, searched"
 LAST = "ordinal FM of e9adb88"
@@ -47,7 +48,7 @@ def tasks(where: Options) -> list[Task]:
 
 
 def tasks_of(name: str, where: Options) -> list[Task]:
-    """In turns: all methods on one split, then on the next."""
+    """All tasks, interleaved: all methods on one split, then on the next."""
     found = []
     for seed in range(FIRST_SEED, FIRST_SEED + (1 if where.quick else N_SPLITS[name])):
         common = {"set": name, "seed": seed, "data": where.data}
@@ -64,7 +65,7 @@ def tasks_of(name: str, where: Options) -> list[Task]:
 
 
 def machines(name: str, common: Task, quick: bool) -> list[Task]:
-    """Ours: nothing chosen, and searches."""
+    """Our tasks: those with nothing chosen, and searches."""
     default = {"method": "default", "penalty": "l1/l2", "ridge": 1, **common}
     found = [
         {"machine": "ordinal FM", "units": 50, **default},
@@ -85,7 +86,7 @@ def machines(name: str, common: Task, quick: bool) -> list[Task]:
 
 
 def lines(name: str) -> dict[str, dict]:
-    """What is compared, and the settings that belong to it."""
+    """The methods that are compared, and their settings."""
     rows = {}
     for units in (50, RANK):
         label = OURS if units == 50 else f"{OURS}, {units} vectors"
@@ -116,7 +117,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def chosen(results: Results, metric: str, most: int | None = None) -> list[dict]:
-    """What validation chooses, for each seed: value on the test part, units, seconds, strength."""
+    """The choice of validation for each seed: test value, units, seconds and strength."""
     sign = -1 if metric == "rmse" else 1
     by_seed: dict[int, list[dict]] = {}
     grids: dict[int, float] = {}
@@ -141,7 +142,7 @@ def chosen(results: Results, metric: str, most: int | None = None) -> list[dict]
 
 
 def last_release(where: Options, name: str) -> dict[str, dict]:
-    """Lines of the report of e9adb88, by measure; its splits are these."""
+    """Figures from the report of e9adb88, by measure, on the same splits."""
     path = RESULTS / "last_release.json"
     if where.data != "real" or not path.exists():
         return {}

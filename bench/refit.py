@@ -2,14 +2,14 @@
 
     FASTPOLY_DATA=folder python bench/refit.py [--quick] [--json file]
 
-The folder holds letter.npz (X, y); without it a stand-in of the same shape is generated. All on one
-thread, apart from the column that says two. Needs the `bench` extra.
+The folder holds letter.npz (X, y); without it, data of the same shape are generated. Everything
+runs on one thread, except for the column of two threads. It needs the extra `bench`.
 
 1. letter, 7500 rows, random unit basis vectors on augmented rows, l1/l2, alpha 1, multi-class
-   logistic: SPAMS makes 3000 iterations; ours is run from zero at falling tolerances, and the first
-   run that ends at or below SPAMS' objective counts. Goal: 10 times faster.
+   logistic: SPAMS makes 3000 iterations. Ours runs from zero at decreasing tolerances, and the
+   first run that ends at or below the objective of SPAMS counts. Goal: 10 times faster.
 2. `Objective.value_grad` (outputs, loss, gradient) against numpy's products S @ V and S.T @ D
-   alone, without a loss. Goal: at most 1.1 times their time; two threads never slower than one.
+   alone, without a loss. Goal: at most 1.1 times their time; two threads are never slower than one.
 """
 
 import argparse
@@ -35,7 +35,7 @@ ALPHA, PENALTY = 1.0, "l1/l2"
 
 
 def letter(n: int) -> tuple[np.ndarray, np.ndarray, str]:
-    """n rows with 26 classes, and where they are from."""
+    """n rows with 26 classes, and their source."""
     data = find("letter") or stand_in("letter")
     return data.X[:n], data.y[:n], data.source
 
@@ -46,7 +46,7 @@ def objective(A: np.ndarray, y: np.ndarray, V: np.ndarray) -> float:
 
 
 def spams_refit(A: np.ndarray, y: np.ndarray, m: int, n_iter: int) -> np.ndarray:
-    """So many iterations of SPAMS, whose loss is a mean over the rows, without a stopping test."""
+    """This many iterations of SPAMS without a stopping test; its loss is a mean over the rows."""
     return spams.fistaFlat(
         np.asfortranarray(y[:, None], dtype=np.float64), np.asfortranarray(A),
         np.zeros((A.shape[1], m), order="F"), loss="multi-logistic", regul="l1l2",
@@ -55,7 +55,7 @@ def spams_refit(A: np.ndarray, y: np.ndarray, m: int, n_iter: int) -> np.ndarray
 
 
 def time_to(target: float, A: np.ndarray, y: np.ndarray, solver: str) -> dict:
-    """The first of our runs, at falling tolerances, that reaches the objective."""
+    """The first of our runs, at decreasing tolerances, that reaches the objective."""
     for tol in (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4):
         begun = perf_counter()
         fit = refit_output(

@@ -1,7 +1,8 @@
 """Figure 5: refitting the output layer alone against refitting both layers.
 
-The objective (logistic loss, l1/l2, alpha = 0.1) relative to the best one seen, and the accuracy
-on the test part, against the number of basis vectors. One split; alpha is the paper's, not chosen.
+It plots the objective (logistic loss, l1/l2, alpha = 0.1) relative to the best one seen, and the
+accuracy on the test part, against the number of basis vectors. There is one split, and alpha is
+that of the paper.
 """
 
 import numpy as np

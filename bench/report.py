@@ -1,4 +1,4 @@
-"""The report: `README.md` beside the folder of the results, from what the experiments left."""
+"""The report: writes `README.md`, next to the folder of the results, from these results."""
 
 import json
 import platform
@@ -11,124 +11,125 @@ import recsys
 import search
 
 INTRODUCTION = """\
-# The paper, reproduced, and the peers beside it
+# The paper reproduced, and a comparison with other libraries
 
-The experiments of Blondel, Niculae, Otsuka and Ueda, *Multi-output Polynomial Networks and
-Factorization Machines* (NIPS 2017), redone with fastpoly. This page is written by `report.py` from
-what the scripts measured; `results/` holds the numbers (JSON), tables and pictures.
+These are the experiments of Blondel, Niculae, Otsuka and Ueda, *Multi-output Polynomial Networks
+and Factorization Machines* (NIPS 2017), repeated with fastpoly. `report.py` writes this page from
+the measurements of the scripts; `results/` holds the numbers (JSON), tables and plots.
 
     pip install -e ".[bench]"
-    python bench/run_all.py            # everything; cut it off and call it again, it goes on
-    python bench/run_all.py --quick    # tiny made-up data: does it run?
+    python bench/run_all.py            # everything; an interrupted run continues if called again
+    python bench/run_all.py --quick    # tiny made-up data, to check that it runs
     python bench/run_all.py --wide     # more seeds and vectors in Figures 2 and 5
     python bench/report.py             # this page
 
-The extra `bench` brings the peers myfm and cmfrec (which is compiled when it is installed); where
-they are missing, they are left out. Every script has `--help` and can be run on its own. Data come
-from the folder `FASTPOLY_DATA`, the cache, or from LIBSVM's page and GroupLens (`datasets.py`);
-`--made-up` does without.
+The extra `bench` installs the peers myfm and cmfrec (the latter is compiled). Peers that are
+missing are left out. Every script has `--help` and can be run on its own. Data come from the folder
+`FASTPOLY_DATA`, from the cache, or from LIBSVM's page and GroupLens (`datasets.py`); `--made-up`
+needs no data.
 
 Splits are 50 / 25 / 25, settings are chosen on the validation part, and all methods see the same
-splits: five (MovieLens 1M and Figure 2 two, Figure 5 one). "Ours" are the estimators
-as users have them: features in standard units, an explicit linear part, both layers trained
-together, and alpha from the noise level or from a path of `PathSearchCV`. Classifiers are chosen by
-log-loss. Times of `multiclass.py`, `search.py`, `recsys.py` and `peers.py` are CPU seconds of one
-thread. The paper's own algorithm, one basis vector at a time and a refit of the output layer, is in
-Figures 2 and 5.
+splits. There are five splits (two for MovieLens 1M and Figure 2, one for Figure 5). "Ours" are the
+estimators as users have them: features in standard units, an explicit linear part, both layers
+trained together, and alpha from the noise level or from a path of `PathSearchCV`. Classifiers are
+chosen by log-loss. Times of `multiclass.py`, `search.py`, `recsys.py` and `peers.py` are CPU
+seconds of one thread. The paper's own algorithm, which adds one basis vector at a time and refits
+the output layer, is in Figures 2 and 5.
 
-What was looked at before: the constants behind the default alpha were chosen on the tables marked
-so in `default_sets.py`, segment, vowel, satimage and digits among them, letter and krkopt not. The
-grids of `multiclass.py` were set mostly by the validation parts of other splits (seeds from 100),
-those of `recsys.py` by the validation parts of splits 10 and 11. Measured at ac27205 with a least
-alpha of 1e-6 n; the descent has become faster since.
+Some data were seen before. The constants behind the default alpha were chosen on the tables that
+are marked in `default_sets.py`; they include segment, vowel, satimage and digits, but not letter
+and krkopt. The grids of `multiclass.py` were set mostly by the validation parts of other splits
+(seeds from 100), and those of `recsys.py` by the validation parts of splits 10 and 11. The results
+were measured at ac27205 with a smallest alpha of 1e-6 n; the descent has become faster since.
 """
 
 MISSED = """
-Where it falls short, and what was tried:
+Where fastpoly falls short, and what was tried:
 
-- **Segment.** The network is 0.25 points behind logistic regression on all products, and its test
-  log-loss is worse (0.143 against 0.116), although its validation log-loss is lower on every split:
-  577 rows choose among hundreds of models. Some columns have values more than 20 standard
-  deviations from their mean, whose squares are large in standard units. Features as they are
-  (LIBSVM's scaling) are better on validation, and were added to the grid after the first results on
-  the test parts had been seen. Tried without gain on validation parts: twice as many alphas, a
-  smaller ridge, a constant feature in place of the linear part.
-- **Satimage.** Above logistic regression on all products, 0.16 points below the quadratic SVC, with
-  13 to 28 basis vectors against 650 support vectors.
+- **Segment.** The network is 0.25 points behind logistic regression on all products. Its test
+  log-loss is worse (0.143 against 0.116), although its validation log-loss is lower on every split,
+  because 577 rows choose among hundreds of models. Some columns have values more than 20 standard
+  deviations from their mean, and their squares are large in standard units. Features without
+  standard units (in LIBSVM's scaling) are better on validation; they were added to the grid after
+  the first results on the test parts had been seen. Tried without gain on validation parts: twice
+  as many alphas, a smaller ridge, a constant feature in place of the linear part.
+- **Satimage.** The network is above logistic regression on all products and 0.16 points below the
+  quadratic SVC, with 13 to 28 basis vectors against 650 support vectors.
 - **Time of a search.** `PathSearchCV` is faster than `LogisticRegressionCV` where there are many
-  features (satimage, digits), and slower where there are few of them and many classes (letter) or
-  one-hot fields (krkopt, where products of fields are sparse and cheap). A half to two thirds of a
-  path go into alphas below the best one.
-- **krkopt.** The machine is more accurate than products + LR, also with the best C, but takes ten
+  features (satimage, digits). It is slower where there are few features and many classes (letter)
+  or one-hot fields (krkopt, where products of fields are sparse and cheap). Half to two thirds of
+  the time of a path is spent on alphas below the best one.
+- **krkopt.** The machine is more accurate than products + LR, even with the best C, but takes ten
   times as long as that search.
 - **Ratings.** On MovieLens 100k the searched machine has a lower RMSE than e9adb88 and an nDCG@5
-  that is 0.0007 lower, with a standard deviation of 0.005 over the splits, where the penalty is
-  chosen, too; with l1/l2, as in e9adb88, they are 0.9301 and 0.7729. On MovieLens 1M both are
-  better. Both are ahead of cmfrec's ALS. myFM, which averages over samples of its parameters, stays
-  ahead by 0.011 and 0.004 in RMSE, 0.004 and 0.003 in nDCG@5.
-- **Default alpha of ratings.** With the default 50 vectors the ordinal machine overfits a little:
-  10 are better on both sets. The regressor's default alpha is too small for MovieLens 100k, where
-  it is worse than biases alone; on MovieLens 1M it is fine.
+  that is 0.0007 lower, with a standard deviation of 0.005 over the splits, if the penalty is also
+  chosen; with l1/l2, as in e9adb88, they are 0.9301 and 0.7729. On MovieLens 1M both are better.
+  Both are ahead of cmfrec's ALS. myFM, which averages over samples of its parameters, stays ahead
+  by 0.011 and 0.004 in RMSE, and by 0.004 and 0.003 in nDCG@5.
+- **Default alpha of ratings.** With the default of 50 vectors the ordinal machine overfits
+  slightly; 10 vectors are better on both sets. The regressor's default alpha is too small for
+  MovieLens 100k, where it is worse than biases alone; on MovieLens 1M it is fine.
 """
 
 SECTIONS = {
     "subproblem": (
         "Selecting a basis vector (Figure 2)",
-        "How near the methods come to the exact optimum of the selection, along fits with the "
+        "How close the methods come to the exact optimum of the selection, along fits with the "
         "l1/linf penalty.",
     ),
     "penalties": (
         "Penalties (Figure 3)",
-        "The paths of `multiclass.py`; alpha chosen on validation for every number of basis "
-        "vectors.",
+        "The paths of `multiclass.py`; alpha is chosen on the validation part for every number of "
+        "basis vectors.",
     ),
     "multiclass": (
         "Multi-class (Table 2)",
-        "At most 50 basis vectors (digits, letter: 150). The paper's best accuracies, on a split "
-        "of its own: segment 97.05, vowel 89.57, satimage 90.25, letter 92.35. The release e9adb88 "
-        "had, chosen by accuracy: segment 96.09, vowel 90.91, satimage 89.05, letter 92.31, with "
-        "grids of 2 to 7 minutes a split.",
+        "At most 50 basis vectors (digits, letter: 150). The paper's best accuracies, on its own "
+        "split, are segment 97.05, vowel 89.57, satimage 90.25, letter 92.35. The release e9adb88, "
+        "with settings chosen by accuracy, had segment 96.09, vowel 90.91, satimage 89.05, letter "
+        "92.31, with grids of 2 to 7 minutes per split.",
     ),
     "search": (
         "Choosing alpha",
         "`PathSearchCV()` against `LogisticRegressionCV()` on all products of features. The time "
-        "ratio is to the rival's.",
+        "ratio is the time of `PathSearchCV` over that of the rival.",
     ),
     "recsys": (
         "Recommending (Figure 4)",
-        "Ordinal multi-output factorization machines against single-output regression. The paper "
-        "reports for MovieLens 100k an nDCG@1 of 0.75 (ordinal, l1/linf) against 0.71. "
-        "Whole grid: all fits that the choice was made from; e9adb88 chose from 15 fits on "
-        "MovieLens 100k and had one on 1M.",
+        "Ordinal multi-output factorization machines against single-output regression. For "
+        "MovieLens 100k, the paper reports an nDCG@1 of 0.75 (ordinal, l1/linf) against 0.71. "
+        "Whole grid: the time of all fits among which the choice was made; e9adb88 chose among 15 "
+        "fits on MovieLens 100k and had one on 1M.",
     ),
     "refit_comparison": (
         "Output layer or both layers (Figure 5)",
-        "l1/l2, alpha = 0.1: objective above the best one seen, and test accuracy.",
+        "l1/l2, alpha = 0.1: how far the objective is above the best one seen, and test accuracy.",
     ),
     "peers": (
         "Peers",
-        "Time and size at the quality that the grids reach, in turns, one thread; a dot's area "
-        "is the number of parameters. To quality: seconds until the network is within one point "
-        "of the SVC's validation accuracy, blank where it is not on every split.",
+        "Time and size at the quality that the grids reach, with interleaved runs on one thread. "
+        "The area of a dot is the number of parameters. To quality: seconds until the network is "
+        "within one point of the SVC's validation accuracy; blank unless it is on every split.",
     ),
     "defaults": (
         "Default parameters",
-        "`defaults.py`: nothing tuned, on tables of scikit-learn and statsmodels, generated ones "
-        "and the paper's. Score: accuracy, or R² (of the expected level where there are levels); "
-        "loss: log-loss, or RMSE in standard deviations. `fastpoly` is the factorization machine "
-        "on one-hot tables and the polynomial network on all others.",
+        "`defaults.py`: nothing is tuned. The tables are from scikit-learn and statsmodels, "
+        "generated, or the paper's. Score: accuracy, or R² (of the expected level if there are "
+        "levels). Loss: log-loss, or RMSE in standard deviations. `fastpoly` is the factorization "
+        "machine on one-hot tables and the polynomial network on all others.",
     ),
     "fit": (
         "Whole fits",
-        "`fit.py`: against release e9adb88 and other ways, in turns, on one thread; medians of "
-        "five runs, of two where one takes more than 10 s. Half of the rows of each set, alpha 1 "
-        "and l1/l2 where nothing else is said (ml-100k: alpha 4, ml-1m: alpha 6, both with linear "
-        "terms). To 1 %: seconds until the objective is within 1 % of the lowest one known. "
-        "Memory: the largest resident size of a process that does nothing else.",
+        "`fit.py`: against release e9adb88 and other methods, interleaved, on one thread. Figures "
+        "are medians of five runs, or of two if one takes more than 10 s. Fits use half of the "
+        "rows of each set, alpha 1 and l1/l2 unless stated otherwise (ml-100k: alpha 4, ml-1m: "
+        "alpha 6, both with linear terms). To 1 %: seconds until the objective is within 1 % of "
+        "the lowest one known. Memory: the largest resident size of a process that does nothing "
+        "else.",
     ),
 }
 
-SPEEDUP = 5  # over a fit of e9adb88
+SPEEDUP = 5  # wanted speedup over a fit of e9adb88
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -138,9 +139,9 @@ def main(argv: list[str] | None = None) -> None:
             for name in SECTIONS
             if (where.results / f"{name}.json").exists()
         }
-        page = INTRODUCTION + "\n## What was to be reached\n\n" + goals(found)
+        page = INTRODUCTION + "\n## Goals\n\n" + goals(found)
         page += "" if where.quick else MISSED
-        # Beside the folder only if it is our own: another one may stand beside any README.
+        # Next to the folder only if it is our own; any README may be next to another folder.
         own = where.results.resolve() == experiment.RESULTS.resolve()
         folder = "results/" if own else ""
         for name in found:
@@ -150,7 +151,7 @@ def main(argv: list[str] | None = None) -> None:
             if not (where.results / f"{name}.png").exists():
                 picture = ""
             page += f"\n## {title}\n\n{words}\n\n{picture}{text}"
-        # Sections written by hand, from what fit_profile.py, ablation.py and kernels.py print.
+        # Sections written by hand, from the output of fit_profile.py, ablation.py and kernels.py.
         for name in ("fit_missed", "ablation", "kernels"):
             text = where.results / f"{name}.md"
             page += f"\n{text.read_text()}" if text.exists() else ""
@@ -161,7 +162,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def goals(found: dict[str, dict]) -> str:
-    """A row for every figure that was to be reached, as far as it was measured."""
+    """A table with one row per goal that was measured."""
     rows = []
 
     def goal(what: str, want: str, have: str, reached: bool) -> None:
@@ -179,7 +180,7 @@ def goals(found: dict[str, dict]) -> str:
     if "peers" in found:
         gain = found["peers"]["letter"][peers.NETWORK]["predict_gain"]
         goal("predict on letter, times faster than SVC", "20", f"{gain:.0f}", gain >= 20)
-    return experiment.table(["what", "wanted", "measured", "reached"], rows)
+    return experiment.table(["goal", "wanted", "measured", "reached"], rows)
 
 
 def class_goals(summary: dict, goal) -> None:
@@ -229,7 +230,7 @@ def search_goals(summary: dict, goal) -> None:
 
 
 def rating_goals(name: str, summary: dict, goal) -> None:
-    """Of the searched machine, beside the last release and the peers."""
+    """Goals of the searched machine, compared with the last release and the peers."""
     searched = f"{recsys.SEARCHED}, all penalties"
     searched = searched if searched in summary else recsys.SEARCHED
 

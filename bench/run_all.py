@@ -1,7 +1,7 @@
 """All experiments, one after the other, then the report: `python bench/run_all.py`.
 
-What is finished is kept, so a run that was cut off goes on where it stopped: call it again. To
-measure anew, name an empty folder with --results or remove the files `*_runs.json`.
+Finished runs are kept, so an interrupted run continues where it stopped when it is called again. To
+measure again, name an empty folder with --results or remove the files `*_runs.json`.
 """
 
 import sys

@@ -1,14 +1,14 @@
-"""What rows in shards cost: against rows in memory, with their number, on a cluster.
+"""The cost of rows in shards: against rows in memory, by the number of rows, and on a cluster.
 
-    python bench/scale.py --quick                              # all lines with 2e5 rows
+    python bench/scale.py --quick                              # all measurements with 2e5 rows
     python bench/scale.py --list
-    python bench/scale.py --only against7 dask7 --folder DATA  # some lines
-    python bench/scale.py --folder DATA                        # all of them: hours
+    python bench/scale.py --only against7 dask7 --folder DATA  # some measurements
+    python bench/scale.py --folder DATA                        # all of them, which takes hours
 
-A line is named for what is measured and the power of ten of its rows. Ratings are planted
+The name of a measurement ends with the power of ten of its rows. Ratings are planted
 (`planted.py`): 4 outputs, an ordinal factorization machine with linear terms, 10 basis vectors.
-Ratios are medians of passes that take turns in one process. Data stay in the folder and are used
-again. Every line goes to `results/scale.json` and `results/scale.md` as soon as it is measured.
+Ratios are medians of interleaved passes in one process. Data stay in the folder and are used again.
+Every measurement goes to `results/scale.json` and `results/scale.md` as soon as it is done.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import scale_lines as lines
 
 RESULTS = Path(__file__).parent / "results" / "scale.json"
 
-# Name: what measures it, rows, what it is, what is to be reached.
+# Name: function, rows, description, goal.
 LINES = {
     "movielens6": (lines.movielens_against, 1e6, "MovieLens 1M, shards against memory", "<= 1.10"),
     "against6": (lines.against, 1e6, "shards against memory", "<= 1.10"),
@@ -47,14 +47,14 @@ LINES = {
 
 
 def commit() -> str:
-    """Of the code that is measured."""
+    """The commit of the code that is measured."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
 
 def save(name: str, figures: dict[str, Any]) -> None:
-    """Add a line to the results, whatever else is in them."""
+    """Add a measurement to the results, and keep the others."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results[name] = figures
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
@@ -66,9 +66,9 @@ def report(results: dict[str, Any]) -> str:
     text = [
         "# Rows in shards: cost, scale, cluster",
         "",
-        "Written by `bench/scale.py`, which says what the lines are. Ratings are planted unless it",
-        "says MovieLens: 4 outputs, 10 basis vectors, an ordinal factorization machine with linear",
-        "terms. `cpu` is the time of all processors.",
+        "Written by `bench/scale.py`, which describes the measurements. Ratings are planted unless",
+        "it says MovieLens: 4 outputs, 10 basis vectors, an ordinal factorization machine with",
+        "linear terms. `cpu` is the time of all processors.",
         "",
     ]
     for name, (_, _, what, aim) in LINES.items():
@@ -96,10 +96,10 @@ def shown(value: Any) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", metavar="LINE", choices=LINES, default=list(LINES))
-    parser.add_argument("--list", action="store_true", help="the lines, and nothing else")
+    parser.add_argument("--list", action="store_true", help="list the measurements and stop")
     parser.add_argument("--quick", action="store_true", help="2e5 rows, nothing saved")
     parser.add_argument("--repetitions", type=int, default=11)
-    parser.add_argument("--rows", type=float, help="other rows than those of the line; not saved")
+    parser.add_argument("--rows", type=float, help="another number of rows; not saved")
     parser.add_argument("--folder", type=Path, help="for the data; by default a temporary one")
     options = parser.parse_args()
     if options.list:
@@ -122,7 +122,7 @@ def main() -> None:
             (folder / f"{rows:g}").mkdir(parents=True, exist_ok=True)
             try:
                 found = measure(lines.Data(folder, rows), options.repetitions)
-            except Exception as error:  # the other lines are worth having
+            except Exception as error:  # the other measurements are still useful
                 lines.log(f"{name} FAILED: {type(error).__name__}: {error}")
                 failed.append(name)
                 continue

@@ -1,4 +1,4 @@
-"""What `scale.py` measures: one function per line, from data to a dictionary of figures."""
+"""The measurements of `scale.py`: one function each, from data to a dictionary of figures."""
 
 import gc
 import mmap
@@ -32,7 +32,7 @@ ALPHA = 3.0
 
 
 class Data:
-    """Planted ratings as shards in a folder, written when they are first asked for.
+    """Planted ratings as shards in a folder, written on first use.
 
     Parameters
     ----------
@@ -51,13 +51,13 @@ class Data:
     def shards(self) -> Shards:
         held = self.folder / "held.npz"
         if not held.exists():
-            # As by default, but shards for all threads, and 16 rows for each feature.
+            # The default, but with shards for all threads, and 16 rows per feature.
             size = max(
                 16 * (self.planted.n_users + self.planted.n_items), min(self.rows / 4, 2**20)
             )
             _, rows = self.planted.write(self.folder / "shards", round(size))
             np.savez(self.folder / "part.npz", **rows._asdict())
-            os.replace(self.folder / "part.npz", held)  # last: then all is there
+            os.replace(self.folder / "part.npz", held)  # last, when everything else is there
         return Shards(self.folder / "shards")
 
     def held(self) -> Ratings:
@@ -73,14 +73,14 @@ def log(text: str) -> None:
 
 
 def anonymous() -> float:
-    """Bytes of memory that are not files (Linux)."""
+    """Bytes of memory that do not belong to mapped files (Linux)."""
     with open("/proc/self/smaps_rollup") as file:
         return next(1024.0 * int(x.split()[1]) for x in file if x.startswith("Anonymous"))
 
 
 @contextmanager
 def watched() -> Iterator[Callable[[], float]]:
-    """A function that tells the most anonymous memory so far, beyond that at the beginning."""
+    """A function that returns the peak of anonymous memory, beyond that at the beginning."""
     before = most = anonymous()
     done = threading.Event()
 
@@ -105,7 +105,7 @@ def seconds(step: Callable[[], Any], clock: Callable[[], float] = time.perf_coun
 
 
 def in_turns(steps: dict[str, Callable[[], Any]], repetitions: int) -> dict[str, Figures]:
-    """Median seconds, and those of all processors, of steps that take turns."""
+    """Median elapsed and CPU seconds of interleaved steps."""
     clocks = time.perf_counter, time.process_time
     found = {name: [] for name in steps}
     for _ in range(repetitions):
@@ -130,7 +130,7 @@ def random_model(d: int) -> Model:
 
 
 def passes(sums: Any) -> dict[str, Callable[[], Any]]:
-    """The two passes that a fit mostly consists of, after the gradients of a model."""
+    """The two passes that take most of the time of a fit, after the gradients of a model."""
     model = random_model(sums.n_features)
     x = np.concatenate([part.ravel() for part in model])
     g, B = np.empty_like(x), np.ones(model.linear.shape)
@@ -154,7 +154,7 @@ def in_memory(shards: Shards) -> tuple[Any, Any]:
 
 
 def movielens(folder: Path) -> tuple[Shards, str]:
-    """MovieLens 1M as shards, or data of its shape where it is not at hand; and its source."""
+    """MovieLens 1M as shards, or data of its shape if it is not available; and the source."""
     ratings = datasets.find("ml-1m") or datasets.stand_in("ml-1m")
     table = {"user": ratings.user, "item": ratings.item, "stars": ratings.rating}
     names = {"one_hot": ["user", "item"], "target": "stars"}
@@ -166,7 +166,7 @@ def movielens(folder: Path) -> tuple[Shards, str]:
 
 
 def against_memory(shards: Shards, repetitions: int) -> Figures:
-    """Seconds per pass of shards over those of a Design, with one thread and with two."""
+    """Seconds per pass of shards over seconds of a Design, with one thread and with two."""
     X, Y = in_memory(shards)
     found: Figures = {"rows": shards.n_samples, "shards": len(shards)}
     for threads in (1, 2):
@@ -191,7 +191,7 @@ def movielens_against(data: Data, repetitions: int) -> Figures:
 
 
 def cost(data: Data, repetitions: int) -> Figures:
-    """Per row: nanoseconds of a pass, and bytes of memory that are not files."""
+    """The cost per row: nanoseconds of a pass, and bytes of memory that are not files."""
     shards = data.shards()
     gc.collect()
     before = anonymous()
@@ -207,7 +207,7 @@ def cost(data: Data, repetitions: int) -> Figures:
 
 
 def dropped(data: Data, repetitions: int) -> Figures:
-    """A pass whose files must be read from the disk, against one whose files are in memory."""
+    """A pass that reads its files from the disk, against one whose files are in memory."""
     shards = data.shards()
     sums = sums_of(ShardDesign(shards, **HOW, n_threads=2), SIGNS)
     step = passes(sums)["value and gradient"]
@@ -299,7 +299,7 @@ def writing(data: Data, repetitions: int) -> Figures:
 
 
 def run(design: Any, alpha: float, each: Callable[[Any], str] | None = None, **options: Any) -> Any:
-    """The last state of a fit; `each` may add to what is logged of every round."""
+    """The last state of a fit; `each` may add to the log of every round."""
     begun, state = time.perf_counter(), None
     options = {"n_components": COMPONENTS, "tol": 0.05, "random_state": 0, **options}
     for state in conditional_gradient(
@@ -313,7 +313,7 @@ def run(design: Any, alpha: float, each: Callable[[Any], str] | None = None, **o
 
 
 def held_out(shards: Shards, held: Ratings) -> tuple[Callable[[Any], np.ndarray], Ratings]:
-    """The outputs of a state for rows held out whose user and item are known; and these rows."""
+    """The held-out rows whose user and item are known, and the outputs of a state for them."""
     users, items = (shards.categories(name) for name in ("user", "item"))
     known = np.isin(held.user, users) & np.isin(held.item, items)
     held = Ratings(*(column[known] for column in held))
@@ -330,7 +330,7 @@ def held_out(shards: Shards, held: Ratings) -> tuple[Callable[[Any], np.ndarray]
 
 
 def planted(data: Data, repetitions: int) -> Figures:
-    """A whole fit, judged by the log-loss of the truth on rows held out."""
+    """A whole fit, compared with the log-loss of the truth on rows held out."""
     shards = data.shards()
     outputs, held = held_out(shards, data.held())
     truth = data.planted.log_loss(data.planted.true_outputs(held.score), held.stars)
@@ -361,10 +361,10 @@ def planted(data: Data, repetitions: int) -> Figures:
 
 
 def replication(data: Data, repetitions: int) -> Figures:
-    """MovieLens 1M listed many times is many times the problem: the same model."""
+    """MovieLens 1M, repeated: the problem is that many times larger, and the model is the same."""
     shards, source = movielens(data.folder / "movielens")
     times = max(2, round(data.rows / shards.n_samples))
-    # The smaller the tolerance, the less the two differ: where a descent stops is rounding.
+    # The smaller the tolerance, the less the two differ: rounding decides where a descent stops.
     options = {"n_components": 4, "tol": 1e-3}
     one = run(ShardDesign(shards, **HOW, n_threads=2), 20.0, alpha_linear=1.0, **options)
     many = shards.take(list(range(len(shards))) * times)
@@ -393,7 +393,7 @@ def two_workers() -> Iterator[Any]:
 
 
 def latency(data: Data, repetitions: int) -> Figures:
-    """Milliseconds of a pass over next to nothing."""
+    """Milliseconds of a pass over almost no data."""
     from fastpoly.dask import on_cluster
 
     with two_workers() as client, tempfile.TemporaryDirectory() as folder:
@@ -407,7 +407,7 @@ def latency(data: Data, repetitions: int) -> Figures:
 
 
 def on_dask(data: Data, repetitions: int) -> Figures:
-    """Speed of 2 workers with a thread each over that of 2 threads: of passes and of a fit."""
+    """The speed of 2 workers with one thread each over that of 2 threads, for passes and a fit."""
     from fastpoly.dask import on_cluster
 
     shards = data.shards()

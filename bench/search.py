@@ -1,10 +1,11 @@
 """Choosing alpha by cross-validation: `PathSearchCV` against scikit-learn's LogisticRegressionCV.
 
-Both with default parameters and on one thread: ten strengths, five folds, the best one fitted on
-all training rows. The rival sees all products of standardized features. 75 % of the rows train; of
-wine 119, and of krkopt 14,000 with one-hot fields, where a factorization machine of at most 200
-basis vectors and a single split are compared with logistic regression on all products of two
-fields: with C = 1, and with the best C of a split. Seconds are CPU seconds, of fitting alone.
+Both have default parameters and one thread: ten strengths, five folds, and the best one fitted on
+all training rows. The rival sees all products of standardized features. 75 % of the rows are for
+training; for wine 119 rows, and for krkopt 14,000 rows with one-hot fields. There, a factorization
+machine of at most 200 basis vectors and a single split is compared with logistic regression on all
+products of two fields, with C = 1 and with the best C of a split. Seconds are CPU seconds of
+fitting only.
 """
 
 import os
@@ -29,7 +30,7 @@ SETS = ("wine", "segment", "satimage", "digits", "letter")
 CHESS = "krkopt"
 CHESS_ROWS = 14_000
 CHESS_C = (1, 10, 100)
-ITERATIONS = 1000  # of the rival's solver at most
+ITERATIONS = 1000  # largest number of iterations of the rival's solver
 LARGE = "PathSearchCV, 150 vectors"  # on letter, which needs more than the 50 of the default
 OURS, RIVAL = "PathSearchCV", "products + LogisticRegressionCV"
 CHESS_METHODS = ("PathSearchCV", "products + LR, C = 1", "products + LR, best C")
@@ -81,10 +82,10 @@ def model_of(task: Task) -> BaseEstimator:
 
 
 def fit(task: Task) -> Result:
-    """CPU seconds of fitting, log-loss and accuracy on the test part, what was chosen."""
+    """CPU seconds of fitting, log-loss and accuracy on the test part, and the choice."""
     X, X_test, y, y_test = rows_of(task)
     model = model_of(task)
-    with warnings.catch_warnings():  # of borders of the grid, and of solvers out of iterations
+    with warnings.catch_warnings():  # about borders of the grid, and about too few iterations
         warnings.simplefilter("ignore")
         begun = process_time()
         model.fit(X, y)
@@ -110,7 +111,7 @@ def choice(model: BaseEstimator) -> str:
 
 
 def tasks(where: Options) -> list[Task]:
-    """In turns: all methods on one split."""
+    """All tasks, interleaved: all methods on one split, then on the next."""
     names = ("wine", "segment") if where.quick else SETS
     found = [
         {"set": name, "method": method, "seed": seed, "data": where.data}

@@ -1,8 +1,8 @@
-"""Figure 2: how near the selection methods come to the best basis vector, on the way of real fits.
+"""Figure 2: how close the selection methods come to the best basis vector, along real fits.
 
 Along a fit with the l1/linf penalty, every method looks for the basis vector with the largest sum
 of |h' Gamma_c h| over the outputs; "exact" tries all signs and finds it. The factor nu-hat is a
-method's value over the exact one; random methods are drawn anew in every iteration.
+method's value over the exact one. Random methods draw new vectors in every iteration.
 """
 
 import numpy as np

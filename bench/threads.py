@@ -1,13 +1,13 @@
-"""The default number of threads against one, beside 0, 1 and 2 busy processes.
+"""The default number of threads against one, with 0, 1 and 2 other busy processes.
 
     python bench/threads.py [--quick] [--repetitions 5] [--others 0,1,2] [--only fit]
 
-Whole fits and single passes with n_threads=None and n_threads=1 take turns. A turn repeats a pass
-for SPAN seconds: on busy cores most passes run undisturbed and a few wait for a processor, so one
-alone says nothing. The speed is the median, over pairs of turns, of the time with one thread by
-that of the default. Wanted: at least 0.9 everywhere, and 1.5 for passes above 5 ms beside no other
-process, on an idle machine with two processors. The table goes to stdout and to threads.md of the
-results. --quick: tiny data; --only: some cases; neither writes anything.
+Whole fits and single passes with n_threads=None and n_threads=1 are interleaved. A turn repeats a
+pass for SPAN seconds: on busy cores most passes run undisturbed and a few wait for a processor, so
+a single pass says nothing. The speed is the median, over pairs of turns, of the time with one
+thread over the time by default. The goal is at least 0.9 everywhere, and 1.5 for passes above 5 ms
+without other processes, on an idle machine with two processors. The table goes to stdout and to
+threads.md of the results. --quick uses tiny data, --only runs some cases; neither writes anything.
 """
 
 import argparse
@@ -36,8 +36,8 @@ from fastpoly.kernels.losses import get_loss
 from fastpoly.kernels.matrix import Matrix, as_matrix
 from fastpoly.kernels.runtime import effective_n_threads
 
-SPAN = 0.3  # seconds of a turn of passes
-LEAST, LEAST_IDLE, LONG = 0.9, 1.5, 5e-3  # the speeds wanted; the second for passes above LONG s
+SPAN = 0.3  # seconds of one turn of passes
+LEAST, LEAST_IDLE, LONG = 0.9, 1.5, 5e-3  # wanted speeds; the second for passes above LONG seconds
 BUSY = """
 import os
 parent = os.getppid()
@@ -49,7 +49,7 @@ Call = Callable[[], object]
 
 
 class Case(NamedTuple):
-    """Something to be timed: what it is called, and how it is made for a number of threads."""
+    """Something to time: its name, and a function that makes it for a number of threads."""
 
     name: str
     whole_fit: bool
@@ -77,7 +77,7 @@ def classes(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ratings(n: int, users: int, items: int) -> tuple[csr_array, np.ndarray]:
-    """One-hot rows of a user and an item, as many of each as MovieLens has, and their ratings."""
+    """One-hot rows of users and items, as many of each as in MovieLens, and their ratings."""
     rng = np.random.default_rng(0)
     user, item = np.sort(rng.integers(0, users, n)), rng.integers(0, items, n)
     columns = np.column_stack([user, users + item]).ravel()
@@ -140,7 +140,7 @@ def cases(quick: bool) -> Iterator[Case]:
 
 
 def seconds(call: Call, span: float) -> float:
-    """Of one call, over as many as fill `span` seconds; at least one."""
+    """Seconds of one call, averaged over the calls that fill `span` seconds; at least one."""
     began, calls = perf_counter(), 0
     while calls == 0 or perf_counter() - began < span:
         call()
@@ -187,7 +187,7 @@ def main() -> None:
 
 Written by `bench/threads.py`: {effective_n_threads()} threads by default on {os.cpu_count()}
 processors, median of {repetitions} pairs of turns. The load average before the run was {load:.1f}:
-above 0.5, "0 busy processes" means that there were others. Bold: not reached.
+above 0.5, there were other processes even in the rows with "0 busy processes". Bold: not reached.
 
 {table(header, rows)}
 """

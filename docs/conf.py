@@ -16,7 +16,7 @@ from sphinx import addnodes
 
 import fastpoly
 
-# One thread: the pictures are then the same everywhere.
+# Use one thread, so that the plots are the same everywhere.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 project = "fastpoly"
@@ -30,7 +30,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
-    # MathJax from the site itself: formulas need no network.
+    # MathJax comes from the site itself, so that formulas need no network.
     "sphinx-mathjax-offline",
     "sphinx_gallery.gen_gallery",
 ]
@@ -72,7 +72,7 @@ numpydoc_show_class_members = False  # the template of classes lists them
 def own_members(name: str) -> dict[str, list[str]]:
     """Documented methods and properties of a class that fastpoly defines, for the template.
 
-    Those that scikit-learn gives to every estimator stay out.
+    Those that scikit-learn gives to every estimator are left out.
     """
     module, _, cls_name = name.rpartition(".")
     cls = getattr(importlib.import_module(module), cls_name)
@@ -111,7 +111,7 @@ sphinx_gallery_conf = {
 
 
 def escape(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings have |x|, no substitution, and names like classes_, no targets of links."""
+    """Escape |x|, which is not a substitution, and names like classes_, which are not links."""
     for number, line in enumerate(lines):
         if not line.lstrip().startswith((">>>", "...")):
             pieces = re.split(r"(`+.*?`+)", line)
@@ -122,7 +122,7 @@ def escape(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[s
 def drop_self(
     app: Any, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: Any
 ) -> tuple[str, Any] | None:
-    """Compiled methods have `self` in their signatures."""
+    """Remove `self` from the signatures of compiled methods."""
     if what == "method" and signature and signature.startswith("(self"):
         return re.sub(r"^\(self(, )?", "(", signature), returns
     return None  # ask the next handler
@@ -135,7 +135,7 @@ API |= {place: place for place in API.values()}
 
 
 def link_names(app: Any, doctree: nodes.document) -> None:
-    """Make links of the names of the API that pages and docstrings have as code."""
+    """Turn names of the API that are code in pages and docstrings into links."""
     for link in doctree.findall(addnodes.pending_xref):
         if link.get("reftype") == "obj" and link["reftarget"] in API:
             link["reftarget"] = API[link["reftarget"]]

@@ -1,7 +1,7 @@
 """Multi-output polynomial networks and factorization machines.
 
-The core is imported at once; the scikit-learn layer when one of its names is first used, so that
-importing fastpoly imports neither scikit-learn nor matplotlib.
+The core is imported at once. The scikit-learn layer is imported when one of its names is first
+used, so that importing fastpoly imports neither scikit-learn nor matplotlib.
 """
 
 from importlib import import_module
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Names that are not defined above live in `fastpoly.estimators`, imported on first use."""
+    """Look up other names in `fastpoly.estimators`, which is imported on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module("fastpoly.estimators"), name)

@@ -5,7 +5,7 @@
              append H' to H, refit V (or V and H), drop the rows of V that became zero
 
 `conditional_gradient` is a generator of `State`s. Each state is a usable model with its
-certificate, computed at that very point, and each can be the start of another run.
+certificate, computed at exactly that point, and each can be the start of another run.
 """
 
 import math
@@ -35,7 +35,8 @@ Floats = NDArray[np.float64]
 
 REFITS = ("auto", "full", "output", None)
 
-# Relative gain of `PATIENCE` states, as a share of tol, below which a run makes no progress.
+# A run makes no progress if `PATIENCE` states gain less than this share of tol, relative to the
+# objective.
 PROGRESS_SHARE_OF_TOL = 1e-3
 
 
@@ -69,8 +70,8 @@ def conditional_gradient(
         The data, with activation and lower-order terms; rows in files as a `ShardDesign`, or as
         `Shards` for a polynomial network without lower-order terms.
     y : array-like
-        Targets, as the loss takes them: class codes 0..m-1 (n,), signs or numbers (n, m). Shards
-        hold their own; y is then None, or one row for each of their classes.
+        Targets in the form of the loss: class codes 0..m-1 (n,), signs or numbers (n, m). Shards
+        hold their own targets; y is then None, or has one row for each of their classes.
     loss : str or object
         "logistic", "smoothed_hinge" or "squared_hinge" (multi-class for class codes, binary for
         signs), "squared", any name of `fastpoly.kernels.losses.LOSSES`, or a loss object. A loss
@@ -84,48 +85,48 @@ def conditional_gradient(
     n_components : int
         Stop at this number of basis vectors.
     block : "auto" or int
-        Basis vectors added per round at most. "auto": with refit="full" 20 (d if that is less, 2 m
-        if that is more, and at most half of n_components) at first, then m or half of what is
-        there; otherwise 1.
+        Largest number of basis vectors added per round. "auto" with refit="full": 20 in the first
+        round (d if that is less, 2 m if that is more, and at most half of n_components), then m or
+        half of the current number. "auto" otherwise: 1.
     refit : {"auto", "full", "output", None}
         After each added block: fit V and H together ("full", penalized form only), fit V alone
-        ("output", convex), or only choose the step toward the new vector (None; then explicit
-        lower-order terms stay as they are without basis vectors). "auto" is "full" in the
-        penalized form and "output" otherwise; also for l1 with n_components < 2 m, because there a
-        vector of the joint descent serves one output. ``block=1, refit="output"`` is the algorithm
-        of the paper.
+        ("output", convex), or only choose the step toward the new vector (None; explicit
+        lower-order terms then stay as in the model without basis vectors). "auto" is "full" in the
+        penalized form and "output" otherwise. It is also "output" for l1 with n_components < 2 m,
+        because there a vector of the joint descent serves one output only.
+        ``block=1, refit="output"`` is the algorithm of the paper.
     alpha_linear : float
         Ridge penalty of the linear weights, with fit_lower="explicit".
     solver : {"auto", "fista", "newton"}
-        Of the output refit.
+        Solver of the output refit.
     max_iter : int
-        Iterations of one refit at most.
+        Largest number of iterations of one refit.
     tol : float
-        Relative tolerance of the stopping rule: optimal when the violation is at most
-        (1 + tol) alpha (constrained: what it adds to the gap at most tol times the objective) and
-        the gap of the refit at most tol times the objective. (An objective below a millionth of
-        the loss without a model, a perfect fit, counts as that.)
+        Relative tolerance of the stopping rule. A model is optimal when the violation is at most
+        (1 + tol) alpha (constrained form: when it adds at most tol times the objective to the gap)
+        and the gap of the refit is at most tol times the objective. (A perfect fit, with an
+        objective below a millionth of the loss without a model, counts as that millionth.)
     selection : str
         A method of `select_basis`.
     sample_weight : array-like, (n,), optional
-        With shards, which hold those of the rows: of each class.
+        Weights of the rows. With shards, which hold the weights of their rows, one per class.
     n_outputs : int, optional
         Number of classes, where y does not show it.
     start : State, optional
-        Go on from here. A run that is cut off and started again from its last state ends with the
-        same model, bit for bit. A state of another problem (alpha, tau, data, penalty) is
-        refitted first.
+        State to continue from. A run that is interrupted and started again from its last state
+        ends with the same model, bit for bit. A state of another problem (alpha, tau, data,
+        penalty) is refitted first.
     memory : float
-        Output refit: budget in bytes for the n x k activation matrix. Above it, activations are
-        recomputed in each pass. Adding vectors temporarily needs twice the budget, and Newton's
+        Budget of the output refit for the n x k activation matrix, in bytes. Above it, activations
+        are recomputed in each pass. Adding vectors temporarily needs twice the budget, and Newton's
         method may use up to min(memory, 256 MB) more. The full refit stores no activations.
     random_state : int, Generator or None
 
     Yields
     ------
     State
-        The first one is the model without basis vectors (or the refitted start); then one per
-        round. The last one has `stop` set; "no progress" comes with the model of the state
+        The first one is the model without basis vectors (or the refitted start); then there is one
+        per round. The last one has `stop` set; with "no progress" it has the model of the state
         before. Starting from a state where nothing is left to do gives that state again.
 
     Examples
@@ -207,7 +208,7 @@ class _Options:
 
 
 class _Past(NamedTuple):
-    """What a state inherits from the rounds before it."""
+    """The information that a state inherits from earlier rounds."""
 
     n_iter: int = 0
     recent: tuple[float, ...] = ()
@@ -308,7 +309,7 @@ class _Run:
         again = select_basis(
             gamma,
             problem.penalty,
-            tol=min(options.tol, 5e-3),  # which is the default
+            tol=min(options.tol, 5e-3),  # the default of select_basis
             start=chosen.vectors,
             thorough=True,
             random_state=np.random.default_rng([options.seed, state.n_iter, 1]),
@@ -321,7 +322,7 @@ class _Run:
         """Basis vectors to add after this state."""
         k, most, size = state.n_components, self.options.n_components, self.options.block
         if size == "auto":
-            # At least two rounds: with l1, vectors of one output alone could take all places.
+            # At least two rounds, because with l1 the vectors of one output could take all places.
             size = min(self.refit.block(k), (most + 1) // 2)
         return max(1, min(size, most - k))
 
@@ -338,7 +339,7 @@ class _Run:
         return dual_norm <= (1 + tol) * self.problem.alpha
 
     def accurate(self, state: State) -> bool:
-        """Whether the model is the best with its basis vectors, within the tolerance."""
+        """Whether the model is the best one with its basis vectors, within the tolerance."""
         return state.refit_gap <= self.options.tol * self.problem.size(state.objective)
 
     def only_the_refit_is_loose(self, state: State) -> bool:
@@ -374,14 +375,14 @@ class _Run:
         if state.n_components >= options.n_components:
             return "n_components"
         if len(state.recent) == PATIENCE:
-            # Half of the digits of a sum over many rows can be trusted.
+            # Only half of the digits of a sum over many rows can be trusted.
             least = max(PROGRESS_SHARE_OF_TOL * options.tol, np.sqrt(np.finfo(np.float64).eps))
             if state.recent[0] - state.objective <= least * size:
                 return "no progress"
         return None
 
     def timed(self, part: str, step: Callable[..., Any], *arguments: Any) -> Any:
-        """step(*arguments) with BLAS on one thread, its seconds added to that part."""
+        """Run step(*arguments) with BLAS on one thread, and add its seconds to that part."""
         begun = perf_counter()
         with one_blas_thread():
             result = step(*arguments)

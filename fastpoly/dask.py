@@ -1,9 +1,9 @@
 """Passes over shards on a Dask cluster; the only module that imports `distributed`.
 
-One task for each thread of a worker and pass. A worker opens the shards that it is asked for, keeps
-the gradients of their rows, and returns sums of whole subtrees (`fastpoly.rows.tree`): the bits are
-those of threads in one process. A pass is a function of its arguments, so one that was lost with
-its worker is computed by another, from the model if need be.
+A pass has one task per thread of every worker. A worker opens the shards of its tasks, keeps the
+gradients of their rows, and returns the sums of whole subtrees (`fastpoly.rows.tree`). So the
+result is the same to the last bit as with threads in one process. A pass depends on its arguments
+only: if a worker is lost, another one computes its part, from the model if necessary.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from fastpoly.rows.tree import Node, subtrees, tree_sum
 
 __all__ = ["on_cluster"]
 
-POLL = 0.5  # seconds between two looks at the workers while a pass is under way
+POLL = 0.5  # seconds between two checks of the workers while a pass is running
 
 WARNING = "distributed.admin.large-graph-warning-threshold"  # a setting of Dask
 
-# What happens to tasks when workers or connections go, as opposed to errors in the data.
+# Errors of tasks whose worker or connection is lost, as opposed to errors in the data.
 LOST = (KilledWorker, CommClosedError, FutureCancelledError, OSError, TimeoutError)
 
 
@@ -45,21 +45,21 @@ def on_cluster(
     retries: int = 3,
     strict: bool = True,
 ) -> Shards:
-    """The same shards, passes over which run on the workers of a cluster.
+    """The same shards, with passes that run on the workers of a cluster.
 
-    The folder must be at the same path for every worker and for this process. What is fitted is the
-    same to the last bit as without a cluster. Below about 1e7 rows a cluster does not pay.
+    The folder must have the same path for every worker and for this process. The fitted model is
+    the same to the last bit as without a cluster. Below about 1e7 rows a cluster does not pay off.
 
     Parameters
     ----------
     shards : Shards
     client : distributed.Client
-        Dask unpickles what it receives: use it in a network that you trust, or with TLS.
+        Dask unpickles the data that it receives: use it in a network that you trust, or with TLS.
     timeout : float
-        Seconds to wait for workers when there are none, and until a worker that has fallen silent
-        is given up.
+        Seconds to wait for workers when there are none, and after which a silent worker counts as
+        lost.
     retries : int
-        How often a pass is repeated after it was lost with its workers.
+        How often a pass is repeated after its workers were lost.
     strict : bool
         Refuse workers with different instruction sets, whose sums differ in their last bits.
 
@@ -82,7 +82,7 @@ def on_cluster(
 
 
 class DaskEngine:
-    """Workers of a cluster; see `on_cluster`."""
+    """Runs passes on the workers of a cluster; see `on_cluster`."""
 
     def __init__(
         self, client: distributed.Client, timeout: float, retries: int, strict: bool
@@ -90,8 +90,8 @@ class DaskEngine:
         self.client, self.timeout, self.retries = client, timeout, retries
         self.strict = strict
         self.slots: list[str] = []  # the worker of every task of a pass
-        # Bytes of arguments from which on they go to a worker once, not with each of its tasks:
-        # half of where Dask warns of large graphs.
+        # Arguments of at least this many bytes are sent to a worker once, not with each of its
+        # tasks. It is half of the size at which Dask warns about large graphs.
         self.large = parse_bytes(dask.config.get(WARNING)) // 2
         self.instructions: dict[str, Any] = {}
 
@@ -137,17 +137,17 @@ class DaskEngine:
         return self.client.scatter(arguments, broadcast=True, hash=False, direct=False)
 
     def _run(self, tasks: list[tuple[Any, ...]]) -> list[Any]:
-        """Results of `_task` in order; a task goes elsewhere if its worker goes or falls silent."""
+        """Results of `_task`, in order; a task moves if its worker is lost or falls silent."""
         futures = [self._submit(*task) for task in tasks]
         gathering = self._gather(futures)
-        alone = time.monotonic()  # since when there was no worker
+        alone = time.monotonic()  # the last time that there was a worker
         try:
             while True:
                 try:
                     return gathering.result(POLL)
                 except TimeoutError:
                     if gathering.done():
-                        raise  # one of a connection
+                        raise  # a connection timed out
                 lively = sorted(self._lively())
                 if lively:
                     alone = time.monotonic()
@@ -156,8 +156,8 @@ class DaskEngine:
                         f"there has been no worker for {self.timeout:g} s; start workers and fit "
                         "again, from the checkpoint if there is one"
                     )
-                # A task whose worker went may wait for it forever, whoever else is there; and a
-                # result that went with it is computed again, or not.
+                # A task whose worker is lost may wait for it forever, even if there are others. Its
+                # result may be lost, too, and Dask does not always compute it again.
                 lost = [i for i, (worker, *_) in enumerate(tasks) if worker not in lively]
                 if lively and lost:
                     for i in lost:
@@ -172,7 +172,7 @@ class DaskEngine:
                 self.client.cancel(futures, force=True)
 
     def _gather(self, futures: list[distributed.Future]) -> concurrent.futures.Future:
-        """Their results, waited for in the thread of the client."""
+        """The results of the futures, awaited in the thread of the client."""
         results = self.client.gather(list(futures), direct=True, asynchronous=True)
         return asyncio.run_coroutine_threadsafe(results, self.client.loop.asyncio_loop)
 
@@ -182,7 +182,7 @@ class DaskEngine:
         )
 
     def _workers(self, refresh: bool) -> list[str]:
-        """The worker of every slot, in a fixed order: one for each thread."""
+        """The worker of every slot, in a fixed order; a worker has one slot per thread."""
         if self.slots and not refresh:
             return self.slots
         now = time.monotonic()
@@ -198,8 +198,8 @@ class DaskEngine:
         return self.slots
 
     def _lively(self) -> dict[str, int]:
-        """Workers that have been heard of lately, and their threads."""
-        # Not client.scheduler_info, which another thread may empty meanwhile.
+        """Workers that have sent a sign of life recently, and their numbers of threads."""
+        # Not client.scheduler_info, because another thread may empty it at any time.
         found = self.client.sync(self.client.scheduler.identity, n_workers=-1)["workers"]
         last = max((worker["last_seen"] for worker in found.values()), default=0.0)
         return {
@@ -209,7 +209,7 @@ class DaskEngine:
         }
 
     def _check_alike(self, workers: Any) -> None:
-        """Raise where two workers do not round alike."""
+        """Raise if two workers round differently."""
         new = [address for address in workers if address not in self.instructions]
         if new:
             self.instructions.update(self.client.run(_instructions, workers=new))
@@ -224,13 +224,13 @@ class DaskEngine:
 def _task(
     job: ShardJob | None, key: str, nodes: list[Node], verb: str, arguments: tuple[Any, ...]
 ) -> list[Any] | None:
-    """On a worker: sums of subtrees; None where job and model must be sent along."""
+    """Runs on a worker: the sums of subtrees, or None where job and model must be sent along."""
     job = job or received(key)
     return None if job is None else remote_sum(job, nodes, verb, arguments)
 
 
 def _size(arguments: Any) -> int:
-    """Bytes of the arrays that travel."""
+    """Bytes of the arrays that are sent."""
     if isinstance(arguments, At):
         arguments = arguments.model if arguments.send else None
     if isinstance(arguments, (tuple, list)):
@@ -239,7 +239,7 @@ def _size(arguments: Any) -> int:
 
 
 def _instructions() -> tuple[str, ...]:
-    """What the last bits of a worker's sums depend on."""
+    """The instruction sets on which the last bits of a worker's sums depend."""
     from threadpoolctl import threadpool_info
 
     blas = {i.get("architecture") or "" for i in threadpool_info() if i["user_api"] == "blas"}

@@ -1,9 +1,9 @@
 """A short demonstration: `fastpoly-demo`.
 
 An ordinal recommender and a classifier of vibrations, each compared with scikit-learn. Prints two
-tables and saves a picture, in a few seconds. Both data sets are generated, so that nothing has
-to be downloaded, and of the kind that these models are made for; bench/ has data of many kinds.
-Models have their default parameters as far as these serve, and none is tuned on the test rows.
+tables and saves a picture, in a few seconds. Both data sets are generated, so that nothing has to
+be downloaded, and they are of the kind that these models are made for; bench/ has data of many
+kinds. Models keep their default parameters where these work, and none is tuned on the test rows.
 """
 
 import argparse
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 PICTURE = "fastpoly-demo.png"
 
-# States of a bearing, and the frequencies that it vibrates at, in periods per window: that of the
-# shaft, and that of a fault.
+# States of a bearing, and the frequencies at which it vibrates, in periods per window: the
+# frequency of the shaft, and that of a fault.
 STATES = {"sound": (4,), "inner ring": (4, 11), "outer ring": (4, 12), "ball": (4, 14)}
 
 
@@ -49,7 +49,7 @@ class Split(NamedTuple):
 
 
 class Way(NamedTuple):
-    """A model, and what it keeps once it is fitted."""
+    """A model, and a description of what it stores after fitting."""
 
     name: str
     model: Any
@@ -57,7 +57,7 @@ class Way(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A line of a table."""
+    """One row of a table."""
 
     name: str
     scores: tuple[float, ...]
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def why_not_saved(picture: Path) -> str | None:
-    """What is wrong with the path, to know it before training; None if nothing is."""
+    """What is wrong with the path, found before training; None if nothing is."""
     if picture.is_dir():
         return "is a folder; name a file in it"
     if not picture.parent.is_dir():
@@ -93,7 +93,7 @@ def why_not_saved(picture: Path) -> str | None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        return None  # no picture, then
+        return None  # there will be no picture
     kinds = Figure().canvas.get_supported_filetypes()
     if picture.suffix and picture.suffix[1:].lower() not in kinds:
         return f"unknown format; known: {', '.join(sorted(kinds))}"
@@ -101,7 +101,7 @@ def why_not_saved(picture: Path) -> str | None:
 
 
 class Ratings(NamedTuple):
-    """One-hot [user, item] rows and their stars, also as numbers of users and items (n, 2).
+    """One-hot [user, item] rows and their stars; also the numbers of users and items, (n, 2).
 
     `expected_test` is what the model that generated the test rows would predict.
     """
@@ -130,10 +130,10 @@ def ratings(n: int = 30_000, n_users: int = 400, n_items: int = 300) -> Ratings:
 
 
 def vibrations(n: int = 6000, length: int = 64) -> Split:
-    """Windows of a noisy signal, and the state of the bearing that it was taken from.
+    """Windows of a noisy signal, and the state of the bearing that it was measured on.
 
     A window begins at any time, so the phases are random and the mean of every sample is 0 in every
-    state: what counts is the energy at a frequency, a sum of two squares.
+    state. The information is in the energy at a frequency, which is a sum of two squares.
     """
     rng, time = np.random.default_rng(0), np.arange(length)
     names = np.array(list(STATES))
@@ -152,7 +152,7 @@ def vibrations(n: int = 6000, length: int = 64) -> Split:
 
 
 def compare_recommenders(data: Ratings) -> list[Result]:
-    """Test RMSE and nDCG@5 of every way to predict a rating."""
+    """Print the test RMSE and nDCG@5 of every way to predict a rating."""
     split, (n, d) = data.split, data.split.X.shape
     users = data.pairs_test[:, 0]
     products = PolynomialFeatures(2, interaction_only=True, include_bias=False)
@@ -186,7 +186,7 @@ def compare_recommenders(data: Ratings) -> list[Result]:
 
 
 def compare_classifiers(network: PolynomialNetworkClassifier, data: Split) -> list[Result]:
-    """Test accuracy of every way to classify a window; fits the network, too."""
+    """Print the test accuracy of every way to classify a window; this also fits the network."""
     n, d = data.X.shape
 
     def scored(model: Any, X: Any) -> tuple[float]:
@@ -238,7 +238,7 @@ def rounds(model: Any) -> str:
 
 
 def compared(way: Way, data: Split, scored: Callable[[Any, Any], tuple[float, ...]]) -> Result:
-    """Fit, score, print a line."""
+    """Fit, score, and print a row."""
     begun = process_time()
     way.model.fit(data.X, data.y)
     fit_seconds, begun = process_time() - begun, process_time()
@@ -267,7 +267,7 @@ def draw(
     network: PolynomialNetworkClassifier,
     picture: Path,
 ) -> str:
-    """Save the picture; what to tell of it."""
+    """Save the picture, and return a message about it."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -295,7 +295,7 @@ def draw(
 
 
 def bars(ax: "Axes", results: list[Result], title: str) -> None:
-    """One bar per model, the first one, ours, in another color."""
+    """Draw one bar per model; the first one, fastpoly's, has another color."""
     names, values = [each.name for each in results], [each.scores[0] for each in results]
     colors = ["tab:red", *["0.75"] * (len(results) - 1)]
     drawn = ax.barh(names, values, color=colors)
@@ -309,7 +309,7 @@ def bars(ax: "Axes", results: list[Result], title: str) -> None:
 
 
 def draw_vectors(ax: "Axes", network: PolynomialNetworkClassifier) -> None:
-    """The basis vectors with the largest weights, one above the other."""
+    """Draw the basis vectors with the largest weights, one above the other."""
     H, V = network.components_, network.output_weights_
     largest = np.argsort(-np.linalg.norm(V, axis=1) * (H**2).sum(axis=1))[:8]
     for place, h in enumerate(H[largest]):

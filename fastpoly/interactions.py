@@ -11,16 +11,16 @@ def largest_pairs(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
     """The pairs i < j with the largest |P_ij|, P = F' diag(weights) F.
 
-    F (k, d), weights (k,). NumPy twin, which holds P:
+    F (k, d), weights (k,). The same in NumPy, with P in memory:
 
         i, j = np.triu_indices(d, 1);  p = (F.T @ (weights[:, None] * F))[i, j]
         best = np.lexsort((j, i, -abs(p)))[:count];  i[best], j[best], p[best]
 
     With g_i = sqrt|weights| * F_:i, |P_ij| <= |g_i| |g_j|. Features are taken in decreasing order
-    of |g_i|, a block of rows of P at a time, and the bound cuts off columns, then all that is
-    left, as soon as `count` larger products are known. BLAS finds the candidates; the products
-    that are compared and returned are sums over k in a fixed order, so that they, and the order
-    of equal ones, depend neither on the blocks nor on BLAS. (Sums that cancel to 0 up to rounding
+    of |g_i|, one block of rows of P at a time. As soon as `count` larger products are known, the
+    bound cuts off columns, and then everything that remains. BLAS finds the candidates. The
+    products that are compared and returned are sums over k in a fixed order, so neither they nor
+    the order of equal ones depend on the blocks or on BLAS. (Sums that cancel to 0 up to rounding
     count as 0 where BLAS finds 0.)
 
     Returns
@@ -44,7 +44,7 @@ def largest_pairs(
     with np.errstate(over="ignore"):
         if len(norms) and not np.isfinite(norms[0] * norms[0]):
             raise ValueError("the products overflow float64; rescale the factors")
-    # |computed - exact| <= rounding |g_i| |g_j|, generously, for products and norms alike.
+    # |computed - exact| <= rounding |g_i| |g_j|: a generous bound for products and norms.
     rounding = 4 * (len(weights) + 8) * np.finfo(float).eps
 
     i = j = np.empty(0, dtype=np.intp)
@@ -58,7 +58,7 @@ def largest_pairs(
         slack = rounding * norms[first] * norms[first]
         least = np.abs(products[-1]) if len(products) == count else 0.0
         at = np.flatnonzero(block > max(least - slack, 0))
-        # Only now that few are left: the count-th largest of the block is a threshold, too.
+        # Done only now that few are left: the count-th largest of the block is a threshold, too.
         if len(at) > count:
             known = np.partition(block.ravel()[at], -count)[-count]
             at = at[block.ravel()[at] >= known - 2 * slack]

@@ -11,7 +11,7 @@ from scipy.special import expit
 def level_probabilities(O: NDArray[np.float64]) -> NDArray[np.float64]:
     """p(y = level), (n, m + 1), from the m outputs whose sigmoids are p(y <= level).
 
-    Where these cross they are sorted, which brings them nearer to any monotone ones; so the
+    Where these cross they are sorted, which brings them closer to any monotone sequence. So the
     differences are not negative, and they add up to 1.
     """
     cumulative = np.sort(expit(O), axis=1)
@@ -27,7 +27,7 @@ def level_values(levels: NDArray[Any] | None, count: int) -> NDArray[np.float64]
 
 
 def level_strata(codes: ArrayLike, share: float) -> NDArray[np.intp] | None:
-    """Strata of ordinal levels: each level by itself where it occurs often enough.
+    """Strata of ordinal levels; a level that occurs often enough is a stratum of its own.
 
     A stratum needs two rows, one for each part, and there can be no more strata than the smaller
     part has rows. Levels that are too rare join the next ones.

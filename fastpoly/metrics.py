@@ -73,11 +73,11 @@ def ndcg(
     gain : {"exp", "linear"}
         2^y - 1, which stresses the top of the scale, or y itself.
     ties : {"average", "first"}
-        Items of one group with equal scores: the expectation of the DCG over their random orders
-        (no order of the rows can help or harm), or the order in which the rows were given.
+        How to rank items of one group with equal scores: by the expected DCG over all their orders
+        (so that the order of the rows does not matter), or in the order of the rows.
     skip_single : bool
-        A group of one item cannot be ranked wrongly and scores 1. Whether to leave such groups
-        out of the mean.
+        Whether to leave groups of one item out of the mean. Such a group cannot be ranked wrongly
+        and scores 1.
     without_gain : {"skip", "zero", "one"}
         A group whose ideal DCG is 0 has nothing to find (all y are 0): leave it out of the mean,
         or count it as 0 or 1. This also applies to groups of one item with y = 0.
@@ -158,7 +158,7 @@ def _gains(y: NDArray[np.float64], gain: str) -> NDArray[np.float64]:
 
 def _groups(groups: ArrayLike, n: int) -> tuple[NDArray, NDArray[np.intp]]:
     """The distinct groups, sorted, and the position of each row's group among them."""
-    # A list is looked at before it becomes an array, where a NaN among strings is the word "nan".
+    # A list is checked before it becomes an array, where a NaN among strings would be "nan".
     given = groups if hasattr(groups, "dtype") else np.array(groups, dtype=object)
     groups = np.asarray(groups)
     if groups.shape != (n,):

@@ -1,4 +1,4 @@
-"""PolyModel: a trained network as numbers, without how it was trained."""
+"""PolyModel: the numbers of a trained network, independent of how it was trained."""
 
 import operator
 import os
@@ -45,8 +45,8 @@ class PolyModel:
     output_names : iterable of m distinct str, or None
         An output can then be asked for by its name.
     task : {"regression", "classification", "multilabel", "ordinal"}
-        What the outputs mean to `predict`: numbers; scores of classes; log odds of labels; log odds
-        that the level is at most each one but the last.
+        What the outputs mean to `predict`: numbers; scores of classes; log odds of labels; or, for
+        each level but the last, log odds that y is at most that level.
     classes : array-like, or None
         Classes (m,) or ordinal levels (m + 1,), as numbers or strings; positions if None.
 
@@ -148,9 +148,9 @@ class PolyModel:
         Parameters
         ----------
         state : State
-            Anything with H, V, intercept and linear (d, m) or None.
+            Any object with H, V, intercept and linear, which is (d, m) or None.
         design : Design
-            The data it was trained on: its activation and lower-order terms are the model's.
+            The data of the training, which gives the activation and the lower-order terms.
         feature_names, output_names : iterable of str, or None
 
         Returns
@@ -225,7 +225,7 @@ class PolyModel:
         Returns
         -------
         ndarray, (n, m)
-            Finite; where the outputs overflow, a ValueError says so.
+            All finite; outputs that overflow raise a ValueError.
         """
         fit_lower = "augment" if self.augment else None
         design = Design(X, self.activation, fit_lower=fit_lower, n_threads=n_threads)
@@ -237,7 +237,7 @@ class PolyModel:
             )
         outputs = design.outputs(self.H, self.V)
         if self.linear is not None:
-            # Linear weights are for X as it is, without a constant feature.
+            # Linear weights apply to X without a constant feature.
             matrix = as_matrix(X) if self.augment else design.matrix
             outputs += LinearTerms(matrix).outputs(self.linear.T)
         outputs += self.intercept
@@ -258,7 +258,7 @@ class PolyModel:
         ndarray
             "regression": the outputs, (n, m), or (n,) where m = 1. "classification": the class
             with the largest output, (n,). "multilabel": 0 or 1, (n, m). "ordinal": the expected
-            level, (n,); of levels that are not numbers the expected rank, from 1.
+            level, (n,); for levels that are not numbers, the expected rank, from 1.
 
         Examples
         --------
@@ -282,8 +282,8 @@ class PolyModel:
     def interaction_matrix(self, c: int | str) -> NDArray[np.float64]:
         """The quadratic part of output c as a symmetric matrix C: it equals x'Cx.
 
-        C_ii is the coefficient of x_i^2 (0 for "anova"), and C_ij = C_ji half the coefficient of
-        x_i x_j. The constant feature of `augment` has no row here: see `linear_terms`.
+        C_ii is the coefficient of x_i^2 (0 for "anova"), and C_ij = C_ji is half the coefficient of
+        x_i x_j. The constant feature of `augment` has no row here; see `linear_terms`.
 
         Parameters
         ----------
@@ -306,7 +306,7 @@ class PolyModel:
     ) -> list[tuple[int, int, float]] | list[tuple[str, str, float]]:
         """The k pairs of features with the largest |coefficient of x_i x_j| in output c.
 
-        Exact, without a d x d matrix; see `fastpoly.interactions.largest_pairs`.
+        The result is exact, and no d x d matrix is made; see `fastpoly.interactions.largest_pairs`.
 
         Parameters
         ----------
@@ -317,9 +317,10 @@ class PolyModel:
         Returns
         -------
         list of tuples (i, j, coefficient)
-            By decreasing |coefficient|, equal ones by position; i < j are positions, or names
-            where the model has them. The coefficient is 2 C_ij in terms of `interaction_matrix`.
-            Fewer than k where fewer are not 0. Squares x_i^2 are not pairs.
+            Sorted by decreasing |coefficient|, equal ones by position; i < j are positions, or
+            names where the model has them. The coefficient is 2 C_ij, with the C of
+            `interaction_matrix`. Pairs whose coefficient is 0 are left out. Squares x_i^2 are not
+            pairs.
 
         Examples
         --------
@@ -388,7 +389,7 @@ class PolyModel:
         Parameters
         ----------
         path : str or path-like
-            Used as it is, without adding a suffix. The class's notes name the arrays.
+            Used as it is, without adding a suffix. The notes of the class list the arrays.
         """
         values = zip(fields(self), self._values(), strict=True)
         arrays = {field.name: np.asarray(value) for field, value in values if value is not None}
@@ -396,7 +397,7 @@ class PolyModel:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a model that `save` wrote. Safe on files from strangers: nothing is unpickled.
+        """Read a model that `save` wrote. This is safe for any file: nothing is unpickled.
 
         Parameters
         ----------
@@ -420,7 +421,7 @@ class PolyModel:
             raise ValueError(f"{os.fspath(path)} does not hold a PolyModel: {error}") from error
 
 
-# Kind of dtype of each array in a file; the constructor checks the shapes.
+# The kind of dtype of each array in a file; the constructor checks the shapes.
 _REQUIRED = {"H": "f", "V": "f", "intercept": "f", "activation": "U", "augment": "b"}
 _KINDS = _REQUIRED | {"linear": "f", "feature_names": "U", "output_names": "U", "task": "U"}
 _KINDS["classes"] = "Uifub"

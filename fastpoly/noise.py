@@ -1,10 +1,10 @@
 """An alpha from the data, in proportion to the violation that pure noise would have.
 
 Where the row gradients have random signs, nothing is left to learn, and their violation is about
-the `noise_level` of the rows. An alpha of that size would keep all noise out, and much of what can
-be learned; a part of it predicts best. The gradients are first those of
-the model without basis vectors, whose errors hold the interactions, too; then those of the model
-that this alpha gives. `bench/defaults.py` compares the rule with shares of the number of rows.
+the `noise_level` of the rows. An alpha of that size would keep out all noise, but also much of what
+can be learned; a fraction of it predicts best. The gradients are first those of the model without
+basis vectors, whose errors include the interactions. Then they are those of the model that this
+alpha gives. `bench/defaults.py` compares the rule with shares of the number of rows.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from fastpoly.state import Model, State
 # alpha is the noise level divided by this; for class codes, by the number of classes. Chosen on
 # twenty tables and judged on others, by bench/defaults.py.
 NOISE_DIVISOR = 3.0
-# A second run is worth it where alpha falls below this share of the first one.
+# A second run is worth its cost where alpha falls below this share of the first one.
 LOWER = 0.85
 
 
@@ -43,13 +43,13 @@ def noise_alpha(sums: Sums, model: Model) -> float:
     problem = sums.problem
     divisor = problem.m if problem.loss.target == "label" else NOISE_DIVISOR
     level = sums.noise_level(model) * _dual_size(problem.penalty, problem.m)
-    # A perfect fit has no noise left. Tables of bench/defaults.py need 2e-4 of the sum of the
-    # weights or more, ratings of many users and items 1e-5.
+    # A perfect fit has no noise left. The tables of bench/defaults.py need at least 2e-4 of the sum
+    # of the weights; ratings of many users and items need 1e-5.
     return max(level / divisor, PERFECT * sums.weight)
 
 
 def _dual_size(penalty: Any, m: int) -> float:
-    """The mean dual norm of a random vector (m,) of length 1: that of l1/l2 is 1."""
+    """The mean dual norm of a random vector (m,) of length 1; for l1/l2 it is 1."""
     if not hasattr(penalty, "dual_norms"):
         return 1.0
     Q = np.random.default_rng(0).standard_normal((1000, m))
@@ -66,15 +66,16 @@ def fit_above_noise(
     design : Design, ShardDesign or Shards
     y : array-like
     start : State, optional
-        A state of an earlier run like this one, which goes on from there.
+        A state of an earlier run of the same kind, from which this run continues.
     **options
         Further arguments of `conditional_gradient`.
 
     Yields
     ------
     State
-        Those of a run with the first alpha; then, where the errors of its model allow a smaller
-        one, those of a run with the second alpha, from that model. The objective never rises.
+        The states of a run with the first alpha. Where the errors of its model allow a smaller
+        alpha, the states of a second run follow, which starts from that model. The objective never
+        rises.
 
     Examples
     --------
@@ -106,7 +107,7 @@ def fit_above_noise(
                 yield state
                 return
             if start is None or state.n_iter > start.n_iter or start.alpha is None:
-                yield replace(state, stop=None)  # unless it is where the run was cut off
+                yield replace(state, stop=None)  # unless the run was interrupted at this state
         start, alpha = state, lower
     else:
         alpha = start.alpha

@@ -1,4 +1,4 @@
-"""The regularization path: where it begins, which alphas to try, a warm-started run over them."""
+"""The regularization path: where it begins, which alphas to try, and a warm-started run."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,13 +17,14 @@ from fastpoly.rows.design import check_scale
 from fastpoly.selection import select_basis
 from fastpoly.state import State
 
-# Relative gain of a round, in units of tol, below which a search goes on to the next alpha, where
-# there is more to gain: `PathSearchCV` takes half the time, with the same log-loss.
+# A search goes on to the next alpha, where there is more to gain, when a round gains less than
+# this, relative to the objective and in units of tol. That halves the time of `PathSearchCV`, with
+# the same log-loss.
 LITTLE = 1e-2
 
 
 def gained_little(state: State, tol: float) -> bool:
-    """Whether the last round at this alpha gained next to nothing."""
+    """Whether the last round at this alpha gained almost nothing."""
     if not state.recent:
         return False
     return state.recent[-1] - state.objective <= LITTLE * tol * abs(state.objective)
@@ -130,7 +131,7 @@ def regularization_path(
     Yields
     ------
     State
-        The last state for each alpha, which is its `alpha`.
+        The last state for each alpha; its attribute `alpha` holds it.
 
     Examples
     --------
@@ -148,7 +149,7 @@ def regularization_path(
         raise ValueError("a path goes over `alphas`; alpha, tau and start cannot be given")
     if alphas is None:
         largest = alpha_max(design, y, random_state=random_state, **problem_options(options))
-        # Nothing to select: the model without basis vectors is optimal for every alpha.
+        # There is nothing to select: the model without basis vectors is optimal for every alpha.
         alphas = alpha_grid(largest or 1.0, n_alphas, alpha_min_ratio)
     alphas = as_float_array(alphas, "alphas", (None,))
     if not alphas.size or alphas.min() <= 0 or (np.diff(alphas) >= 0).any():

@@ -1,4 +1,4 @@
-"""The problem: which loss and penalty are minimized over which targets. All checks, once.
+"""The problem: which loss and penalty are minimized, for which targets. All checks are here.
 
     minimize  sum_i w_i l(y_i, o_i) + alpha Omega(V) + alpha_linear / 2 |W|^2
 
@@ -38,18 +38,18 @@ class Problem:
     ----------
     loss, penalty : object
     Y : ndarray, (n, 1 or m)
-        Targets as the loss takes them; for rows in shards, a row for each of their classes.
+        Targets in the form of the loss; for rows in shards, one row per class.
     m : int
         Number of outputs.
     w : ndarray, (n,), or None
-        Sample weights; for rows in shards, those of their classes.
+        Sample weights; for rows in shards, the weights of the classes.
     alpha, tau : float or None
         Strength of the penalty, or radius of the ball; one of them is None.
     alpha_linear : float
         Ridge penalty of the linear weights.
     small : float
-        Tolerances are relative to the objective, or to this where the objective is smaller: a
-        perfect fit, whose objective may fall without end.
+        Tolerances are relative to the objective, or to this number where the objective is smaller.
+        That is a perfect fit, whose objective may fall without end.
     """
 
     loss: Any
@@ -86,7 +86,7 @@ class Problem:
         return cls(loss, penalty, Y, m, w, alpha, tau, ridge, small_objective(nothing))
 
     def size(self, objective: float) -> float:
-        """What tolerances are relative to."""
+        """The number to which tolerances are relative."""
         return max(abs(objective), self.small)
 
     def omega(self, V: Floats) -> float:
@@ -103,7 +103,7 @@ class Problem:
 
 
 def small_objective(nothing: float) -> float:
-    """What counts as a perfect fit, given the loss of a model without parameters."""
+    """The objective below which a fit is perfect, given the loss of a model without parameters."""
     largest = LARGEST**2  # the squared loss of targets of the largest size
     if nothing and not 1 / largest <= nothing <= largest:
         raise ValueError(
@@ -120,7 +120,7 @@ def problem_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_strength(alpha: float | None, tau: float | None) -> tuple[float | None, float | None]:
-    """alpha (>= 0, penalized form) or tau (> 0, constrained form); alpha = 1 for neither."""
+    """Check alpha (>= 0, penalized form) or tau (> 0, constrained); alpha is 1 if both are None."""
     if alpha is not None and tau is not None:
         raise ValueError("give alpha (penalized form) or tau (constrained form), not both")
     if tau is not None:
@@ -139,7 +139,7 @@ def resolve_loss(loss: Any, y: ArrayLike) -> Any:
 
     "logistic", "smoothed_hinge" and "squared_hinge" are the multi-class losses for class codes and
     the binary ones for a matrix of signs, or for one column of -1 and +1. (A column without a -1
-    looks like class codes: name the loss itself then, as "binary_logistic".)
+    looks like class codes; give the full name then, such as "binary_logistic".)
     """
     if not isinstance(loss, str) or loss not in SHORT_NAMES:
         if isinstance(loss, str) and loss not in LOSSES:
@@ -156,7 +156,7 @@ def resolve_loss(loss: Any, y: ArrayLike) -> Any:
 def named_loss(name: str, target: str) -> str:
     """The full name of the loss that a name stands for, with targets "label", "sign" or "real".
 
-    Every registered loss can be called by its name where its targets suit.
+    Every registered loss can be used by its name where it takes such targets.
     """
     if name in SHORT_NAMES and target != "real":
         return SHORT_NAMES[name][target == "sign"]
@@ -168,7 +168,7 @@ def named_loss(name: str, target: str) -> str:
 
 
 def encode(loss: Any, y: ArrayLike, n_outputs: int | None, n_samples: int) -> tuple[Floats, int]:
-    """Targets in the form the loss takes, checked, and the number of outputs."""
+    """Check the targets; return them in the form of the loss, and the number of outputs."""
     encoder = getattr(loss, "encode", None)
     Y = encoder(y, n_outputs) if encoder else encode_targets(loss.target, y, n_outputs)
     if len(Y) != n_samples:

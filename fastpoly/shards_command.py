@@ -1,4 +1,4 @@
-"""The command `fastpoly-shards`: files to a folder of shards."""
+"""The command `fastpoly-shards`, which converts files to a folder of shards."""
 
 import argparse
 import sys
@@ -21,7 +21,7 @@ SUFFIXES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write shards, or check those of a folder; errors are printed in one line."""
+    """Write shards, or check those of a folder. Errors are printed on one line."""
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             shards = Shards(options.folder, verify=True)
         else:
             if not options.files:
-                parser.error("name the files to read, or --verify")
+                parser.error("name the files to read, or pass --verify")
             shards = _write(options)
     except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"fastpoly-shards: {error}", file=sys.stderr)
@@ -46,20 +46,20 @@ def _parser() -> argparse.ArgumentParser:
         prog="fastpoly-shards",
         description="Write CSV, libsvm or parquet files as shards that fastpoly fits.",
     )
-    parser.add_argument("folder", help="where the shards go")
-    parser.add_argument("files", nargs="*", help="what to read")
+    parser.add_argument("folder", help="the folder for the shards")
+    parser.add_argument("files", nargs="*", help="the files to read")
     parser.add_argument("--verify", action="store_true", help="check the shards of the folder")
     parser.add_argument("--one-hot", nargs="+", default=[], metavar="COLUMN")
     parser.add_argument("--numeric", nargs="+", default=[], metavar="COLUMN")
     parser.add_argument("--target", metavar="COLUMN", help="not for libsvm files")
     parser.add_argument("--weight", metavar="COLUMN")
-    parser.add_argument("--format", choices=sorted(SUFFIXES), help="by default by the suffix")
-    parser.add_argument("--delimiter", help="of CSV files, by default a comma")
-    parser.add_argument("--zero-based", action="store_true", help="indices of libsvm files")
+    parser.add_argument("--format", choices=sorted(SUFFIXES), help="by default from the suffix")
+    parser.add_argument("--delimiter", help="for CSV files; by default a comma")
+    parser.add_argument("--zero-based", action="store_true", help="libsvm indices start at 0")
     parser.add_argument("--rows-per-shard", type=int, default=BLOCK_DOUBLES)
     parser.add_argument("--no-sort", action="store_true", help="keep the order of the rows")
     parser.add_argument("--overwrite", action="store_true")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument("--quiet", action="store_true", help="show no progress bar")
     return parser
 
 

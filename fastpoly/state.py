@@ -1,4 +1,4 @@
-"""What one step of Algorithm 1 yields, and whether a run can start from it."""
+"""The state that one step of Algorithm 1 yields, and the check that a run can start from it."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -69,33 +69,34 @@ class State:
     penalty : float
         Omega(V).
     violation : float
-        The largest dual norm of a gradient row that was found: a lower bound of Omega*(G). In the
+        The largest dual norm of a gradient row that was found: a lower bound on Omega*(G). In the
         penalized form the model is optimal when Omega*(G) <= alpha.
     violation_bound : float
-        Upper bound of Omega*(G), as far as the eigen-solver's bounds hold.
+        Upper bound on Omega*(G), as far as the eigen-solver's bounds hold.
     gap : float
-        Constrained form: the duality gap with `violation_bound`, an upper bound of
+        Constrained form: the duality gap with `violation_bound`, an upper bound on
         objective - optimum. NaN otherwise. Linear terms that no penalty bounds (an intercept, or
-        all of them with alpha_linear = 0) enter it as if their optimum were near, see
-        `fastpoly.refit.Refit`; on nearly collinear features with alpha_linear = 0 it can be far
+        all of them with alpha_linear = 0) enter it as if their optimum were near (see
+        `fastpoly.refit.Refit`). With nearly collinear features and alpha_linear = 0 it can be far
         too small.
     gap_found : float
-        Constrained form: the same with `violation`, which the true gap may exceed. NaN otherwise.
+        Constrained form: the duality gap with `violation`; the true gap may be larger. NaN
+        otherwise.
     n_iter : int
         Rounds so far.
     stop : str or None
-        Why the run ends here; None if it goes on. "optimal": within the tolerance, no basis vector
-        that was found would improve the model, and the refit is accurate. "n_components": the
-        model is full. "no progress": further rounds gain next to nothing (for a tol far below 1e-3
-        this often comes first). "max_iter": the refit ran out of iterations.
+        Why the run ends here; None if it continues. "optimal": within the tolerance, no basis
+        vector that was found would improve the model, and the refit is accurate. "n_components":
+        the model is full. "no progress": further rounds gain almost nothing (for a tol far below
+        1e-3 this often comes first). "max_iter": the refit ran out of iterations.
     refit_gap : float
-        Duality gap of this model among those with the same basis vectors; an upper bound of
+        Duality gap of this model among those with the same basis vectors. It is an upper bound on
         its error, up to the rows that nothing bounds (see `fastpoly.refit.Refit`).
     timings : dict
         Seconds so far in "gradient", "selection" and "refit".
     alpha, tau : float or None
     seed : int
-        What the random numbers of every iteration are derived from.
+        The random numbers of every iteration are derived from it.
     vectors : ndarray or None
         Eigenvectors that the selection at this state started from.
     recent : tuple of float
@@ -128,10 +129,10 @@ class State:
 
     @property
     def refit_gain(self) -> float:
-        """About what a refit of V could gain.
+        """An estimate of the gain of a refit of V.
 
-        For a small alpha `refit_gap` is far above that: it lets Omega of the best model be
-        objective / alpha. Here it is that of this model.
+        For a small alpha `refit_gap` is far larger, because it lets Omega of the best model be
+        objective / alpha. Here Omega is that of this model.
         """
         if self.alpha is None or not self.n_components:
             return self.refit_gap

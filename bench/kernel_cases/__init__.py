@@ -1,4 +1,4 @@
-"""The cases of the kernel benchmark: each kernel beside the two lines that compute the same."""
+"""The cases of the kernel benchmark: each kernel against the two lines that compute the same."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,15 +16,15 @@ class Case:
     against : dict
         Label -> rival callable.
     target : dict
-        Label -> how many times faster to be on one thread, where a target is set.
+        Label -> the wanted speedup on one thread, if there is a target.
     bytes, flops : float
-        What any implementation must move and compute: the roofline.
+        What any implementation must move and compute, for the roofline.
     rtol : float or None
-        Results agree to this share of the largest entry; None: not the same numbers.
+        Results agree to this share of the largest entry; None if they are not the same numbers.
     threaded : bool
         Whether the kernel can use a second thread.
     note : callable or None
-        Makes a line of explanation, printed below the table.
+        Makes an explanation, which is printed below the table.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Cases of the activations: all of them, and sums over them that store none."""
+"""Cases of the activations: all of them, and sums over them that do not store them."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from . import Case
 
 
 def cases(quick: bool = False) -> Iterator[Case]:
-    """Yield the cases; the arrays of one are made when it is asked for."""
+    """Yield the cases; the arrays of a case are made when it is requested."""
     n = 1_000_209 // (50 if quick else 1)
     X = made_up_ratings(n, 6040, 3900).one_hot()
     XX = X * X
@@ -83,7 +83,7 @@ def cases(quick: bool = False) -> Iterator[Case]:
 
 
 def peak(run) -> int:
-    """Bytes allocated at most while it runs."""
+    """The peak of allocated bytes while it runs."""
     tracemalloc.start()
     run()
     highest = tracemalloc.get_traced_memory()[1]

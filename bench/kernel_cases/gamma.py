@@ -20,7 +20,7 @@ LADDER = (1.0, 0.7, 0.5, 0.3, 0.2, 0.15, 0.1, 5e-2, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4
 
 
 def cases(quick: bool = False) -> Iterator[Case]:
-    """Yield the cases; the arrays of one are made when it is asked for."""
+    """Yield the cases; the arrays of a case are made when it is requested."""
     small = 50 if quick else 1
     ratings = made_up_ratings(1_000_209 // small, 6040, 3900)
     for dtype, target in ((np.float64, 4.5), (np.float32, 6.0)):
@@ -45,13 +45,13 @@ def cases(quick: bool = False) -> Iterator[Case]:
 
 
 def movielens_100k(small: int) -> tuple[sp.csr_array, np.ndarray, str]:
-    """One-hot rows, ratings and where they come from."""
+    """One-hot rows, ratings and their source."""
     data = find("ml-100k") or stand_in("ml-100k")
     return data.one_hot()[::small], data.rating[::small], data.source
 
 
 def row_bytes(X: sp.csr_array, m: int) -> float:
-    """Of one pass: indices, row starts and values unless they are known, and D."""
+    """The bytes of one pass: indices, row starts, values unless they are known, and D."""
     pairs = bool((np.diff(X.indptr) == 2).all() and (X.data == 1).all())
     entry = 4 if pairs else 4 + X.dtype.itemsize
     return X.nnz * entry + X.shape[0] * (0 if pairs else 8) + 8 * X.shape[0] * m
@@ -84,7 +84,7 @@ def matvecs(kind: str, X: sp.csr_array, m: int, target: dict[str, float]) -> Cas
 
 
 def selection(n: int, d: int, m: int) -> Case:
-    """Forming Gamma and all m spectra, against mat-vecs as many as Lanczos needs."""
+    """Forming Gamma and all m spectra, against the mat-vecs that Lanczos needs."""
     rng = np.random.default_rng(0)
     X, y = rng.integers(0, 16, (n, d)) * (2 / 15) - 1, rng.integers(0, m, n)
     X[:, :4] += 0.15 * y[:, None] / m
@@ -127,7 +127,7 @@ def selection(n: int, d: int, m: int) -> Case:
 
 
 def eigenvectors(n_components: int, small: int) -> Case:
-    """Ordinal gradients as Algorithm 1 meets them, after some basis vectors."""
+    """Ordinal gradients as they occur in Algorithm 1, after some basis vectors."""
     X, rating, source = movielens_100k(small)
     n, d = X.shape
     Y = np.where(rating[:, None] <= np.arange(1, 5), 1.0, -1.0)

@@ -13,7 +13,7 @@ from . import Case
 
 
 def cases(quick: bool = False) -> Iterator[Case]:
-    """Yield the cases; the arrays of one are made when it is asked for."""
+    """Yield the cases; the arrays of a case are made when it is requested."""
     small = 20 if quick else 1
     for n, d, k, m in ((898, 65, 40, 10), (2217, 37, 50, 6), (7500, 17, 60, 26)):
         yield from dense(n // small, d, k, m)

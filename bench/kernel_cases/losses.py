@@ -12,7 +12,7 @@ from . import Case
 
 
 def cases(quick: bool = False) -> Iterator[Case]:
-    """Yield the cases; the arrays of one are made when it is asked for."""
+    """Yield the cases; the arrays of a case are made when it is requested."""
     small = 50 if quick else 1
     yield multiclass(7_500 // small, 26)
     yield multiclass(100_000 // small, 5)

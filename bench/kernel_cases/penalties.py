@@ -1,6 +1,6 @@
 """Cases of the penalties, each against its NumPy form.
 
-The NumPy forms are what one would write by hand: a sort for the levels and simplices, a bracketing
+The NumPy forms are written as most people would: a sort for the levels and simplices, a bracketing
 root finder for the l1/linf ball, whole-matrix temporaries for the FISTA step, no argument checks.
 """
 
@@ -62,7 +62,7 @@ def numpy_update(name, Y, G, steps, V_old, thresholds):
 
 
 def cases(quick: bool = False) -> Iterator[Case]:
-    """Yield the cases: every verb of every penalty at the shapes of V in a fit."""
+    """Yield the cases: every method of every penalty at the shapes of V in a fit."""
     rng = np.random.default_rng(0)
     for k, m in SHAPES[-1:] if quick else SHAPES:
         Y, G, V_old = rng.standard_normal((3, k, m))

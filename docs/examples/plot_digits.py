@@ -28,8 +28,8 @@ print(f"logistic regression: {linear.score(X_test / 16, y_test):.3f}")
 
 # %%
 # Ten outputs share these basis vectors. A vector responds to an image that looks like it, and just
-# as much to the negative of that image: its activation is a square. We draw the vectors that
-# matter most, in units of the standard deviation of each pixel so that pixels can be compared.
+# as much to the negative of that image, because its activation is a square. We draw the vectors
+# that matter most, in units of the standard deviation of each pixel so that pixels can be compared.
 spread = X_train.std(axis=0)
 vectors = network.components_ * spread
 weights = network.output_weights_ * (vectors**2).sum(axis=1, keepdims=True)
@@ -44,8 +44,8 @@ for rank, (ax, vector) in enumerate(zip(axes.flat, vectors[strongest], strict=Tr
 figure.suptitle("The 16 strongest basis vectors")
 
 # %%
-# The output layer says which digit uses which vector. A red cell speaks for the digit, a blue one
-# against it. Most vectors speak for one or two digits, and many also speak against the eight.
+# The output layer shows which digit uses which vector. A red cell is evidence for the digit, a blue
+# one against it. Most vectors are evidence for one or two digits, and many also against the eight.
 largest = np.abs(weights[strongest]).max()
 figure, ax = plt.subplots(figsize=(8, 4.4), layout="constrained")
 image = ax.imshow(weights[strongest].T, cmap="RdBu_r", vmin=-largest, vmax=largest)

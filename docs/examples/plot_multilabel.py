@@ -3,8 +3,8 @@ Several labels at once: what sharing gains
 ==========================================
 
 With a label indicator as `y`, one classifier learns all labels, and they share the basis vectors.
-If the labels have something in common, each of them then needs fewer examples than a model of its
-own.
+If the labels have something in common, each of them then needs fewer examples than a separate
+model would.
 """
 
 import matplotlib.pyplot as plt
@@ -16,8 +16,8 @@ from sklearn.multioutput import MultiOutputClassifier
 from fastpoly import PolynomialNetworkClassifier
 
 # %%
-# Eight labels of 20 features. Behind all of them are three hidden directions; whether a label
-# holds depends on a mixture of the squares of the three. A linear model sees nothing of this.
+# There are eight labels and 20 features. All labels depend on three hidden directions: whether a
+# label holds depends on a mixture of the squares of the three. A linear model cannot see this.
 rng = np.random.default_rng(0)
 n_features, n_labels, n_test = 20, 8, 4000
 directions = np.linalg.qr(rng.standard_normal((n_features, 3)))[0]
@@ -44,7 +44,7 @@ models = {
 
 
 def probabilities(model):
-    """Of label 1, (n, 8)."""
+    """The probabilities of label 1, (n, 8)."""
     found = model.predict_proba(X_test)
     return np.column_stack([each[:, 1] for each in found]) if isinstance(found, list) else found
 
@@ -67,7 +67,7 @@ ax.legend()
 
 # %%
 # The shared network has found the three directions. Three of its basis vectors have large weights,
-# and these lie in the space that the hidden directions span: the color is the length of a vector's
+# and these lie in the space that the hidden directions span. The color is the length of a vector's
 # projection into that space, for vectors of length 1.
 vectors = network.components_
 lengths = np.linalg.norm(vectors, axis=1)

@@ -2,7 +2,7 @@
 Rows that stay on disk
 ======================
 
-Training needs sums over the rows, never all rows at once. So the rows may stay in files: they are
+Training needs sums over the rows, never all rows at once. So the rows may stay in files. They are
 written once as shards, in bounded memory, and every fit reads them from there. The result is the
 model of all rows, not of a sample.
 """
@@ -55,13 +55,13 @@ ax.plot(levels, levels, "k--", linewidth=1)
 ax.set(xlabel="stars given", ylabel="stars predicted", title="Test ratings", xticks=levels)
 
 # %%
-# Who computes does not show in the result: a fit with two threads has the same bits as one with a
-# single thread, and so has a fit by processes or by the workers of a Dask cluster.
+# The result does not depend on what computes it. A fit with two threads has the same bits as one
+# with a single thread, and so does a fit by processes or by the workers of a Dask cluster.
 again = machine.set_params(n_threads=2).fit(train)
 print("same predictions:", np.array_equal(again.predict(test), predicted))
 
 # %%
-# New rows are encoded by the shards, which know the categories. A user that was never seen
+# The shards know the categories, so they can encode new rows. A user that was never seen
 # contributes nothing.
 print(machine.predict(shards.encode({"user": [0, 1, 2], "item": [10, 10, 299]})).round(2))
 folder.cleanup()

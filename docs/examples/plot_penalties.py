@@ -12,8 +12,8 @@ import numpy as np
 from fastpoly import PolynomialNetworkRegressor
 
 # %%
-# Six targets. The first three use one direction of the features in different strengths, two
-# further ones another direction, and the last one is noise.
+# There are six targets. The first three use one direction of the features with different
+# strengths, the next two use another direction, and the last one is noise.
 rng = np.random.default_rng(0)
 X = rng.standard_normal((400, 15))
 first, second = np.linalg.qr(rng.standard_normal((15, 2)))[0].T
@@ -22,11 +22,11 @@ signal += np.outer((X @ second) ** 2, [0, 0, 0, 1.0, 1.0, 0])
 Y = signal + 0.5 * rng.standard_normal(signal.shape)
 
 # %%
-# With ``"l1"`` every output has vectors of its own: five strong ones for the five targets with a
-# signal, although two directions would do. ``"l1/l2"`` keeps or drops a vector for all outputs
-# together, and finds the two directions. ``"l1/linf"`` charges only for the largest weight of a
-# vector, so all outputs use every vector: right for outputs that agree, such as the levels of a
-# rating, and wasteful here, where they do not.
+# With ``"l1"`` every output has its own vectors: five strong ones for the five targets with a
+# signal, although two directions would be enough. ``"l1/l2"`` keeps or drops a vector for all
+# outputs together, and finds the two directions. ``"l1/linf"`` penalizes only the largest weight of
+# a vector, so all outputs use every vector. That is right for outputs that agree, such as the
+# levels of a rating, and wasteful here, where they do not.
 strengths = {"l1": 100.0, "l1/l2": 150.0, "l1/linf": 300.0}
 figure, axes = plt.subplots(1, 3, figsize=(10, 4), layout="constrained", sharex=True)
 for ax, (penalty, alpha) in zip(axes, strengths.items(), strict=True):

@@ -2,9 +2,9 @@
 Stars of users for items: an ordinal recommender
 ================================================
 
-Stars are ordered levels: four stars are more than three, but nobody says by how much. The ordinal
-factorization machine predicts the probability of every level. From these follow the expected
-number of stars, which ranks the items, and how sure the prediction is.
+Stars are ordered levels: four stars are more than three, but it is not known by how much. The
+ordinal factorization machine predicts the probability of every level. The probabilities give the
+expected number of stars, which ranks the items, and show how certain the prediction is.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,7 @@ from fastpoly.metrics import ndcg, rmse
 
 # %%
 # We generate 20,000 ratings. How much a user likes an item depends on the user's habits, on the
-# item's quality, and on taste: the product of two hidden traits of each. Noise comes on top.
+# item's quality, and on taste: the products of two hidden traits of each. We also add noise.
 rng = np.random.default_rng(0)
 n_users, n_items, n_ratings = 300, 200, 20_000
 users, items = rng.standard_normal((n_users, 3)), rng.standard_normal((n_items, 3))
@@ -31,7 +31,7 @@ liking += rng.standard_normal(n_ratings)
 stars = 1 + np.searchsorted(np.quantile(liking, [0.06, 0.17, 0.44, 0.79]), liking)
 
 # %%
-# A row says who rated what: one column per user and one per item, of which two are 1.
+# A row says who rated what. It has one column per user and one per item; two of them are 1.
 encoder = OneHotEncoder()
 X = encoder.fit_transform(pairs)
 X_train, X_test, y_train, y_test, _, pairs_test = train_test_split(
@@ -42,16 +42,16 @@ machine.fit(X_train, y_train)
 ridge = Ridge().fit(X_train, y_train)
 
 # %%
-# The ridge regression knows habits and quality but no taste. The machine knows all three.
+# The ridge regression can learn habits and quality, but not taste. The machine can learn all three.
 for name, model in [("ordinal machine", machine), ("ridge", ridge)]:
     predicted = model.predict(X_test)
     ranking = ndcg(y_test, predicted, pairs_test[:, 0], k=5)
     print(f"{name:16} RMSE {rmse(y_test, predicted):.3f}  nDCG@5 {ranking:.3f}")
 
 # %%
-# Recommendations for one user: the probability of every level for twelve items, the best first.
-# The dots mark the expected number of stars. Items with the same expectation may differ in how
-# sure the prediction is.
+# These are recommendations for one user: the probability of every level for twelve items, the best
+# first. The dots mark the expected number of stars. Items with the same expectation may differ in
+# how certain the prediction is.
 chosen = np.column_stack([np.full(n_items, 7), np.arange(n_items)])
 rows = encoder.transform(chosen)
 expected, probabilities = machine.predict(rows), machine.predict_proba(rows)

@@ -4,8 +4,7 @@ A table with text columns: which combinations matter
 
 Many tables consist of categories. One-hot encoding turns each category into a column of 0 and 1,
 and a factorization machine then finds the pairs of categories that belong together, although most
-pairs occur too rarely to have a weight of their own. The pairs come back with the names of the
-table.
+pairs occur too rarely to have their own weight. The pairs come back with the names of the table.
 """
 
 import matplotlib.pyplot as plt
@@ -48,8 +47,7 @@ bikes = (
 table.head()
 
 # %%
-# The encoder hands on names, the machine keeps them. Numbers stay as they are: no scaling is
-# needed.
+# The encoder passes on the names, and the machine keeps them. The numbers need no scaling.
 encoder = make_column_transformer(
     (OneHotEncoder(sparse_output=False), ["day", "time", "sky", "station"]),
     remainder="passthrough",
@@ -62,15 +60,15 @@ for name, model in [("machine", machine), ("linear", linear)]:
     print(f"{name}: R2 {scores.mean():.3f}")
 
 # %%
-# The strongest pairs, with features and target in standard units so that frequent and rare
-# categories can be compared. A positive weight means more bicycles than the two categories would
-# bring on their own.
+# These are the strongest pairs, with features and target in standard units so that frequent and
+# rare categories can be compared. A positive weight means more bicycles than the two categories
+# would bring on their own.
 machine.fit(table, bikes)
 for first, second, weight in machine[-1].top_interactions(k=8, standardized=True):
     print(f"{weight:+6.2f}  {first} and {second}")
 
 # %%
-# The same as a picture, of all pairs. The day decides what the time means, a clear sky brings
-# people to the park, and the other pairs stay near zero.
+# The plot shows all pairs. The day decides what the time means, a clear sky brings people to the
+# park, and the other pairs stay near zero.
 InteractionDisplay.from_estimator(machine)
 plt.show()

@@ -1,4 +1,4 @@
-"""What the six estimators share: parameters and the training loop."""
+"""The base class of the six estimators: their parameters and the training loop."""
 
 import copy
 import numbers
@@ -49,8 +49,8 @@ Data = TrainingData | ShardData
 class PolyEstimator(Predictor):
     """Base of the estimators; subclasses define what targets mean and name the activation.
 
-    A subclass gives `_encode_targets(y)`, which returns y checked, the targets of the loss, the
-    number of outputs, and the attributes that decode predictions; and `_model_loss`.
+    A subclass defines `_model_loss` and `_encode_targets(y)`, which returns the checked y, the
+    targets of the loss, the number of outputs, and the attributes that decode predictions.
     """
 
     def __init__(
@@ -121,9 +121,9 @@ class PolyEstimator(Predictor):
         X : array-like, DataFrame or sparse, (n, d), or Shards
             `Shards` are rows in files, with their targets and weights.
         y : array-like, (n,) or (n, m)
-            None with shards.
+            Targets. None with shards.
         sample_weight : array-like, (n,), optional
-            Weights of the rows, >= 0; the loss is their weighted sum. None with shards.
+            Weights of the rows, >= 0; the loss is a weighted sum over the rows. None with shards.
 
         Returns
         -------
@@ -138,14 +138,14 @@ class PolyEstimator(Predictor):
     def _fit(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, start: PolyModel | None = None
     ) -> None:
-        """The fit; `start` is a model to begin with."""
+        """Fit the model, from the model `start` if there is one."""
         self._check_parameters()
         earlier = self._earlier_fit()
         data = self._prepare(X, y, sample_weight, reset=earlier is None)
         if earlier is not None and data.digest() != earlier._fitted_rows:
             warnings.warn(
                 "warm_start=True sees other rows than the earlier fit: its model is the start of "
-                "a new one, fitted to these rows alone; set warm_start=False to start from scratch",
+                "a new fit to these rows only; set warm_start=False to start from scratch",
                 stacklevel=3,
             )
             self._fitted_problem = None
@@ -181,7 +181,7 @@ class PolyEstimator(Predictor):
         self._finish(history, early)
 
     def _callbacks(self, earlier: Self | None) -> tuple[History, EarlyStopping | None]:
-        """History and early stopping, which go on from an earlier fit of the same problem."""
+        """History and early stopping; they continue an earlier fit of the same problem."""
         goes_on = earlier is not None and self._fitted_problem == problem_key(self)
         d = self.n_features_in_ + (self.fit_lower == "augment")
         stages = earlier._stages.up_to(len(earlier._stages)) if goes_on else Stages(d)
@@ -196,7 +196,7 @@ class PolyEstimator(Predictor):
         return history, early
 
     def _finish(self, history: History, early: EarlyStopping | None) -> None:
-        """Keep the last model, or that of the best validation score."""
+        """Keep the last model, or the one with the best validation score."""
         kept, last = history.state, len(history.stages) - 1
         self.history_ = history.stages.history()
         if early is not None:
@@ -213,7 +213,7 @@ class PolyEstimator(Predictor):
         self.n_iter_ = max(1, state.n_iter)
         self.objective_ = state.objective
         self.violation_ = state.violation
-        for name in ("alpha_", "dual_gap_"):  # of an earlier fit with other parameters
+        for name in ("alpha_", "dual_gap_"):  # left from an earlier fit with other parameters
             vars(self).pop(name, None)
         if self.tau is None:
             self.alpha_ = state.alpha
@@ -221,7 +221,7 @@ class PolyEstimator(Predictor):
             self.dual_gap_ = state.gap
 
     def _check_parameters(self) -> None:
-        """Parameters that the functional core does not check."""
+        """Check the parameters that the functional core does not check."""
         as_count(self.n_components, "n_components")
         as_count(self.n_iter_no_change, "n_iter_no_change")
         if not as_positive(self.validation_fraction, "validation_fraction") < 1:
@@ -236,15 +236,15 @@ class PolyEstimator(Predictor):
                 raise TypeError(f"checkpoint must be the path of a file, got {self.checkpoint!r}")
             if self.warm_start:
                 raise ValueError(
-                    "checkpoint and warm_start=True exclude each other: a fit goes on from one of "
-                    "them"
+                    "checkpoint and warm_start=True exclude each other: a fit continues from one "
+                    "of them"
                 )
         as_positive(self.checkpoint_every, "checkpoint_every", or_zero=True)
         if not isinstance(self.verbose, numbers.Integral) or self.verbose < 0:
             raise ValueError(f"verbose must be an int >= 0, got {self.verbose!r}")
 
     def _earlier_fit(self) -> Self | None:
-        """This estimator from its earlier fit, if this is a warm start."""
+        """The estimator of the earlier fit, if this is a warm start."""
         if not self.warm_start or not hasattr(self, "_state"):
             return None
         if self.n_components < self._state.n_components:
@@ -264,12 +264,12 @@ class PolyEstimator(Predictor):
         if earlier is not None:
             state, units = earlier._state, earlier._scaling
             if self._fitted_problem != problem_key(self):
-                state = replace(state, alpha=None, tau=None)  # of another problem, or other rows
+                state = replace(state, alpha=None, tau=None)  # another problem, or other rows
             if all(map(np.array_equal, units, self._scaling)):
                 return state
             model = units.fold(state.model, self._activation)
         elif poly is None or (poly.n_features, poly.n_outputs) != (self.n_features_in_, m):
-            return None  # a fold may lack a class, or a transformer give other features
+            return None  # a fold may lack a class, or a transformer may give other features
         else:
             linear = None if poly.linear is None else poly.linear.T
             model = Model(poly.H, poly.V, poly.intercept, linear)
@@ -280,7 +280,7 @@ class PolyEstimator(Predictor):
     def _prepare(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = True
     ) -> Data:
-        """Checked rows, with targets as the loss takes them."""
+        """Checked rows, with targets in the form of the loss."""
         if isinstance(X, Shards):
             return self._prepare_shards(X, y, sample_weight, reset)
         names = column_names(y)  # before y becomes an array
@@ -296,7 +296,7 @@ class PolyEstimator(Predictor):
         return TrainingData(X, y, targets, m, self._weights(X, y, sample_weight))
 
     def _prepare_shards(self, shards: Shards, y: Any, sample_weight: Any, reset: bool) -> ShardData:
-        """The same for rows in files, which also hold targets and weights."""
+        """As `_prepare`, for rows in files, which also hold targets and weights."""
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(f"{name} must be None: shards hold their own, see write_shards")
@@ -362,7 +362,7 @@ class PolyEstimator(Predictor):
         return self._target_units(scaling, data)
 
     def _column(self, j: int) -> str:
-        """What users call a column of X."""
+        """The name of a column of X for users."""
         names = getattr(self, "feature_names_in_", None)
         return str(j) if names is None else repr(str(names[j]))
 
@@ -370,13 +370,13 @@ class PolyEstimator(Predictor):
         return scaling
 
     def _rows(self, data: Data) -> Rows:
-        """The rows as the core takes them."""
+        """The rows in the form of the core."""
         return data.design(self._scaling, self._activation, self.fit_lower, self.n_threads)
 
     def _states(
         self, data: Data, rows: Rows, alpha: float | None, start: State | None
     ) -> Iterator[State]:
-        """Algorithm 1 on these rows."""
+        """The states of Algorithm 1 on these rows."""
         run, strength = fit_above_noise, {}
         if self.tau is not None:
             run, strength = conditional_gradient, {"tau": self.tau}
@@ -397,7 +397,7 @@ class PolyEstimator(Predictor):
         """States for decreasing alphas, each run from the model of the one before.
 
         A run ends early where rounds gain little. Yields the position of the alpha, a state, and
-        the estimator as it is fitted there.
+        the estimator fitted at that state.
         """
         data = self._prepare(X, y, sample_weight).merged()
         self._scaling = self._units(data)

@@ -1,8 +1,8 @@
-"""What watches a fit: each callback sees every state, and any of them can end the run.
+"""Callbacks that watch a fit: each sees every state, and any of them can end the run.
 
-`after(state)` takes note of a state and says whether to stop. Callbacks whose memory a resumed
-run needs also have `progress()`, a snapshot that costs nothing; `arrays(progress)`, what a file
-keeps of it; and `restore(arrays)`, which takes it out of a file again.
+`after(state)` records a state and returns whether to stop. Callbacks whose memory a resumed run
+needs also have `progress()`, a snapshot that costs nothing; `arrays(progress)`, the arrays that a
+file keeps of it; and `restore(arrays)`, which reads them back.
 """
 
 import logging
@@ -52,20 +52,20 @@ class HistoryProgress(NamedTuple):
 
 
 class History:
-    """The models so far, as users see them, and the last state, from which a run goes on.
+    """The models so far, in the users' units, and the last state, from which a run continues.
 
     Parameters
     ----------
     stages : Stages
-        Of an earlier fit that goes on, or empty.
+        The stages of an earlier fit that continues, or empty ones.
     n_components : int
-        A run that stopped because it was full goes on if there is more room.
+        A run that stopped because it was full continues if there is more room now.
 
     Attributes
     ----------
     fold : callable
-        From the model of a state to that of the features and targets as they were given; known
-        when the training rows are.
+        Turns the model of a state into one of the original features and targets. It is set when
+        the training rows are known.
     """
 
     fold: Callable[[Model], Model]
@@ -110,21 +110,21 @@ class EarlyStoppingProgress(NamedTuple):
 
 
 class EarlyStopping:
-    """Scores every stage with the rows held out, and ends the run when scores no longer rise.
+    """Scores every stage on the rows held out, and ends the run when scores no longer rise.
 
     Parameters
     ----------
     history : History
-        Which sees every state first.
+        The history, which sees every state first.
     patience : int
         Rounds without a better score after which the run ends.
     split_seed : int
-        Which rows are held out.
+        The seed that decides which rows are held out.
 
     Attributes
     ----------
     score : callable
-        The score of a model as users see it; known when the rows held out are.
+        The score of a model in the users' units. It is set when the rows held out are known.
     """
 
     score: Callable[[Model], float]
@@ -175,7 +175,7 @@ class EarlyStopping:
 
 
 class Checkpoint:
-    """A file that the run is saved to at intervals, when it ends, and when it is cut off.
+    """Saves the run to a file at intervals, when it ends, and when it is interrupted.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ class Checkpoint:
     problem : str
         Fingerprint of data and parameters.
     callbacks : list
-        Those whose memory the file keeps; all of them see a state before this one does.
+        Callbacks whose memory the file keeps; all of them see a state before this one does.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class Checkpoint:
         return True
 
     def after(self, state: State) -> bool:
-        # One assignment: a Ctrl-C leaves all of a round, or nothing of it.
+        # One assignment, so that Ctrl-C leaves a round complete, or leaves nothing of it.
         self.progress = [callback.progress() for callback in self.callbacks]
         if monotonic() - self.written >= self.every:
             self._write()
@@ -232,14 +232,14 @@ class Checkpoint:
 
 
 class Progress:
-    """verbose=0: nothing; 1: a tqdm bar; 2 or more: one line per round through `logging`.
+    """Shows progress: nothing for verbose=0, a tqdm bar for 1, else one log line per round.
 
     Parameters
     ----------
     verbose : int
     n_components : int
     early : EarlyStopping or None
-        Whose scores are shown.
+        The callback whose scores are shown.
     """
 
     def __init__(self, verbose: int, n_components: int, early: EarlyStopping | None) -> None:
@@ -276,7 +276,7 @@ class SlowFit:
     Parameters
     ----------
     reason : callable
-        From a state, and the first one, to the reason with its cure, or None.
+        Takes a state and the first state; returns the reason with its cure, or None.
     """
 
     def __init__(self, reason: Callable[[State, State], str | None]) -> None:
@@ -298,7 +298,7 @@ class SlowFit:
 
 
 def why_slow(model: Any, data: Any, state: State, first: State) -> str | None:
-    """What makes a fit slow, and what to do about it."""
+    """Say what makes a fit slow, and what to do about it."""
     if not model.standardize:
         largest = data.feature_units(True, centered=False).factor
         if largest is not None and largest.max() > FAR_APART * largest.min():
@@ -318,7 +318,7 @@ def warn_of_a_poor_fit(model: Any) -> None:
     """Warn if the model is worse than its parameters promise, and say what to change."""
     state, objective, alpha = model._state, abs(model.objective_), model._state.alpha
     if model.early_stopping and state.stop is None:
-        return  # a model on the way, chosen for its score
+        return  # an intermediate model, chosen for its score
     gap = state.refit_gain if model.refit in ("auto", "full") else state.refit_gap
     cure = "" if model.standardize else "set standardize=True, "
     cure += "raise alpha, "
@@ -328,7 +328,7 @@ def warn_of_a_poor_fit(model: Any) -> None:
     cure += f"raise max_iter, which is {model.max_iter}" if model.refit else 'use refit="output"'
     far = bool(alpha) and model.violation_ > FAR_FROM_OPTIMUM * alpha
     kind: type[Warning] = ConvergenceWarning
-    # A converged refit is at least that good.
+    # A converged refit is at least this accurate.
     if gap > max(model.tol, LOOSEST_REFIT_TOL) * objective:
         inaccuracy = f"a gap of {gap:.2g} for an objective of {objective:.2g}"
         message = f"the output layer is inaccurate: {inaccuracy}; {cure}"

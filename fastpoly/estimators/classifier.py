@@ -49,8 +49,8 @@ def _has_probabilities(estimator: "PolyClassifier") -> bool:
 class PolyClassifier(ClassifierMixin, PolyEstimator):
     """Base of the two classifiers.
 
-    Two classes or more: one output per class. 2-D indicator y: multi-label, one output per label
-    with the binary form of the loss.
+    With two or more classes, there is one output per class. A 2-D indicator y is multi-label: there
+    is one output per label, with the binary form of the loss.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         return y, codes, len(classes), {"classes_": classes, "_multilabel": False}
 
     def _encode_shards(self, data: ShardData) -> tuple[Any, int, dict[str, Any], Floats | None]:
-        """Levels as classes; numbers as a label indicator."""
+        """Take levels as classes, and numbers as a label indicator."""
         classes = data.shards.classes
         if classes is None:
             if self.class_weight is not None:
@@ -192,7 +192,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         if found:
             return found[0]
         if isinstance(output, str) or self.classes_.dtype.kind in "iufb":
-            # Never a position: class 1 may be the first of 1, 2, 3.
+            # It is never a position: class 1 may be the first of 1, 2, 3.
             names = self.model_.output_names or ()
             if output not in names:
                 raise ValueError(
@@ -246,7 +246,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         Returns
         -------
         ndarray, (n, m)
-            Rows sum to 1; for multi-label y they do not, each entry is the probability of a label.
+            Rows sum to 1. For multi-label y they do not: each entry is the probability of a label.
         """
         now = self._snapshot()
         return now._probabilities(now._outputs(X))
@@ -325,7 +325,7 @@ class FactorizationMachineClassifier(PolyClassifier):
 
     See Also
     --------
-    PolynomialNetworkClassifier : Squares, too.
+    PolynomialNetworkClassifier : Also has squares.
     PathSearchCV : Chooses alpha and the number of basis vectors.
 
     Examples

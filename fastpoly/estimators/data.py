@@ -1,4 +1,4 @@
-"""Training rows, in memory or in shards, as the core takes them: checked, merged, split."""
+"""Training rows, in memory or in shards: checked, merged, split, and given to the core."""
 
 from functools import cached_property
 from threading import current_thread, main_thread
@@ -20,7 +20,7 @@ from fastpoly.storage.state_file import fingerprint
 
 Floats = NDArray[np.float64]
 
-# Entries of X, 1 MB, up to which copies cost nothing and threads gain nothing.
+# Entries of X (1 MB) up to which copies cost nothing and threads gain nothing.
 SMALL_DATA_ENTRIES = BLOCK_DOUBLES // 8
 
 
@@ -31,9 +31,9 @@ class TrainingData(NamedTuple):
     ----------
     X : ndarray or CSR, (n, d)
     y : ndarray
-        As it was given, checked.
+        The checked y, otherwise as it was given.
     targets : ndarray, (n,) or (n, m)
-        As the loss takes them.
+        The targets in the form of the loss.
     m : int
         Number of outputs.
     w : ndarray, (n,), or None
@@ -52,7 +52,7 @@ class TrainingData(NamedTuple):
         return self._replace(X=self.X[rows], y=self.y[rows], targets=self.targets[rows], w=w)
 
     def merged(self) -> Self:
-        """Equal rows merged into weights; see `merge_rows`. y is dropped."""
+        """The rows with equal ones merged into weights (see `merge_rows`), without y."""
         X, targets, w = merge_rows(self.X, self.targets, self.w)
         return self._replace(X=X, y=None, targets=targets, w=w)
 
@@ -76,7 +76,7 @@ class TrainingData(NamedTuple):
         return Scaling.standard(self.X, self.w, centered) if standardize else Scaling.none(self.X)
 
     def offset_columns(self, scaling: Scaling) -> NDArray[np.intp]:
-        """Columns that would have to be centered, and are not."""
+        """Columns that should be centered and are not."""
         if scaling.center is not None:
             return np.zeros(0, dtype=np.intp)
         return offset_columns(self.X, self.w)
@@ -103,7 +103,7 @@ class TrainingData(NamedTuple):
 
 
 class ShardData:
-    """Rows in shards, with what an estimator makes of their targets.
+    """Rows in shards, with their targets in the form of an estimator's loss.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class ShardData:
     Attributes
     ----------
     targets : ndarray, (n_classes, ...), or None
-        What the loss takes for every class of the shards; None where targets are numbers.
+        The target of the loss for every class of the shards; None where targets are numbers.
     m : int
         Number of outputs.
     w : ndarray, (n_classes,), or None
@@ -134,7 +134,7 @@ class ShardData:
 
     @cached_property
     def weighted_statistics(self) -> Statistics:
-        """The same with the weights of the classes: another pass where there are any."""
+        """The statistics with the weights of the classes; if there are any, in another pass."""
         if self.w is None:
             return self.statistics
         return ShardDesign(self.shards).statistics_with(self.w)
@@ -147,12 +147,12 @@ class ShardData:
     def hold_out(self, share: float, seed: int, strata: None) -> tuple[Self, Self]:
         """Random rows to train on and to validate with."""
         if self.shards.part is not None:
-            raise ValueError("early_stopping cannot split shards that are a part already")
+            raise ValueError("early_stopping cannot split shards that are already a part")
         train, held = self.shards.split(1 - share, share, seed=seed)
         return self._with(train), self._with(held)
 
     def merged(self) -> Self:
-        """The rows themselves: equal rows are not merged."""
+        """The rows unchanged, because equal rows of shards are not merged."""
         return self
 
     def digest(self) -> str:
@@ -173,7 +173,7 @@ class ShardData:
         return Scaling.to_deviation(found.features.mean, found.features.deviation)
 
     def offset_columns(self, scaling: Scaling) -> NDArray[np.intp]:
-        """None: sparse shards are not searched for columns that would have to be centered."""
+        """No columns, because sparse shards are not searched for them."""
         return np.zeros(0, dtype=np.intp)
 
     def target_units(self, scaling: Scaling, centered: bool) -> Scaling:
@@ -213,23 +213,23 @@ def checked_csr(X: Any) -> Any:
 
 
 def default_threads(X: Any) -> int | None:
-    """The number of threads if the user names none; None leaves it to OpenMP.
+    """The default number of threads; None leaves it to OpenMP.
 
-    One for small data, where waking threads costs more than they save. Also one in any thread but
-    the main one: such threads share the cores already.
+    It is one for small data, where waking threads costs more than they save. It is also one in any
+    thread but the main one, because such threads already share the cores.
     """
     small = X.shape[0] * X.shape[1] <= SMALL_DATA_ENTRIES
     return 1 if small or current_thread() is not main_thread() else None
 
 
 def merge_rows(X: Any, targets: NDArray, w: Floats | None) -> tuple[Any, NDArray, Floats | None]:
-    """Merge equal rows, drop those of weight 0, and sort what is left.
+    """Merge equal rows, drop those of weight 0, and sort the others.
 
-    A weight of 2 and a row that occurs twice are the same loss, but sums in another order differ
-    by rounding, and Algorithm 1 amplifies that: near the optimum many basis vectors are almost
-    equally good. In this form both are the same numbers, so both give the same model to the bit.
-    Only for small data, where the copy costs nothing; and only if some weights differ or some
-    rows are equal, otherwise everything is returned as it is.
+    A row of weight 2 and a row that occurs twice give the same loss. But sums in another order
+    differ by rounding, and Algorithm 1 amplifies that, because near the optimum many basis vectors
+    are almost equally good. After merging, both are the same numbers and give the same model, bit
+    for bit. This is done only for small data, where the copy costs nothing, and only if some
+    weights differ or some rows are equal. Otherwise everything is returned unchanged.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def merge_rows(X: Any, targets: NDArray, w: Floats | None) -> tuple[Any, NDArray
 
 
 def column_names(y: Any) -> list[str] | None:
-    """The columns of a frame of targets, where they can name outputs: distinct strings."""
+    """The column names of a frame of targets, if they can name outputs: distinct strings."""
     names = list(getattr(y, "columns", ()))
     usable = all(isinstance(name, str) and "\0" not in name for name in names)
     return names if names and usable and len(set(names)) == len(names) else None

@@ -7,10 +7,10 @@ Class = TypeVar("Class", bound=type)
 
 PARAMETERS = """\
 alpha : float, optional
-    Strength of the penalty: loss + alpha Omega(V). The loss is a sum over the rows, not a mean,
-    so the alpha that suits the data grows with their number. By default it is chosen in proportion
-    to the noise level of the data, see `fastpoly.noise`, where weights count as repetitions of
-    rows; the fitted value is `alpha_`. It refers to standardized features. Ignored if tau is given.
+    Strength of the penalty: loss + alpha Omega(V). The loss is a sum over the rows, not a mean, so
+    a suitable alpha grows with the number of rows. By default it is chosen in proportion to the
+    noise level of the data (see `fastpoly.noise`), where weights count as repetitions of rows; the
+    fitted value is `alpha_`. It refers to standardized features. Ignored if tau is given.
 tau : float, optional
     Constrained form: Omega(V) <= tau in place of the penalty.
 penalty : {"l1/l2", "l1", "l1/linf"} or penalty object, default="l1/l2"
@@ -20,65 +20,68 @@ penalty : {"l1/l2", "l1", "l1/linf"} or penalty object, default="l1/l2"
 n_components : int, default=50
     Largest number of basis vectors.
 block : int or "auto", default="auto"
-    Basis vectors added per round at most. "auto" adds many with refit="full", one otherwise.
+    Largest number of basis vectors added per round. "auto" adds many with refit="full", otherwise
+    one.
 refit : {"auto", "full", "output", None}, default="auto"
-    After each added block fit the output layer and the basis vectors ("full", not with tau), the
-    output layer alone ("output"), or only the step toward the new vector (None). "auto" is "full"
-    with alpha and "output" with tau, and for "l1" with fewer than 2 m components, because there a
-    vector of the joint descent serves one output. ``block=1, refit="output"`` is the algorithm of
-    the paper.
+    What to fit after each added block: the output layer and the basis vectors ("full", not with
+    tau), the output layer alone ("output"), or only the step toward the new vector (None). "auto"
+    is "full" with alpha and "output" with tau. It is also "output" for "l1" with fewer than 2 m
+    components, because there a vector of the joint descent serves one output only.
+    ``block=1, refit="output"`` is the algorithm of the paper.
 fit_lower : {"explicit", "augment", None}, default="explicit"
-    Where linear terms come from: an intercept and linear weights of their own; a constant feature
-    in front of every row (as in the paper; in a factorization machine that gives linear terms but
-    no intercept); or nowhere.
+    Source of the linear terms. "explicit" fits an intercept and linear weights. "augment" puts a
+    constant feature in front of every row, as in the paper; in a factorization machine that gives
+    linear terms but no intercept. None fits no linear terms.
 alpha_linear : float, default=1.0
     Ridge penalty of the linear weights, with fit_lower="explicit".
 standardize : bool, default=True
     Whether to train in standard units, so that the scale of the features does not matter: dense X
     is centered and scaled to unit variance; sparse X, and any X where fit_lower is not "explicit",
-    is divided by the largest |x| of each column. Targets of the squared loss have unit variance.
-    The fitted model is one of the features and targets as they were given; `objective_`,
+    is divided by the largest |x| of each column. Targets of the squared loss are scaled to unit
+    variance. The fitted model applies to the original features and targets; `objective_`,
     `violation_`, alpha and tau are in standard units.
 solver : {"auto", "fista", "newton"}, default="auto"
     Solver of the output refit; refit="full" has its own.
 max_iter : int, default=1000
-    Iterations of one refit at most.
+    Largest number of iterations of one refit.
 tol : float, default=0.1
     Relative tolerance of the optimality at which training stops before n_components: no basis
-    vector has a violation above (1 + tol) alpha. Below 0.1 the objective falls by less than 0.3 %
-    in most cases and predictions do not improve; take 1e-3 where a certificate is wanted.
+    vector has a violation above (1 + tol) alpha. With a smaller value than 0.1 the objective falls
+    by less than 0.3 % in most cases and predictions do not improve; use 1e-3 if you need a
+    certificate.
 selection : {"refine", "random+refine", "l1", "random", "best_data", "exact"}, default="refine"
     How the next basis vectors are found; see `fastpoly.select_basis`.
 early_stopping : bool, default=False
     Hold out a part of the data, score it after each round, stop when the score no longer improves,
-    and keep the model of the best score. Classes are held out in proportion, and ordinal levels
-    where they occur often enough.
+    and keep the model with the best score. Classes are held out in proportion, and so are ordinal
+    levels that occur often enough.
 validation_fraction : float, default=0.25
     Share of the rows that is held out, with early_stopping.
 n_iter_no_change : int, default=10
-    With early_stopping, rounds without a better score after which training stops.
+    With early_stopping, training stops after this many rounds without a better score.
 warm_start : bool, default=False
-    Whether `fit` goes on from the fitted model, adding basis vectors up to n_components, or
-    starts from scratch. Other rows give a warning. If alpha, tau, loss, penalty, block, refit or
-    early stopping changed, the fitted model is refitted and the history begins there.
+    Whether `fit` continues from the fitted model and adds basis vectors up to n_components, or
+    starts from scratch. If the rows changed, there is a warning. If alpha, tau, loss, penalty,
+    block, refit or early stopping changed, the fitted model is refitted and the history begins
+    there.
 {more}n_threads : int, optional
-    Threads of the kernels. By default one for small data and in any Python thread but the main
-    one (so that a pool of threads does not ask for more than there are cores), else what OpenMP
-    says, which joblib sets in the processes that it starts.
+    Threads of the kernels. The default is one for small data, and in any Python thread but the main
+    one, so that a pool of threads does not use more threads than there are cores. Otherwise it is
+    the number of OpenMP, which joblib sets in the processes that it starts.
 checkpoint : str or path-like, optional
-    A file that the fit is saved to and goes on from. Where it exists, `fit` resumes the run in it
-    and ends with the same model, bit for bit for the same number of threads. n_components may
-    have grown (then blocks are others than those of a single run), everything else must be the
-    same or the file is refused. It is replaced in one step, holds plain arrays, and stays when the
-    fit is done. Not together with warm_start.
+    A file that the fit is saved to and continues from. If it exists, `fit` resumes its run and ends
+    with the same model, bit for bit for the same number of threads. n_components may be larger than
+    before (the blocks then differ from those of a single run). Everything else must be the same, or
+    the file is refused. The file is replaced in one step, holds plain arrays, and stays when the
+    fit is done. It cannot be combined with warm_start.
 checkpoint_every : float, default=60.0
     Seconds between writes of the checkpoint; 0 for every round. It is also written when the fit
     ends or is interrupted.
 verbose : int, default=0
-    0 is silent, 1 shows a progress bar, 2 and more write lines of level INFO to the logger
-    "fastpoly"; ``logging.basicConfig(level=logging.INFO)`` shows them.
+    0 is silent, 1 shows a progress bar, and 2 or more logs every round at level INFO to the logger
+    "fastpoly"; ``logging.basicConfig(level=logging.INFO)`` shows that log.
 random_state : int, RandomState instance or None, default=None
-    Seed of the selection and of the split of early_stopping."""
+    Seed of the selection and of the early_stopping split."""
 
 ATTRIBUTES = """\
 components_ : ndarray, (k, d), or (k, d + 1) with fit_lower="augment"
@@ -91,26 +94,26 @@ linear_coef_ : ndarray, (m, d)
 feature_importances_ : ndarray, (d,)
     How much each feature matters, for `sklearn.feature_selection.SelectFromModel`.
 model_ : PolyModel
-    The fitted model: save it, load it without scikit-learn.
+    The fitted model, which can be saved, and loaded without scikit-learn.
 {classes}n_components_ : int
     k, the number of basis vectors.
 n_iter_ : int
     Rounds of training.
 alpha_ : float
-    The alpha of the fit, without tau.
+    The alpha of the fit, only without tau.
 objective_ : float
     Loss plus penalty.
 violation_ : float
-    Largest dual norm of a gradient row that was found; optimal when not above alpha.
+    Largest dual norm of a gradient row that was found; the model is optimal if it is at most alpha.
 dual_gap_ : float
     Upper bound on objective - optimum, only with tau.
 history_ : dict of ndarray
     One entry per round, the model without basis vectors first: "objective", "loss", "penalty",
-    "violation", "violation_bound", "gap", "gap_found", "n_components", "seconds", and with
-    early_stopping "validation_score".
+    "violation", "violation_bound", "gap", "gap_found", "n_components", "seconds", and, with
+    early_stopping, "validation_score".
 n_features_in_ : int
 feature_names_in_ : ndarray of str
-    Only where X had column names that are all strings."""
+    Only if X had column names that are all strings."""
 
 
 def documented(loss: str, classes: str = "", more: str = ""):

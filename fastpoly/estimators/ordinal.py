@@ -1,4 +1,4 @@
-"""Ordinal regression by reduction to binary outputs: is the level at most c, for every c?"""
+"""Ordinal regression by reduction to binary outputs: for every c, is the level at most c?"""
 
 import numbers
 import os
@@ -40,7 +40,7 @@ classes_ : ndarray, (m,)
 
 
 def declared_order(y: Any) -> list[Any] | None:
-    """The levels of an ordered categorical of pandas or an Enum of polars, in its order."""
+    """The levels of an ordered pandas categorical or a polars Enum, in their order."""
     if hasattr(y, "iloc") and getattr(y, "ndim", 1) == 2 and y.shape[1] == 1:
         y = y.iloc[:, 0]
     dtype = getattr(y, "dtype", None)
@@ -128,13 +128,13 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
     def _prepare(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = True
     ) -> TrainingData | ShardData:
-        # Before y becomes an array.
+        # This comes before y becomes an array.
         self._declared = declared_order(y) if self.levels is None else as_levels(self.levels)
         return super()._prepare(X, y, sample_weight, reset)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags = ClassifierTags()  # a regressor that has `predict_proba`, too
+        tags.classifier_tags = ClassifierTags()  # a regressor that also has `predict_proba`
         return tags
 
     def _encode_targets(self, y: Any) -> tuple[NDArray, Floats, int, dict[str, Any]]:
@@ -164,7 +164,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         """The signs of y <= level for every level that the shards hold."""
         known = data.shards.classes
         if known is None:
-            raise ValueError("the targets of the shards are numbers of any kind, not levels")
+            raise ValueError("the targets of the shards are arbitrary numbers, not levels")
         self._declared = None if self.levels is None else as_levels(self.levels)
         if self._declared is None and known.dtype.kind not in "iufb":
             raise ValueError(
@@ -230,7 +230,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         ----------
         X : array-like, DataFrame or sparse, (n, d)
         y : array-like, (n,)
-            Levels; those that are not numbers count by their rank 1..m.
+            Levels; for levels that are not numbers, the ranks 1..m are used.
         sample_weight : array-like, (n,), optional
 
         Returns
@@ -257,7 +257,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         Returns
         -------
         ndarray, (n, len(classes_))
-            Not negative, rows sum to 1.
+            Not negative; rows sum to 1.
         """
         return level_probabilities(self._outputs(X))
 
@@ -340,7 +340,7 @@ class FactorizationMachineOrdinalRegressor(PolyOrdinalRegressor):
 
     See Also
     --------
-    PolynomialNetworkOrdinalRegressor : Squares, too.
+    PolynomialNetworkOrdinalRegressor : Also has squares.
     FactorizationMachineRegressor : Targets that are not levels.
 
     Notes

@@ -1,4 +1,4 @@
-"""Prediction from a fitted model, and from the models on the way to it."""
+"""Prediction from a fitted model, and from the models of earlier stages of training."""
 
 import copy
 import os
@@ -23,10 +23,10 @@ Floats = NDArray[np.float64]
 
 
 class Predictor(BaseEstimator):
-    """What a fitted estimator can do with its `model_` and its `_stages`.
+    """The methods of a fitted estimator, from its `model_` and its `_stages`.
 
-    Subclasses give `_predict` and `_decision`: from outputs (n, m) to predictions, and to the
-    decision function; and `_task`, the kind of targets for `PolyModel.predict`.
+    Subclasses define `_predict` and `_decision`, which turn outputs (n, m) into predictions and
+    into the decision function, and `_task`, the kind of targets for `PolyModel.predict`.
     """
 
     _activation: str
@@ -55,7 +55,7 @@ class Predictor(BaseEstimator):
         return self.model_.decision(X, n_threads=self._threads(X))
 
     def _shard_outputs(self, shards: Shards, model: PolyModel) -> Iterator[Floats]:
-        """Outputs of rows in files, a shard at a time."""
+        """The outputs of rows in files, one shard at a time."""
         check_is_fitted(self, "model_")
         if shards.n_features != self.n_features_in_:
             raise ValueError(
@@ -80,14 +80,14 @@ class Predictor(BaseEstimator):
                 yield model.decision(X, n_threads=self._threads(X))
 
     def predict(self, X: Any, out: str | os.PathLike[str] | None = None) -> NDArray:
-        """Predictions, in the form of the y of `fit`; of ordinal levels the expected level.
+        """Predict targets, in the form of the y of `fit`; for ordinal levels, the expected level.
 
         Parameters
         ----------
         X : array-like, DataFrame or sparse, (n, d), or Shards
         out : str or path-like, optional
-            A .npy file that predictions of shards are written to, a shard at a time; they are
-            returned as an array that is mapped from it.
+            A .npy file for the predictions of shards. They are written one shard at a time, and
+            returned as an array that is mapped from the file.
 
         Returns
         -------
@@ -121,7 +121,7 @@ class Predictor(BaseEstimator):
         Yields
         ------
         ndarray
-            As `predict` returns them; the last one is what it returns.
+            Predictions in the form of `predict`; the last ones are those of `predict`.
         """
         now = self._snapshot()
         return map(now._predict, now._staged_outputs(X))
@@ -146,9 +146,10 @@ class Predictor(BaseEstimator):
         Parameters
         ----------
         output : class, level, name or position
-            For a classifier a class of `classes_`; for ordinal levels the level (the output is
-            whether y is at most that) or "<= level"; a column name of y; else a position. It may
-            be left out where there is one output, and for two classes, where it is the second.
+            For a classifier, a class of `classes_`. For ordinal levels, the level (the output is
+            whether y is at most that level) or "<= level". Otherwise a column name of y, or a
+            position. It may be left out if there is only one output. With two classes the default
+            is the second one.
 
         Returns
         -------
@@ -168,13 +169,13 @@ class Predictor(BaseEstimator):
             As in `interaction_matrix`.
         k : int
         standardized : bool
-            Whether coefficients are those of features and targets in standard units, which can be
-            compared, or of the features as they were given.
+            Whether coefficients refer to features and targets in standard units, so that they can
+            be compared, or to the original ones.
 
         Returns
         -------
         list of tuples (i, j, coefficient)
-            i and j are feature names where `fit` saw them, else positions.
+            i and j are feature names if `fit` saw names, else positions.
         """
         check_is_fitted(self, "model_")
         model = self._standard_model() if standardized else self.model_
@@ -191,17 +192,17 @@ class Predictor(BaseEstimator):
     def feature_importances_(self) -> Floats:
         """How much each feature matters, (d,), adding up to 1.
 
-        The root of the sum of squares, over outputs, of the coefficients of all terms with the
-        feature, in units of the features' deviation (their largest |x| where they are not
-        centered; as they are with standardize=False).
+        The importance of a feature is the root of the sum of squares, over outputs, of the
+        coefficients of all terms with the feature. Features are in units of their deviation (of
+        their largest |x| where they are not centered; not scaled with standardize=False).
         """
         check_is_fitted(self, "model_")
         model, total = self._standard_model(), np.zeros(self.n_features_in_)
         F = model.H[:, model.augment :]
         pair = 1 if self._activation == "anova" else 2
         for c in range(model.n_outputs):
-            # C = F' diag(v) F has the rows |C_j|^2 = f_j' diag(v) F F' diag(v) f_j, and x_i x_j the
-            # coefficient pair * C_ij.
+            # The rows of C = F' diag(v) F have |C_j|^2 = f_j' diag(v) F F' diag(v) f_j, and the
+            # coefficient of x_i x_j is pair * C_ij.
             v = model.V[:, c, None]
             squares = np.einsum("rj,rj->j", F, (v * (F @ F.T) * v.T) @ F)
             own = (v[:, 0] @ F**2) ** 2
@@ -213,7 +214,7 @@ class Predictor(BaseEstimator):
         return importances / largest if largest else importances
 
     def _output_position(self, output: Any) -> Any:
-        """What `PolyModel` calls an output: its position or its name."""
+        """The position or the name by which `PolyModel` knows an output."""
         if output is not None:
             return output
         if self.model_.n_outputs > 1:
@@ -224,7 +225,7 @@ class Predictor(BaseEstimator):
         return 0
 
     def _with_model(self, model: Model) -> Self:
-        """This estimator with another model, to predict with."""
+        """A copy of this estimator that predicts with another model."""
         other = copy.copy(self)
         other._set_model(model)
         return other

@@ -85,7 +85,7 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         return y, Y, Y.shape[1], {"_one_dimensional": y.ndim == 1}
 
     def _encode_shards(self, data: ShardData) -> tuple[Any, int, dict[str, Any], None]:
-        """Targets that are numbers, or levels that are."""
+        """Take targets that are numbers, or levels that are numbers."""
         classes = data.shards.classes
         if classes is None:
             m = data.shards.manifest.n_targets
@@ -95,7 +95,7 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         return classes.astype(np.float64)[:, None], 1, {"_one_dimensional": True}, None
 
     def _target_units(self, scaling: Scaling, data: TrainingData | ShardData) -> Scaling:
-        # A loss object may have its own scale; the squared loss has none.
+        # A loss object may depend on the scale of its targets; the squared loss does not.
         if get_loss(self._model_loss()).__class__ is not Squared:
             return scaling
         return data.target_units(scaling, self.fit_lower == "explicit")
@@ -108,7 +108,7 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
 
     @available_if(_has_columns)
     def decision_function(self, X: Any) -> Floats:
-        """Outputs of the model, which are what `predict` returns; where y had columns.
+        """Outputs of the model, the same as those of `predict`. Only if y was 2-D.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class FactorizationMachineRegressor(PolyRegressor):
 
     See Also
     --------
-    PolynomialNetworkRegressor : Squares, too.
+    PolynomialNetworkRegressor : Also has squares.
     FactorizationMachineOrdinalRegressor : Ratings on a scale of few levels.
 
     Examples

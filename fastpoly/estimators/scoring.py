@@ -1,4 +1,4 @@
-"""One fold of a search: train along the path of alphas, score the model of every round."""
+"""One fold of a search: train along the path of alphas and score the model of every round."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -23,12 +23,12 @@ class FoldResult(NamedTuple):
     Attributes
     ----------
     scores : ndarray, (a, K)
-        Of the last model with at most 1 .. K basis vectors on the path down to each alpha. The
-        path may end where smaller alphas no longer help; the scores there are the last ones.
+        Scores of the last model with at most 1 .. K basis vectors on the path down to each alpha.
+        The path may end where smaller alphas no longer help; the last scores are repeated there.
     fit_seconds, score_seconds : ndarray, (a,)
-        For each alpha.
+        Seconds for each alpha.
     models : dict
-        For each position of an alpha the models (K,) of those scores, where the caller asked for
+        For each position of an alpha, the models (K,) of those scores, if the caller asked for
         models.
     """
 
@@ -46,7 +46,7 @@ class FoldResult(NamedTuple):
 def default_scorer(model: PolyEstimator) -> Callable[..., float]:
     """The negative log-loss for classifiers that have probabilities, else their `score`.
 
-    Accuracy of few rows is a step function of the model; the log-loss separates good from better.
+    Accuracy on few rows is a step function of the model; the log-loss distinguishes better.
     """
     if is_classifier(model) and hasattr(model, "predict_proba"):
         return negative_log_loss
@@ -54,17 +54,17 @@ def default_scorer(model: PolyEstimator) -> Callable[..., float]:
 
 
 def score_name(scoring: Any, scorer: Callable[..., float]) -> str:
-    """A scorer in words: `scoring` as it was given, `scorer` as it was found."""
+    """The name of a scorer, from the parameter `scoring` and the `scorer` that it stands for."""
     if isinstance(scoring, str):
         return scoring.replace("neg_", "negative ").replace("_", " ")
     return "score: negative log-loss" if scorer is negative_log_loss else "score"
 
 
 def negative_log_loss(model: PolyEstimator, X: Any, y: Any) -> float:
-    """Mean log-probability of the true classes; for multi-label y, over all labels too."""
+    """Mean log-probability of the true classes; for multi-label y, also over all labels."""
     P = np.clip(model.predict_proba(X), np.finfo(np.float64).tiny, 1.0)
     y = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
-    model = model.steps[-1][1] if hasattr(model, "steps") else model  # of a Pipeline
+    model = model.steps[-1][1] if hasattr(model, "steps") else model  # steps: a Pipeline
     if model._multilabel:
         return float(np.mean(np.where(y == 1, np.log(P), np.log1p(-np.minimum(P, 1 - 1e-16)))))
     y = y.ravel()  # a column is taken as 1-D, as `fit` does
@@ -94,11 +94,11 @@ def path_scores(
     alphas : ndarray, (a,)
         Decreasing. Each run starts from the model of the alpha before.
     all_alphas : bool
-        Go down to the last one, whatever the scores.
+        Whether to go down to the last one, whatever the scores are.
     scorer : callable
     keep_models : bool
     report : callable, optional
-        Gets the scores (K,) after each alpha, and how many alphas are done by that.
+        Called after each alpha with its scores (K,) and the number of alphas that are done now.
     """
     K, shape = model.n_components, (len(alphas), model.n_components)
     scores, seconds, models = np.full(shape, np.nan), np.zeros((2, len(alphas))), {}
@@ -127,8 +127,8 @@ def path_scores(
         seconds[1, i] += begun - scored
         if state.stop and report is not None:
             report(row)
-        # Where a third of the grid brings no better score, the model overfits; the runs that are
-        # left would take longest.
+        # If a third of the grid brings no better score, the model overfits, and the remaining runs
+        # would take longest.
         if state.stop and not all_alphas and i - best_alpha >= max(2, len(alphas) // 3):
             if report is not None:
                 report(row, len(alphas) - 1 - i)
@@ -158,6 +158,6 @@ def _fold(X: Any, y: Any, w: Any, split: tuple[Any, Any]) -> tuple[Any, ...]:
 def _labels(model: PolyEstimator, y: Any) -> set[Any]:
     """The distinct classes or levels of a 1-D y; nothing for other targets."""
     if y is None:
-        return set()  # in shards, which have all classes
+        return set()  # shards, whose parts have all classes
     y = np.asarray(y)
     return set() if model._numeric_targets() or y.ndim != 1 else set(y.tolist())

@@ -49,19 +49,18 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     Each fold walks down a path of alphas, the largest first, and starts every run from the model
     of the alpha before. A run adds basis vectors round by round, and the model of every round is
-    scored: a grid of A alphas and K sizes takes one path per fold, where `GridSearchCV` needs
+    scored. So a grid of A alphas and K sizes takes one path per fold, where `GridSearchCV` needs
     A K fits. The row (alpha, n_components) of the table has the score of the last model with at
-    most that many vectors on the path down to that alpha. A path over the default grid
-    ends early when a third of its alphas in a row bring no better score on the test rows of the
-    fold.
+    most that many vectors on the path down to that alpha. A path over the default grid ends early
+    if a third of its alphas in a row bring no better score on the test rows of the fold.
 
     Parameters
     ----------
     estimator : estimator
         One of the six estimators of fastpoly, or a Pipeline whose last step is one; its
         transformers are fitted in every fold. The n_components of the estimator is the largest
-        number of basis vectors that is tried; its alpha is not used. Give it an int random_state
-        to make the search reproducible.
+        number of basis vectors to try; its alpha is not used. Set its random_state to an int to
+        make the search reproducible.
     alphas : array-like, optional
         Positive and decreasing. By default a geometric grid from the alpha of the data at which
         the first basis vector enters.
@@ -74,7 +73,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         (0 < cv < 1, stratified by class, and by ordinal level where it occurs often enough), or
         any splitter of scikit-learn.
     scoring : str or callable, optional
-        A scorer of scikit-learn. By default the log-loss for classifiers with probabilities (of
+        A scorer of scikit-learn. By default the log-loss for classifiers with probabilities (for
         multi-label y the mean over the labels), and `score` for other estimators.
     one_standard_error : bool, default=False
         Choose the largest alpha, and then the fewest basis vectors, whose mean score is within a
@@ -83,21 +82,22 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         Whether to fit the best pair on all data afterwards, for `predict` and the like. That fit
         starts from the model of the first fold.
     n_jobs : int, optional
-        Folds at a time, through joblib, with one thread each.
+        How many folds to run in parallel, through joblib, with one thread each.
     verbose : int, default=0
-        1 and more show a progress bar over folds and alphas, with the best score so far.
+        1 or more shows a progress bar over folds and alphas, with the best score so far.
 
     Attributes
     ----------
     cv_results_ : dict
-        A row per pair: "params", "param_alpha", "param_n_components", "split<i>_test_score",
+        One row per pair: "params", "param_alpha", "param_n_components", "split<i>_test_score",
         "mean_test_score", "std_test_score", "rank_test_score"; and "mean_fit_time",
         "std_fit_time", "mean_score_time", "std_score_time", the seconds of the runs for an alpha,
-        which all sizes share. The names of parameters have the prefix of the last step of a
-        Pipeline.
+        which all sizes share. For a Pipeline, the names of parameters have the prefix of its last
+        step.
     alphas_ : ndarray
     best_index_ : int
-        The row of the best pair; of equal ones the larger alpha, then the fewer basis vectors.
+        The row of the best pair; of equal ones, that with the larger alpha, then that with fewer
+        basis vectors.
     best_params_ : dict
         "alpha" and "n_components".
     best_score_ : float
@@ -106,18 +106,18 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
     scorer_ : callable
     n_splits_ : int
     classes_ : ndarray
-        Of the best estimator, where it has classes or levels.
+        The classes or levels of the best estimator, if it has any.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
 
     Notes
     -----
-    alpha is on the scale of a loss summed over rows: a fold has fewer rows than all data, just as
-    in `GridSearchCV`.
+    alpha is on the scale of a loss summed over rows, and a fold has fewer rows than all data. This
+    is the same in `GridSearchCV`.
 
-    A split whose training part lacks a class or level of its test part has the score NaN where the
-    scorer refuses such labels, and so has a split with a single class to train on. A split without
-    any score is left out of the means, with a warning.
+    A split whose training part lacks a class or level of its test part has the score NaN if the
+    scorer refuses such labels. So does a split with a single class to train on. A split without any
+    score is left out of the means, with a warning.
 
     Examples
     --------
@@ -201,7 +201,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         self._check_parameters()
         for name in ("best_estimator_", "classes_", "n_features_in_", "feature_names_in_"):
-            vars(self).pop(name, None)  # of an earlier fit
+            vars(self).pop(name, None)  # left from an earlier fit
         head, model, self._prefix = pipeline_parts(self.estimator)
         if isinstance(X, Shards):
             if head is not None:
@@ -212,7 +212,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         model._check_parameters()
         whole = X if head is None else clone(head).fit_transform(X, y)
         prepared = clone(model)
-        labels = prepared._prepare(whole, y, sample_weight).y  # raises what a fit would
+        labels = prepared._prepare(whole, y, sample_weight).y  # raises the errors of a fit
         self.scorer_ = (
             default_scorer(model) if self.scoring is None else check_scoring(model, self.scoring)
         )
@@ -229,7 +229,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _run(
         self, head: Pipeline | None, model: PolyEstimator, X: Any, y: Any, w: Any, splits: list
     ) -> list[FoldResult]:
-        """A path per fold, with a progress bar where one is wanted."""
+        """Run one path per fold, with a progress bar if `verbose` asks for one."""
         n_jobs = effective_n_jobs(self.n_jobs)
         if n_jobs > 1 and model.n_threads is None:
             model = clone(model).set_params(n_threads=1)
@@ -297,7 +297,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def _grid(self, model: PolyEstimator, X: Any, y: Any, sample_weight: Any) -> Floats:
         if self.alphas is None:
-            # Without anything to select, the empty model is optimal for every alpha.
+            # There is nothing to select: the empty model is optimal for every alpha.
             largest = model._alpha_max(X, y, sample_weight) or 1.0
             return alpha_grid(largest, self.n_alphas, self.alpha_min_ratio)
         alphas = as_float_array(self.alphas, "alphas", (None,))
@@ -310,7 +310,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _splits(
         self, model: PolyEstimator, labels: NDArray, X: Any, y: Any, groups: Any
     ) -> list[tuple[NDArray, NDArray]]:
-        """Training and test rows; `labels` is y as the model, which has seen it, takes it."""
+        """Training and test rows; `labels` is y in the form of the model."""
         if isinstance(X, Shards):
             return self._shard_splits(model, X)
         if isinstance(self.cv, numbers.Real) and not isinstance(self.cv, numbers.Integral):
@@ -328,7 +328,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         return list(check_cv(self.cv, y, classifier=is_classifier(model)).split(X, y, groups))
 
     def _shard_splits(self, model: PolyEstimator, shards: Shards) -> list[tuple[Shards, Shards]]:
-        """Parts of shards to train on and to test with: random rows, or those that cv names."""
+        """Parts of shards to train on and to test with: random rows, or the parts in cv."""
         seed = model.random_state if isinstance(model.random_state, numbers.Integral) else 0
         if self.cv is None or isinstance(self.cv, numbers.Integral):
             return shards.folds(5 if self.cv is None else int(self.cv), seed=int(seed))
@@ -393,7 +393,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.best_score_ = float(mean[best])
 
     def _warn_at_borders(self, n_sizes: int) -> None:
-        """Tell where a larger grid may hold a better pair."""
+        """Warn if a larger grid may hold a better pair."""
         alpha, size = self.best_params_.values()
         cures = []
         if alpha == self.alphas_[-1] and len(self.alphas_) > 1:

@@ -2,7 +2,7 @@
 from scipy.linalg.cython_blas cimport dgemm
 
 # OpenBLAS runs a product of at most this size (rows x columns x inner) on the calling thread. Row
-# blocks are chosen below it: a fused pass has its own threads.
+# blocks are chosen below it, because a fused pass has its own threads.
 cdef enum:
     SERIAL_PRODUCT = 262144
 

@@ -1,7 +1,7 @@
-"""BLAS held to one thread while our own threads work.
+"""Limit BLAS to one thread while the threads of a pass work.
 
-Threaded passes and threaded BLAS calls that alternate fight for the cores: the workers of BLAS spin
-while a pass runs. Passes have their own threads, so BLAS gets one for that time.
+If threaded passes and threaded BLAS calls alternate, they compete for the cores, because the
+workers of BLAS spin while a pass runs. Passes have their own threads, so BLAS gets only one.
 threadpoolctl does this; it comes with scikit-learn.
 """
 
@@ -14,7 +14,7 @@ from threadpoolctl import ThreadpoolController
 
 
 class _Hold:
-    """The number of threads belongs to the process: the first one in sets it, the last one out
+    """The number of threads belongs to the process. The first user sets it and the last one
     restores it, whichever Python threads they are in."""
 
     def __init__(self) -> None:

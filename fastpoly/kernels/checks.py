@@ -1,4 +1,4 @@
-"""The one place where array arguments are validated; kernels trust what passed here."""
+"""The one place where array arguments are validated; kernels trust arrays that passed here."""
 
 import math
 from collections.abc import Sequence
@@ -7,15 +7,15 @@ from numbers import Real
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# Doubles of one temporary array, 8 MB: what is larger is done in blocks.
+# Doubles of one temporary array (8 MB); anything larger is done in blocks.
 BLOCK_DOUBLES = 2**20
-# Sizes of the entries of X and of targets lie between 1 / LARGEST and LARGEST: sums of their fourth
-# powers neither overflow nor vanish.
+# Sizes of the entries of X and of targets lie between 1 / LARGEST and LARGEST, so that sums of
+# their fourth powers neither overflow nor vanish.
 LARGEST = 1e60
 
 
 def as_array(a: ArrayLike, name: str) -> NDArray:
-    """Return `a` as an array of whatever dtype; ValueError where it is not a full rectangle."""
+    """Return `a` as an array of any dtype; ValueError if it is not a full rectangle."""
     if np.ma.is_masked(a):
         raise ValueError(f"{name} has masked entries; fill or remove them")
     try:
@@ -29,8 +29,8 @@ def as_float_array(
 ) -> NDArray[np.float64]:
     """Return `a` as an aligned C-contiguous float64 array of the given shape (None: any length).
 
-    Raises TypeError for what is not real numbers and ValueError for a wrong shape or, with
-    `finite`, for NaN and infinity. Copies only when it must.
+    Raises TypeError for anything but real numbers, and ValueError for a wrong shape or, with
+    `finite`, for NaN and infinity. Copies only if necessary.
     """
     if hasattr(a, "tocsr"):
         raise TypeError(f"{name} must be a dense array, got a sparse one; call .toarray()")
@@ -110,7 +110,7 @@ def as_generator(random_state: object) -> np.random.Generator:
 
 
 def as_seed(random_state: object) -> int:
-    """Return an int that stands for the random state, drawn from it unless it is one."""
+    """Return an int seed: the random state itself if it is an int, else drawn from it."""
     if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
         as_generator(random_state)
         return int(random_state)

@@ -1,26 +1,27 @@
 """Dominant eigenvectors of all Gamma_c together: one pass over X per step serves every output.
 
-For each output c, the unit vector h_c with the largest |h' Gamma_c h|, an eigenvalue at either end
-of the spectrum. Factorization machines on users x items have bipartite Gamma_c, whose eigenvalues
-come in pairs +-sigma: the power method then never settles. Two methods that do not:
+For each output c, this finds the unit vector h_c with the largest |h' Gamma_c h|, an eigenvalue at
+either end of the spectrum. Factorization machines on users x items have bipartite Gamma_c, whose
+eigenvalues come in pairs +-sigma, for which the plain power method never settles. Two methods do:
 
 lanczos     m recurrences in lockstep, with full reorthogonalization. Q_c (d, j) spans the Krylov
-            space of Gamma_c; the eigenvalues of T_c = Q_c' Gamma_c Q_c at both ends are bounds from
-            inside.
+            space of Gamma_c; the eigenvalues of T_c = Q_c' Gamma_c Q_c at both ends are inner
+            bounds.
 power       the paper's method with a Rayleigh-Ritz step on span{h, Gamma_c h}, which separates a
-            pair +-sigma; the reference, slower, and may settle on an eigenvalue below the largest.
+            pair +-sigma. It is the reference: slower, and it may settle on an eigenvalue that is
+            not the largest.
 
 A third, `eigh` of explicit matrices, is used where d is small. The Lanczos recurrences know more
 than one eigenvector of each output: `ritz_vectors` returns those of the largest |eigenvalues|.
 
-Bounds from outside. A small residual only says that theta is close to some eigenvalue: a start
-with little of the dominant eigenvector v in it shows the next one first. But the start b is random,
-so |v'b| < delta with probability at most delta sqrt(2 d / pi). The Lanczos polynomial
+Outer bounds: A small residual only says that theta is close to some eigenvalue. A start that has
+little of the dominant eigenvector v finds the next one first. But the start b is random, so
+|v'b| < delta with probability at most delta sqrt(2 d / pi). The Lanczos polynomial
 p(t) = det(t I - T_j) has |p(Gamma) b| = beta_1 ... beta_j >= |p(lambda)| |v'b|, so
 
     prod_i |lambda - theta_i| <= beta_1 ... beta_j / delta,
 
-which for |lambda| above all |theta_i| bounds |lambda|, wrong with probability at most FAILURE.
+which bounds |lambda| where it is above all |theta_i|. It is wrong with probability at most FAILURE.
 """
 
 from typing import NamedTuple
@@ -38,13 +39,13 @@ cdef const gamma_loops* loops = choose_gamma_loops()
 METHODS = ("auto", "lanczos", "power", "eigh")
 
 FAILURE = 1e-3                       # probability that an upper bound is wrong, for each output
-RANDOM_SHARE = 0.3                   # of a random vector in a start that was given
+RANDOM_SHARE = 0.3                   # share of a random vector that is mixed into a given start
 
-EIGH_FEATURES = 48                   # up to here all m spectra cost less than a few mat-vecs
+EIGH_FEATURES = 48                   # features up to which all spectra cost a few mat-vecs at most
 
 
 class Dominant(NamedTuple):
-    """What `dominant_eigenvectors` returns.
+    """The result of `dominant_eigenvectors`.
 
     Attributes
     ----------
@@ -53,10 +54,11 @@ class Dominant(NamedTuple):
     vectors : ndarray, (m, d)
         Unit vectors h_c.
     residuals : ndarray, (m,)
-        |Gamma_c h_c - theta_c h_c|: some eigenvalue is as close as that to theta_c.
+        |Gamma_c h_c - theta_c h_c|: some eigenvalue is at most this far from theta_c.
     bounds : ndarray, (m,)
-        Upper bounds on the largest |eigenvalue|: exact for "eigh", wrong with probability at most
-        1e-3 for "lanczos"; for "power" only |theta| + residual, which the largest one may exceed.
+        Upper bounds on the largest |eigenvalue|. They are exact for "eigh", and wrong with
+        probability at most 1e-3 for "lanczos". For "power" they are only |theta| + residual, and
+        the largest |eigenvalue| may exceed them.
     n_matvecs : int
         Passes over X.
     """
@@ -69,17 +71,17 @@ class Dominant(NamedTuple):
 
 
 class Ritz(NamedTuple):
-    """What `ritz_vectors` returns; largest |values| first.
+    """The result of `ritz_vectors`; largest |values| first.
 
     Attributes
     ----------
     values : ndarray, (r,)
-        Rayleigh quotients h' Gamma_c h, c the output of the vector.
+        Rayleigh quotients h' Gamma_c h, where c is the output of the vector.
     vectors : ndarray, (r, d)
         Unit vectors; those of one output are orthogonal.
     outputs : ndarray of int, (r,)
     dominant : Dominant
-        What `dominant_eigenvectors` says after the same steps.
+        The result of `dominant_eigenvectors` after the same steps.
     """
 
     values: np.ndarray
@@ -114,10 +116,11 @@ def dominant_eigenvectors(
         Stop when max(bounds) <= (1 + tol) max|theta| over all outputs.
     max_matvecs : int
     each : bool
-        Ask the same of every output on its own, instead of the largest one only.
+        Whether every output on its own must meet this rule, instead of the largest one only.
     start : array-like, (d, m), optional
-        Vectors to start from, one column an output. They are mixed with random ones: a start that
-        is an eigenvector already would see nothing else, and the bounds need chance.
+        Vectors to start from, one column per output. They are mixed with random ones, because a
+        start that is already an eigenvector would find nothing else, and the bounds need a random
+        start.
     random_state : int, Generator or None
 
     Returns
@@ -165,9 +168,9 @@ def ritz_vectors(
     ----------
     gamma : Gamma
     n_vectors : int
-        How many to return at most, whatever their outputs.
+        Largest number of vectors to return, for all outputs together.
     n_steps : int
-        Steps that are taken even if the rule of `dominant_eigenvectors` would stop before.
+        Smallest number of steps, even if the rule of `dominant_eigenvectors` would stop before.
     tol, max_matvecs, start, random_state
         As in `dominant_eigenvectors`.
 
@@ -198,7 +201,7 @@ def ritz_vectors(
         own = outputs == c
         vectors[own] = space.S[c][:, which[own]].T @ space.Q[:, :, c]
     norms = np.linalg.norm(vectors, axis=1)
-    whole = norms > 0.5              # a space that was exhausted ends in zeros
+    whole = norms > 0.5              # an exhausted space ends in zeros
     vectors = vectors[whole] / norms[whole, None]
     return Ritz(values[outputs, which][whole], vectors, outputs[whole], _dominant(space))
 
@@ -236,9 +239,9 @@ def _check_finite(image):
 
 
 def _units(image):
-    """Powers of two by which the columns are divided so that their squares are numbers, (m,).
+    """Powers of two, (m,), by which the columns are divided so that their squares stay in range.
 
-    They are 1 wherever the squares are numbers anyway.
+    They are 1 wherever the squares are in range anyway.
     """
     _check_finite(image)
     largest = np.abs(image).max(axis=0)
@@ -247,8 +250,8 @@ def _units(image):
 
 
 def _is_above(t, theta, log_norm):
-    """Whether no |eigenvalue| is believed above t (m,): theta (m, j) Ritz values, log_norm (m,)
-    the logarithm of beta_1 ... beta_j / delta."""
+    """Whether the bound excludes every |eigenvalue| above t (m,), from the Ritz values theta (m, j)
+    and log_norm (m,), the logarithm of beta_1 ... beta_j / delta."""
     with np.errstate(divide="ignore"):
         above = np.log(np.maximum(t[:, None] - theta, 0)).sum(axis=1)
         below = np.log(np.maximum(t[:, None] + theta, 0)).sum(axis=1)
@@ -268,7 +271,7 @@ def _upper_bounds(theta, log_norm):
 
 
 def _lanczos(Gamma gamma, B, delta, tol, least, max_matvecs, each, rng):
-    """At least that many steps, then until the largest |eigenvalue| is known within tol."""
+    """Run at least this many steps, until the largest |eigenvalue| is known within tol."""
     cdef Py_ssize_t d = gamma.d, m = gamma.m, width = gamma.width, j = 0, c
     cdef Py_ssize_t steps = min(d, max_matvecs), capacity = min(steps, 16)
     cdef double[:, :, ::1] Q = np.empty((capacity + 1, d, width))
@@ -276,7 +279,7 @@ def _lanczos(Gamma gamma, B, delta, tol, least, max_matvecs, each, rng):
     cdef double[:, ::1] again = np.zeros((steps + 1, width))
     cdef double[::1] norms = np.zeros(width)
     cdef double[::1] work = np.empty(gamma.work_size() + 1)
-    # T_c is tridiagonal: its diagonal and off-diagonal, a column for each output.
+    # T_c is tridiagonal: its diagonal and off-diagonal, one column per output.
     diagonal, off_diagonal = np.zeros((steps, m)), np.zeros((steps, m))
     scale = np.zeros(m)
     log_norm = -np.log(delta)
@@ -295,8 +298,8 @@ def _lanczos(Gamma gamma, B, delta, tol, least, max_matvecs, each, rng):
             Q.base[j + 1, :, :m] /= units
         with nogil:
             loops.column_dots(&Q[j + 1, 0, 0], &Q[j + 1, 0, 0], d, width, &norms[0])
-            # The recurrence needs the last two vectors only; a sweep over all of them removes what
-            # rounding left of the others.
+            # The recurrence needs the last two vectors only. A sweep over all vectors removes the
+            # rounding errors along the others.
             loops.orthogonalise(&Q[max(j - 1, 0), 0, 0], min(j + 1, 2), d, width,
                                 &Q[j + 1, 0, 0], &coef[0, 0])
             loops.orthogonalise(&Q[0, 0, 0], j + 1, d, width, &Q[j + 1, 0, 0], &again[0, 0])
@@ -314,7 +317,7 @@ def _lanczos(Gamma gamma, B, delta, tol, least, max_matvecs, each, rng):
         if not last:
             Q.base[j + 1, :, :m] /= np.where(ended, 1.0, beta)
             for c in np.flatnonzero(ended):
-                # The Krylov space is invariant: go on from a new direction, as if by restart.
+                # The Krylov space is invariant: continue from a new direction, as in a restart.
                 Q.base[j + 1, :, c] = _new_direction(Q.base[:j + 1, :, c], rng)
             off_diagonal[j] = beta
         if last or (j + 1 >= least and j >= 2 and (j < 8 or j % 3 == 0 or j + 1 == least)):

@@ -1,7 +1,7 @@
-"""Gamma as explicit matrices, which pays for few features, and the choice between the forms.
+"""Gamma as explicit matrices, which pays off for few features, and the choice between the forms.
 
-Forming costs one product of the n x d(d+1)/2 matrix of all x_i x_j, made a block of rows at a
-time, with D (n, m); after that a mat-vec costs m d^2 whatever n is.
+Forming them costs one product of D (n, m) with the n x d(d+1)/2 matrix of all x_i x_j, which is
+made one block of rows at a time. After that a mat-vec costs m d^2, whatever n is.
 
     G_ij: = sum_n x_ni x_nj D_n:          np.einsum("ni,nj,nc->cij", X, X, D)
 """
@@ -25,7 +25,7 @@ cdef const gamma_loops* loops = choose_gamma_loops()
 
 cdef enum:
     PRODUCT_COLUMNS = 256            # products x_i x_j made at a time
-    PASSES = 25                      # over the rows, in one selection
+    PASSES = 25                      # passes over the rows in one selection
     EXPLICIT_BYTES = 268435456
 
 
@@ -130,7 +130,7 @@ def explicit_gamma(Matrix X not None, D, bint anova=False, n_threads=1):
     X : Matrix, (n, d)
     D : array-like, (n, m)
     anova : bool
-        The factorization machine's Gamma instead of the polynomial network's.
+        Whether to form the Gamma of a factorization machine instead of a polynomial network.
     n_threads : int or None
 
     Returns
@@ -172,14 +172,14 @@ def explicit_gamma(Matrix X not None, D, bint anova=False, n_threads=1):
 def make_gamma(Matrix X not None, D, activation="squared", n_threads=1):
     """The Gamma of D (n, m) in the form that is cheapest for this X.
 
-    Explicit matrices where d is small and X is not much sparser than the matrices, else a pass
-    over the rows for each mat-vec.
+    That is explicit matrices where d is small and X is not much sparser than the matrices, else one
+    pass over the rows per mat-vec.
 
     Parameters
     ----------
     X : Matrix, (n, d)
     D : array-like, (n, m)
-        Loss gradients, one column an output.
+        Loss gradients, one column per output.
     activation : {"squared", "anova"}
     n_threads : int or None
 
@@ -211,8 +211,9 @@ def make_gamma(Matrix X not None, D, activation="squared", n_threads=1):
 
 def explicit_pays(double n, double d, double m, double stored):
     """Whether explicit matrices are cheaper than passes over n rows of `stored` entries."""
-    # In passes over the rows: forming costs d / 5 dense ones, which is more of them the sparser X
-    # is; the work on matrices of d^2 entries counts where n is small. A selection takes about 25.
+    # Costs are in passes over the rows. Forming costs d / 5 dense passes, which are more passes the
+    # sparser X is. The work on matrices of d^2 entries matters where n is small. A selection takes
+    # about 25 passes.
     cdef double forming = d / 5.0 * d / max(1.0, stored) + 15.0 * d / max(1.0, n)
     return forming <= PASSES and 8.0 * d * d * m <= EXPLICIT_BYTES
 

@@ -1,8 +1,8 @@
-# Activations a block of rows at a time, computed (Features) or stored (StoredFeatures).
+# Activations, one block of rows at a time: computed (Features) or stored (StoredFeatures).
 from fastpoly.kernels.matrix cimport Matrix
 
 
-# A verb over all rows: what the threads that share it read and write.
+# A method over all rows: what its threads read and write.
 cdef struct features_pass:
     void* features                        # RowBlocks
     int verb
@@ -19,8 +19,8 @@ cdef struct features_pass:
 
 cdef class RowBlocks:
     cdef readonly Py_ssize_t n, k
-    cdef readonly int n_threads           # at most; short passes use fewer
-    cdef double seconds                   # that one thread takes for all activations, about
+    cdef readonly int n_threads           # largest number; short passes use fewer
+    cdef double seconds                   # about how long one thread takes for all activations
     cdef readonly Py_ssize_t block        # rows per call
     # Activations of rows first..last-1, at most `block` of them, as (rows, k): a pointer to stored
     # ones or to `buffer`, which has buffer_size() doubles.
@@ -29,7 +29,7 @@ cdef class RowBlocks:
     ) noexcept nogil
     cdef Py_ssize_t buffer_size(self) noexcept nogil
     cdef int _check_new(self) except -1
-    # The same, written to S.
+    # The same activations, written to S.
     cdef void fill(
         self, Py_ssize_t first, Py_ssize_t last, double* S, double* buffer
     ) noexcept nogil

@@ -12,8 +12,8 @@ X (n, d), H (k, d), S (n, k); V (k, m), D (n, m), M (n, k).
         squared   2 (M * Z).T @ X                              with Z = X @ H.T
         anova     (M * Z).T @ X - (M.T @ (X * X)) * H
 
-No verb but `activations` holds an n x k matrix: each block of rows is computed into a buffer that
-stays in cache and is used up there.
+Only `activations` holds an n x k matrix. The other methods compute each block of rows in a buffer
+that stays in cache, and use it there.
 """
 
 import numpy as np
@@ -57,7 +57,7 @@ cdef void run_share(int share, int worker, void* job) noexcept nogil:
 
 
 cdef class RowBlocks:
-    """Base class: n rows of k activations that are produced a block at a time."""
+    """Base class: n rows of k activations, which are produced one block at a time."""
 
     cdef const double* rows(
         self, Py_ssize_t first, Py_ssize_t last, double* buffer
@@ -97,7 +97,7 @@ cdef class RowBlocks:
         return S
 
     def _read(self):
-        """The array that the rows are made from."""
+        """The array from which the rows are made."""
         return np.empty(0)
 
     def blocks(self):
@@ -137,11 +137,11 @@ cdef class RowBlocks:
         return 0
 
     cdef double product_seconds(self, Py_ssize_t m) noexcept nogil:
-        """Of a product of all activations with m columns."""
+        """The seconds of one thread for a product of all activations with m columns."""
         return flop_seconds(2.0 * self.n * self.k * m)
 
     cdef object _run(self, features_pass* p, Py_ssize_t size, double seconds):
-        """A pass that takes one thread `seconds`; returns its sums, `size` numbers."""
+        """Run a pass that takes one thread `seconds`; return its sums, `size` numbers."""
         cdef int threads = threads_for(self.n_threads, seconds)
         p.n_shares = shares_for(threads, seconds, size)
         cdef double[:, ::1] buffers = np.empty((threads, self.buffer_size() + SLACK))
@@ -157,7 +157,7 @@ cdef class RowBlocks:
         self, Py_ssize_t first, Py_ssize_t last, double* O, const double* V, Py_ssize_t m,
         double* buffer
     ) noexcept nogil:
-        """O = S V for some rows, or O = S where there is no V."""
+        """O = S V for some rows, or O = S if there is no V."""
         cdef Py_ssize_t stop, step = self.block
         cdef const double* S
         if V != NULL:
@@ -210,7 +210,7 @@ cdef Py_ssize_t serial_rows(Py_ssize_t block, Py_ssize_t per_row) noexcept nogil
 
 
 cdef class StoredFeatures(RowBlocks):
-    """Activations kept in memory, or any dense matrix used as activations.
+    """Activations in memory, or any dense matrix that is used as activations.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ cdef class Features(RowBlocks):
 
     def __init__(self, Matrix X not None, H, bint anova=False, n_threads=1):
         self._check_new()
-        # A copy: the loops keep squares of H or H transposed, which must stay in step with it.
+        # A copy, because the loops keep H squared or transposed, which must stay consistent with H.
         H = as_float_array(H, "H", (None, X.d)).copy()
         self.X, self.H, self.anova = X, H, anova
         self.n, self.k = X.n, H.shape[0]
@@ -311,7 +311,7 @@ cdef class Features(RowBlocks):
         self, Py_ssize_t first, Py_ssize_t last, const double* D, const double* V, Py_ssize_t m,
         double* G, double* buffer
     ) noexcept nogil:
-        """`add_basis_grad` of D, or of D V' where there is a V, for any number of rows."""
+        """`add_basis_grad` of D, or of D V' if there is a V, for any number of rows."""
         cdef Py_ssize_t stop, step = self.block
         cdef double* M = buffer + self.scratch_size()
         cdef const double* weights

@@ -1,13 +1,13 @@
 # Gamma_c, c < m: m symmetric d x d operators that are applied together.
-# Subclass Gamma from another package by cimporting this file: call `_set_shape` once and give
-# `apply`. What `apply` itself needs of `work` is added to Gamma.work_size(), whose blocks come
-# first and belong to the other verbs.
+# To subclass Gamma from another package, cimport this file, call `_set_shape` once and define
+# `apply`. Add the `work` that `apply` itself needs to Gamma.work_size(), whose blocks come first
+# and belong to the other methods.
 from fastpoly.kernels.matrix cimport Matrix
 
 
 cdef class Gamma:
     cdef readonly Py_ssize_t d       # size of the operators
-    cdef readonly Py_ssize_t m       # how many
+    cdef readonly Py_ssize_t m       # number of operators
     cdef readonly Py_ssize_t width   # m rounded up to a multiple of 4: columns of a block
     cdef int _set_shape(self, Py_ssize_t d, Py_ssize_t m) except -1
     cdef int _check_made(self) except -1
@@ -29,9 +29,9 @@ cdef class RowGamma(Gamma):
     cdef readonly Matrix X
     cdef readonly bint anova
     cdef readonly int n_threads
-    cdef int n_shares                # of a pass; each has sums of its own
+    cdef int n_shares                # shares of a pass; each has its own sums
     cdef const double[:, ::1] D
-    cdef double[:, ::1] diagonal     # (d, width), empty where nothing is to be subtracted
+    cdef double[:, ::1] diagonal     # (d, width), empty if nothing has to be subtracted
     cdef double seconds(self) noexcept
     cdef int prepare(self) except -1
     cdef void run(

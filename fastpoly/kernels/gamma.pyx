@@ -3,14 +3,15 @@
     squared:  Gamma_c = X' diag(D_:c) X
     anova:    Gamma_c = 1/2 (X' diag(D_:c) X - diag(sum_i D_ic x_i*x_i))
 
-X (n, d), D (n, m). Three verbs, with their NumPy twins for one matrix G = Gamma (m, d, d):
+X (n, d), D (n, m). There are three methods; in NumPy, with the matrices G = Gamma (m, d, d):
 
     matvecs(B) (d, m)     np.einsum("cij,jc->ic", G, B)
     forms(h) (m,)         np.einsum("cij,i,j->c", G, h, h)
     combine(w, h) (d,)    np.einsum("c,cij,j->i", w, G, h)
 
-A pass over all outputs pays because the row of X is fetched once, and because the inner loop over
-outputs has a fixed width. `explicit.make_gamma` chooses between the row forms here and explicit matrices.
+One pass over all outputs pays off because a row of X is fetched once, and because the inner loop
+over outputs has a fixed width. `explicit.make_gamma` chooses between the row forms here and
+explicit matrices.
 """
 
 import numpy as np
@@ -59,7 +60,7 @@ cdef void run_share(int share, int worker, void* job) noexcept nogil:
 cdef class Gamma:
     """Base class: any m symmetric operators that can be applied together.
 
-    A subclass sets d and m through `_set_shape` and gives `apply`; the verbs follow from it.
+    A subclass sets d and m through `_set_shape` and defines `apply`; the methods follow from it.
     """
 
     cdef void apply(self, const double* B, double* out, double* work) noexcept nogil:
@@ -211,7 +212,7 @@ cdef class RowGamma(Gamma):
         Returns
         -------
         Gamma
-            With e outputs.
+            A Gamma with e outputs.
         """
         self._check_made()
         S = as_float_array(S, "S", (self.m, None))
@@ -269,7 +270,7 @@ cdef class RowGamma(Gamma):
         self, int verb, const double* w, const double* b, double* out, Py_ssize_t size,
         double* work
     ) noexcept nogil:
-        """A verb over all rows: in fixed shares, whose partial sums are added in order."""
+        """Run a method over all rows, in fixed shares whose partial sums are added in order."""
         cdef gamma_pass p
         cdef int share
         cdef Py_ssize_t i, slot = padded(self.d * self.width)

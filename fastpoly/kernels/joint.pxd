@@ -6,7 +6,7 @@ from fastpoly.kernels.matrix cimport Matrix
 cdef class JointPass:
     cdef readonly Matrix X
     cdef readonly Py_ssize_t n, d, m
-    cdef readonly int n_threads           # at most; short passes use fewer
+    cdef readonly int n_threads           # largest number; short passes use fewer
     cdef JointRows rows
     cdef Loss compiled                    # None: a loss written in Python
     cdef const double[:, ::1] Y_rows      # targets and weights in the order of `rows`

@@ -14,9 +14,9 @@ X (n, d), H (k, d), V (k, m), b (m,), W (d, m); b and W only with `linear`. In N
     GV, gb, GW, M = S.T @ D, D.sum(0), X.T @ D, D @ V.T
     GH = 2 * (M * Z).T @ X                           GH = (M * Z).T @ X - (M.T @ X**2) * H
 
-A block of rows goes through all of it while it is in cache: no array of n x k numbers exists.
-`joint_rows.pyx` knows how rows are stored. A pass is cut into fixed shares of the rows with sums of
-their own, which are added in order: the bits depend on the number of threads alone.
+A block of rows goes through all of it while it is in cache, so no array of n x k numbers exists.
+`joint_rows.pyx` knows how rows are stored. A pass is cut into fixed shares of the rows. Each has
+its own sums, which are added in order, so the bits depend only on the number of threads.
 """
 
 from collections import namedtuple
@@ -61,7 +61,7 @@ cdef class JointObjective(JointPass):
     ----------
     X : Matrix, (n, d)
     loss : Loss or object with `value_grad(Y, O, w)`
-        A loss written in Python sees all rows at once: its pass is not fused.
+        A loss written in Python sees all rows at once, so its pass is not fused.
     Y : ndarray, (n, 1 or m)
         Targets as `loss.encode` returns them.
     n_outputs : int
@@ -71,11 +71,11 @@ cdef class JointObjective(JointPass):
     linear : bool
         Whether the model has an intercept and linear terms in addition to the network.
     n_threads : int or None
-        At most as many threads; short passes use one.
+        Largest number of threads; short passes use one.
     levels : ndarray of uint8, (n,), optional
         Then Y holds the targets of every level, (n_levels, 1 or m), and row i has Y[levels[i]].
     spare : list, optional
-        Memory of earlier passes, which objectives of the same problem may share.
+        Memory of earlier passes for reuse; objectives of the same problem may share it.
 
     Examples
     --------
@@ -106,7 +106,7 @@ cdef class JointObjective(JointPass):
         if isinstance(loss, Loss):
             Y = (<Loss> loss).targets(Y, n_targets, n_outputs).base
             if Y.shape[1] == 1:
-                Y = Y.copy()  # class codes are indices: nobody else may change them
+                Y = Y.copy()  # class codes are indices, which no one else may change
             self.compiled = loss
         else:
             Y = as_float_array(Y, "Y", (n_targets, None))
@@ -122,7 +122,7 @@ cdef class JointObjective(JointPass):
         self.rows = rows
 
     def _level_targets(self, Y, levels, n):
-        """The targets of 256 levels: no byte points outside the table."""
+        """The targets of 256 levels, so that no byte points outside the table."""
         if (
             not isinstance(levels, np.ndarray) or levels.dtype != np.uint8
             or levels.shape != (n,) or not levels.flags.c_contiguous
@@ -165,7 +165,7 @@ cdef class JointObjective(JointPass):
         return self.size(k)
 
     def threads_used(self, k):
-        """Threads of a pass with k basis vectors: 1 where it takes less than about 2 ms."""
+        """Threads of a pass with k basis vectors: 1 if it takes less than about 2 ms."""
         self._check_made()
         return self.threads(k)
 
@@ -199,10 +199,10 @@ cdef class JointObjective(JointPass):
         H : array-like, (k, d)
         V : array-like, (k, m)
         b : array-like, (m,)
-            With linear terms only, as W.
+            Only with linear terms, like W.
         W : array-like, (d, m)
         basis : bool
-            Whether the gradient with respect to H is wanted.
+            Whether to compute the gradient with respect to H.
         D : ndarray, (n, m), optional
             Memory that receives the weighted gradients with respect to the outputs.
 
@@ -247,7 +247,7 @@ cdef class JointObjective(JointPass):
         return value
 
     def _evaluate_python(self, x, k, basis, D, g):
-        if not np.isfinite(x).all():  # a line search may ask; the answer is not a number
+        if not np.isfinite(x).all():  # a line search may ask for such a point; the answer is NaN
             for a in (g,) if D is None else (g, D):
                 a[...] = np.nan
             return float("nan")
@@ -326,9 +326,9 @@ cdef class JointObjective(JointPass):
     def curvature(self, H, V, b=None, W=None):
         """Second derivatives in H, V, b and W, as a preconditioner needs them.
 
-        The coupling of outputs in the loss is left out, and so is the curvature of the activations:
-        what is left is positive semi-definite. A loss without `curvature` counts with its
-        smoothness, or with 1 where that is not finite.
+        The coupling of outputs in the loss is left out, and so is the curvature of the activations.
+        The rest is positive semi-definite. For a loss without `curvature`, the smoothness is used
+        instead, or 1 if that is not finite.
 
         Parameters
         ----------

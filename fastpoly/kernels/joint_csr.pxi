@@ -1,9 +1,9 @@
-# CSR rows of the joint pass: a gather of rows of H transposed, which is made once per pass.
+# CSR rows of the joint pass. They gather rows of H transposed, which is made once per pass.
 
 
 cdef class CsrJointRows(JointRows):
-    """CSR rows. The buffer holds S and M (block, k); P holds H transposed (d, k padded) and W
-    (d, m padded); the sums are those of the same two, then GV (k, m) and gb (m)."""
+    """CSR rows. The buffer holds S and M (block, k). P holds H transposed (d, k padded) and W
+    (d, m padded). The sums have the gradients of these two, then GV (k, m) and gb (m)."""
 
     cdef Py_ssize_t block(self, Py_ssize_t k) noexcept nogil:
         return max(16, min(MOST_ROWS, 8192 // max(1, k)))

@@ -2,8 +2,8 @@
 
 
 cdef class DenseJointRows(JointRows):
-    """Dense rows. The buffer holds Z, S, M (block, k), then x (block, d) where it is a copy and,
-    for anova, its squares; P is H * H for anova; the sums are packed as g is, then M.T @ X**2."""
+    """Dense rows. The buffer holds Z, S, M (block, k), then x (block, d) if it is a copy and, for
+    anova, its squares. P is H * H for anova. The sums are packed like g, then comes M.T @ X**2."""
 
     cdef Py_ssize_t block(self, Py_ssize_t k) noexcept nogil:
         cdef Py_ssize_t d = self.X.d, m = self.m
@@ -41,7 +41,7 @@ cdef class DenseJointRows(JointRows):
     cdef const double* again(
         self, Py_ssize_t first, Py_ssize_t last, double* copy
     ) noexcept nogil:
-        """The rows that `outputs` has read, from where it left them."""
+        """The rows that `outputs` has read, from the place where it stored them."""
         if (<DenseMatrix> self.X).copied:
             return copy
         return self.X.dense_rows(first, last, copy)
@@ -112,7 +112,7 @@ cdef class DenseJointRows(JointRows):
     # Curvature. With u = C (V*V)', the sums are those of
     #   squared  4 (u * Z**2).T @ X**2
     #   anova    (u * Z**2).T @ X**2,  (u * Z).T @ X**3,  u.T @ X**4:  x^2 (z - x h)^2 multiplied out
-    # The buffer is that of `outputs` and a power of x behind it.
+    # The buffer is that of `outputs`, followed by a power of x.
 
     cdef Py_ssize_t curvature_buffer_size(self, Py_ssize_t k) noexcept nogil:
         return self.block(k) * (3 * k + 3 * self.X.d)

@@ -4,7 +4,7 @@
 cdef pair_model model_of(
     JointRows rows, Py_ssize_t k, const double* x, const double* P
 ) noexcept nogil:
-    """Where the parameters are."""
+    """The addresses of the parameters."""
     cdef Py_ssize_t d = rows.X.d, m = rows.m
     cdef pair_model model
     model.X = rows_of(<CsrMatrix> rows.X)
@@ -22,7 +22,7 @@ cdef pair_model model_of(
 
 
 cdef pair_sums sums_of(JointRows rows, Py_ssize_t k, double* sums) noexcept nogil:
-    """Where the sums are."""
+    """The addresses of the sums."""
     cdef Py_ssize_t d = rows.X.d, m = rows.m
     cdef pair_sums G
     G.Gt = sums
@@ -36,9 +36,10 @@ cdef pair_sums sums_of(JointRows rows, Py_ssize_t k, double* sums) noexcept nogi
 
 
 cdef class PairJointRows(CsrJointRows):
-    """CSR rows with exactly two entries, the rows of a user consecutive; the formulas are in
-    simd/joint_pairs.h. P and the sums have, after those of CSR rows, V transposed (m, k padded) and,
-    for the squared activation, a table (d, m padded); the sums end with gb (m)."""
+    """CSR rows with exactly two entries, with the rows of a user next to each other. The formulas
+    are in simd/joint_pairs.h. After the parts of CSR rows, P and the sums have V transposed
+    (m, k padded) and, for the squared activation, a table (d, m padded). The sums end with gb (m).
+    """
 
     cdef Py_ssize_t block(self, Py_ssize_t k) noexcept nogil:
         return MOST_ROWS

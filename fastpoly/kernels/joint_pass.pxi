@@ -12,7 +12,7 @@ cdef enum:
     LINE = 8                         # doubles of a cache line
     APART = 16                       # doubles between two threads' memory: no shared cache line
 
-cdef double RANGE_SECONDS = 0.1      # of a pass between two checks for Ctrl-C
+cdef double RANGE_SECONDS = 0.1      # seconds of a pass between two checks for Ctrl-C
 
 
 cdef inline Py_ssize_t whole_lines(Py_ssize_t size) noexcept nogil:
@@ -22,7 +22,7 @@ cdef inline Py_ssize_t whole_lines(Py_ssize_t size) noexcept nogil:
 cdef inline void look_up(
     const double* table, const unsigned char* levels, Py_ssize_t n, Py_ssize_t width, double* Y
 ) noexcept nogil:
-    """Y (n, width): the rows of the table that the levels name."""
+    """Y (n, width): for every level, its row of the table."""
     cdef Py_ssize_t i, c
     for i in range(n):
         for c in range(width):
@@ -31,14 +31,14 @@ cdef inline void look_up(
 
 cdef struct joint_pass:
     void* objective                  # JointPass
-    int n_shares, n_parts            # of the rows, of the features
-    Py_ssize_t start, stop           # rows of every share that are next
+    int n_shares, n_parts            # shares of the rows, parts of the features
+    Py_ssize_t start, stop           # the next rows of every share
     Py_ssize_t k
     bint basis
     const double* x
-    double* P                        # the layout of x that the rows want
+    double* P                        # x in the layout that the rows need
     double* D
-    const double* C                  # of a pass for curvature, with the squares of V
+    const double* C                  # for a pass for curvature, with the squares of V
     double* squares
     double* sums                     # one slot per share
     Py_ssize_t slot
@@ -123,7 +123,7 @@ cdef class JointPass:
                 Y = looked_up
             else:
                 Y = &self.Y_rows[first, 0]
-            # The targets come from memory: ask for those of the next block in time.
+            # The targets come from memory, so prefetch those of the next block.
             if end < last and self.levels is None:
                 prefetch(&self.Y_rows[end, 0], (min(end + step, last) - end) * y_width)
             self.rows.outputs(k, first, end, x, P, O, buffer)
@@ -189,7 +189,7 @@ cdef class JointPass:
             first = end
 
 
-# --- what the threads of a pass do ---
+# --- the work of the threads of a pass ---
 
 cdef void lay_out_part(int part, int worker, void* job) noexcept nogil:
     cdef joint_pass* p = <joint_pass*> job
@@ -239,9 +239,9 @@ cdef void run_curvature_share(int share, int worker, void* job) noexcept nogil:
 
 
 cdef object take(list spare, Py_ssize_t size):
-    """Memory for one pass: that of an earlier one where it is large enough.
+    """Memory for one pass: that of an earlier pass if it is large enough.
 
-    Two Python threads may be in a pass at once: a list hands each piece to one of them.
+    Two Python threads may be in a pass at once; a list gives each piece to one of them only.
     """
     try:
         memory = spare.pop()
@@ -251,11 +251,11 @@ cdef object take(list spare, Py_ssize_t size):
 
 
 cdef inline double* aligned(double* p) noexcept nogil:
-    """The next address that begins a cache line."""
+    """The next address at the beginning of a cache line."""
     cdef uintptr_t line = LINE * sizeof(double)
     return <double*> ((<uintptr_t> p + line - 1) // line * line)
 
 
 cdef inline Py_ssize_t cut(Py_ssize_t d, int part, int n_parts) noexcept nogil:
-    """Where the features of a part begin: at a whole cache line."""
+    """The first feature of a part, at the beginning of a cache line."""
     return d if part == n_parts else d * part // n_parts // LINE * LINE

@@ -9,11 +9,11 @@ cdef class JointRows:
     cdef readonly Py_ssize_t m
     # All sizes are numbers of doubles, for k basis vectors. x is [H | V | b | W], packed.
     cdef Py_ssize_t block(self, Py_ssize_t k) noexcept nogil          # rows at a time
-    cdef double seconds(self, Py_ssize_t k) noexcept nogil            # of a row, about
+    cdef double seconds(self, Py_ssize_t k) noexcept nogil            # per row, about
     cdef Py_ssize_t layout_size(self, Py_ssize_t k) noexcept nogil
-    cdef Py_ssize_t buffer_size(self, Py_ssize_t k) noexcept nogil    # of a worker
-    cdef Py_ssize_t sums_size(self, Py_ssize_t k) noexcept nogil      # of a share
-    # P: what the loops need to know about features first..last-1 in addition to x.
+    cdef Py_ssize_t buffer_size(self, Py_ssize_t k) noexcept nogil    # per worker
+    cdef Py_ssize_t sums_size(self, Py_ssize_t k) noexcept nogil      # per share
+    # Fills P with what the loops need about features first..last-1, in addition to x.
     cdef void lay_out(
         self, Py_ssize_t k, const double* x, Py_ssize_t first, Py_ssize_t last, double* P
     ) noexcept nogil
@@ -27,7 +27,7 @@ cdef class JointRows:
         self, Py_ssize_t k, bint basis, Py_ssize_t first, Py_ssize_t last, const double* x,
         const double* P, const double* D, double* sums, double* buffer
     ) noexcept nogil
-    # After the last rows of a share: what is left to be added to its sums.
+    # Called after the last rows of a share: adds the rest to its sums.
     cdef void complete(
         self, Py_ssize_t k, const double* x, const double* P, double* sums
     ) noexcept nogil
@@ -37,7 +37,7 @@ cdef class JointRows:
         self, Py_ssize_t k, bint basis, const double* x, const double* P, const double* sums,
         Py_ssize_t slot, int n_shares, Py_ssize_t first, Py_ssize_t last, double* g
     ) noexcept nogil
-    # The same for curvatures, of rows in the order of the pass: C (n, m) of all rows. The sums are
+    # The same for curvatures, with C (n, m) of all rows in the order of the pass. The sums are
     # those of the basis, of the outputs (k, k), and of the linear part (d, m).
     cdef Py_ssize_t curvature_buffer_size(self, Py_ssize_t k) noexcept nogil
     cdef Py_ssize_t curvature_sums_size(self, Py_ssize_t k) noexcept nogil
@@ -58,7 +58,7 @@ cdef class DenseJointRows(JointRows):
 
 
 cdef class CsrJointRows(JointRows):
-    cdef double entries                   # of a row, on average
+    cdef double entries                   # per row, on average
 
 
 cdef class PairJointRows(CsrJointRows):

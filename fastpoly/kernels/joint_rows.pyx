@@ -1,7 +1,7 @@
 """Blocks of rows in the joint pass of `joint.pyx`, for each way in which X is stored.
 
-A block goes forward, to its outputs O, and backward, from the loss gradients D to sums of gradients,
-while it is in cache. With Z = X @ H.T and S = s(Z):
+While a block is in cache, it goes forward to its outputs O, and backward from the loss gradients D
+to sums of gradients. With Z = X @ H.T and S = s(Z):
 
     O = S @ V + b + X @ W                    forward
     GV += S.T @ D,  gb += D.sum(0),  GW += X.T @ D,  M = D @ V.T
@@ -9,7 +9,7 @@ while it is in cache. With Z = X @ H.T and S = s(Z):
     GH += (M * Z).T @ X - (M.T @ X**2) * H   anova
 
 Dense rows go through BLAS. CSR rows gather rows of H transposed, which is made once per pass.
-These classes hold no state but X; `joint.pyx` gives them memory, threads and the loss.
+These classes have no state except X; `joint.pyx` gives them memory, threads and the loss.
 """
 
 from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_nt, product_tn
@@ -27,7 +27,7 @@ cdef const features_loops* csr_loops = choose_features_loops()
 cdef const gamma_loops* diagonal_loops = choose_gamma_loops()
 
 cdef enum:
-    CACHE_DOUBLES = 49152            # 384 KB: what a block of rows may fill of the second-level cache
+    CACHE_DOUBLES = 49152            # 384 KB of the second-level cache, which a block may fill
     MOST_ROWS = 256
 
 
@@ -65,7 +65,7 @@ cdef inline void add_padded(
 
 
 cdef class JointRows:
-    """Base class; `make_joint_rows` gives the one for a Matrix."""
+    """Base class; `make_joint_rows` returns the right subclass for a Matrix."""
 
     cdef Py_ssize_t block(self, Py_ssize_t k) noexcept nogil:
         return 8
@@ -150,7 +150,7 @@ include "joint_pairs.pxi"
 
 
 cdef JointRows make_joint_rows(Matrix X, bint anova, bint linear, Py_ssize_t m):
-    """The rows of X in the form that fits how it is stored."""
+    """The rows of X, in the form that fits the storage of X."""
     cdef JointRows rows
     order = None
     if X.sparse:

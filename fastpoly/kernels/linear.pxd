@@ -1,4 +1,4 @@
-# W'x_i a block of rows at a time.
+# W'x_i, one block of rows at a time.
 from fastpoly.kernels.matrix cimport Matrix
 
 

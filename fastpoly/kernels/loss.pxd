@@ -1,7 +1,7 @@
 from libc.string cimport memset
 
 # A Loss turns one row of outputs o (m,) and its target y into a value and a gradient.
-# It never sees X. Subclass it from another package by cimporting this file; only `row` is needed.
+# It never sees X. To subclass it from another package, cimport this file; only `row` is needed.
 #
 # Targets are float64: y holds one class code 0 .. m - 1 (`target = "label"`), m signs -1 or +1
 # ("sign"), or m numbers ("real"). Callers have checked the codes: see `Loss.check_targets`.
@@ -11,9 +11,9 @@ cdef class Loss:
     cdef double row(
         self, const double* y, const double* o, double* g, Py_ssize_t m
     ) noexcept nogil
-    # Bound on the operator norm of the Hessian for m outputs; infinity (the default): not known.
+    # Bound on the operator norm of the Hessian for m outputs; infinity (the default) if not known.
     cdef double bound(self, Py_ssize_t m) noexcept nogil
-    # Diagonal of the Hessian at o, or an upper bound of it (the default: `bound`), to h (m,).
+    # Writes the diagonal of the Hessian at o, or an upper bound (the default: `bound`), to h (m,).
     cdef void curvature_row(
         self, const double* y, const double* o, double* h, Py_ssize_t m
     ) noexcept nogil
@@ -22,7 +22,7 @@ cdef class Loss:
     cdef void hessian_row(
         self, const double* y, const double* o, double* h, double* work, Py_ssize_t m
     ) noexcept nogil
-    # The conjugate l*(y, scale u) = max_o scale u'o - l(y, o); NaN (the default): not known.
+    # The conjugate l*(y, scale u) = max_o scale u'o - l(y, o); NaN (the default) if not known.
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m
     ) noexcept nogil
@@ -38,7 +38,7 @@ cdef class Loss:
         self, const double* Y, const double* O, const double* w, double* C,
         Py_ssize_t n, Py_ssize_t m, Py_ssize_t y_width
     ) noexcept nogil
-    # Whether `row` takes y[0] for an index into o. Decides, with `target`, that codes are checked.
+    # Whether `row` uses y[0] as an index into o. If so, or if `target` says so, codes are checked.
     cdef bint reads_labels(self) noexcept nogil
     # Y as a checked (n, 1 or m) float64 view; raises for wrong shapes and codes outside 0 .. m - 1.
     cdef const double[:, ::1] targets(self, object Y, Py_ssize_t n, Py_ssize_t m)

@@ -1,7 +1,8 @@
-"""What every loss has: loops over rows in C, methods on matrices in Python.
+"""The base class of all losses: loops over rows in C, methods on matrices in Python.
 
 A loss turns one row of outputs o (m,) and its target y into a value and a gradient. It never sees
-X. Values are sums over the rows, not means. A subclass gives one row (`row`); see `losses.pyx`.
+X. Values are sums over the rows, not means. A subclass defines `row`, the loss of one row; see
+`losses.pyx`.
 """
 
 from libc.math cimport INFINITY, NAN, floor
@@ -19,7 +20,7 @@ from fastpoly.kernels.runtime cimport effective_n_threads, loss_seconds, run_sha
 
 cdef const losses_loops* loops = choose_losses_loops()
 
-# The rows are always cut into the same chunks, whose sums are added in order: the value has the
+# The rows are always cut into the same chunks, whose sums are added in order. So the value has the
 # same bits for any number of threads, and long sums stay accurate.
 cdef enum:
     MAX_CHUNKS = 256
@@ -28,20 +29,21 @@ cdef enum:
 
 
 cdef class Loss:
-    """One row of outputs and its target -> value, gradient and curvature.
+    """Turns one row of outputs and its target into a value, a gradient and a curvature.
 
     Attributes
     ----------
     name : str
         The key in `LOSSES`.
     target : {"label", "sign", "real"}
-        What `encode` makes of y: class codes (n, 1), entries -1 or +1 (n, m), numbers (n, m).
+        The form in which `encode` returns y: class codes (n, 1), entries -1 or +1 (n, m), or
+        numbers (n, m).
 
     Notes
     -----
-    Losses carry no state: two of one class are equal. A subclass with parameters defines
-    its own ``__eq__`` and ``__hash__``, and if it keeps them in C attributes ``__reduce__`` too,
-    without which it can be neither pickled nor copied.
+    Losses have no state: two of the same class are equal. A subclass with parameters must define
+    ``__eq__`` and ``__hash__``. If it keeps them in C attributes, it must also define
+    ``__reduce__``; otherwise it can be neither pickled nor copied.
     """
 
     name = "loss"
@@ -123,7 +125,7 @@ cdef class Loss:
     # --- in Python: matrices ---
 
     def encode(self, y, n_outputs=None):
-        """Check the targets y and return them in the one form the other methods take.
+        """Check the targets y and return them in the form that the other methods take.
 
         Parameters
         ----------
@@ -160,9 +162,9 @@ cdef class Loss:
         ----------
         Y : array, as `encode` returns it
         O : array of shape (n, m)
-            Outputs. NaN and infinity are allowed in and come out as NaN or infinity.
+            Outputs. NaN and infinity are allowed; the result is then NaN or infinity.
         w : array of shape (n,), optional
-            Weights >= 0; a row of weight 0 counts for nothing. None: all ones.
+            Weights >= 0; a row of weight 0 is ignored. By default all ones.
 
         Returns
         -------
@@ -184,7 +186,7 @@ cdef class Loss:
         Y, O, w :
             As for `value`.
         out : float64 array of shape (n, m), optional
-            Where to write the gradient; must not overlap the inputs.
+            Memory for the gradient; must not overlap the inputs.
         n_threads : int or None
             See `fastpoly.kernels.runtime.effective_n_threads`. The result does not depend on it.
 
@@ -209,8 +211,8 @@ cdef class Loss:
     def curvature(self, Y, O, w=None, out=None):
         """Diagonals of the Hessians: C[i, c] = w_i d^2 l(y_i, o_i) / d o_ic^2, shape (n, m).
 
-        Parameters are those of `value_grad`. At a kink it is that of the flat side. A loss that
-        does not know its Hessian gives `smoothness` everywhere.
+        Parameters are those of `value_grad`. At a kink, the value is that of the flat side. A loss
+        that does not define its Hessian gives `smoothness` everywhere.
 
         Examples
         --------
@@ -224,7 +226,7 @@ cdef class Loss:
         return C
 
     def hessian(self, Y, O, w=None):
-        """Weighted Hessians of the rows, their upper triangles packed, (n, m (m + 1) / 2).
+        """The packed upper triangles of the weighted Hessians of the rows, (n, m (m + 1) / 2).
 
         H[i, p] = w_i d^2 l(y_i, o_i) / d o_ic d o_ie for the pairs p = (c, e), c <= e, in the order
         of `numpy.triu_indices(m)`. Parameters are those of `value_grad`.
@@ -251,8 +253,8 @@ cdef class Loss:
     def conjugate(self, Y, U, double scale=1.0, w=None):
         """The convex conjugate sum_i w_i l*(y_i, scale u_i / w_i), for duality gaps.
 
-        l*(y, u) = max_o u'o - l(y, o). Infinity where the maximum is unbounded, NaN where the loss
-        does not know its conjugate.
+        l*(y, u) = max_o u'o - l(y, o). It is infinity where the maximum is unbounded, and NaN if
+        the loss does not define its conjugate.
 
         Parameters
         ----------
@@ -286,7 +288,7 @@ cdef class Loss:
     def smoothness(self, n_outputs):
         """Lipschitz constant of the gradient in the l2 norm, for n_outputs outputs.
 
-        Infinity: not known; a solver must search for its step size.
+        Infinity means that it is not known; a solver must then search for its step size.
 
         Examples
         --------
@@ -344,7 +346,7 @@ cdef double evaluate(
     Loss loss, object targets, const double[:, ::1] O, object weights, object out,
     int n_threads, bint curvature
 ) except? -1.0:
-    """Check the arguments, then run the loss over O: the value; gradients or curvatures to out."""
+    """Check the arguments and run the loss over O; write gradients or curvatures to out."""
     cdef Py_ssize_t n = O.shape[0], m = O.shape[1]
     cdef const double[:, ::1] Y = loss.targets(targets, n, m)
     cdef const double[::1] w_view

@@ -7,7 +7,7 @@ from fastpoly.kernels.loss import Loss as Loss
 from fastpoly.kernels.loss import Target
 
 class LossLike(Protocol):
-    """What solvers ask of a loss; `get_loss` lets any such object through."""
+    """The methods of a loss that solvers call; `get_loss` accepts any such object."""
 
     target: Target
     def value(self, Y: NDArray, O: NDArray, w: NDArray | None = None) -> float: ...

@@ -1,6 +1,6 @@
-"""The losses, each one class: from one row of outputs o (m,) and its target y to a value.
+"""The losses, one class each: they turn one row of outputs o (m,) and its target y into a value.
 
-They have vectorized loops of their own in ``simd/losses.c``, where their gradients are derived.
+They have their own vectorized loops in ``simd/losses.c``, where their gradients are derived.
 To add a loss, write one class with `name`, `target` and `row`, and list it in `LOSSES`.
 """
 
@@ -75,8 +75,8 @@ cdef void softmax_hessian(
 ) noexcept nogil:
     """diag(p) - p p', packed, from the gradient g = p - e_y.
 
-    1 - p_y is -g_y, exact to the last digit where p_y rounds to 1: the matrix must not lose its
-    diagonal before the rest, or it is not positive semi-definite.
+    1 - p_y is -g_y, which is exact to the last digit even where p_y rounds to 1. If the matrix lost
+    its diagonal before the rest, it would not be positive semi-definite.
     """
     cdef Py_ssize_t c, e, k = 0
     cdef double missing = -g[label]
@@ -345,7 +345,7 @@ def get_loss(loss):
     return loss
 
 
-# --- for the tests: the accuracy of these functions does not show in the value of a loss ---
+# --- for the tests, because the value of a loss does not show the accuracy of these functions ---
 
 def _exp_log1p(const double[::1] x not None):
     """The vectorized exp(x), x <= 600, and log(1 + x), x >= 0; len(x) >= 1."""

@@ -1,4 +1,4 @@
-# X, validated once: what holds a Matrix may be read by kernels without further checks.
+# X, validated once: kernels may read the arrays of a Matrix without further checks.
 from libc.stdint cimport int32_t, int64_t
 
 
@@ -10,7 +10,7 @@ cdef class Matrix:
     cdef readonly bint sparse           # a CsrMatrix
     cdef const void* data
     # Rows first..last-1 as dense float64 rows of length d, the constant included: a pointer into X
-    # itself where it is stored so, else into `buffer` ((last - first) d doubles), which is filled.
+    # itself if it is stored that way, else into `buffer` ((last - first) d doubles), now filled.
     cdef const double* dense_rows(
         self, Py_ssize_t first, Py_ssize_t last, double* buffer
     ) noexcept nogil

@@ -14,7 +14,7 @@ from fastpoly.kernels.checks import as_array, as_float_array
 
 _LIMIT = 2**31 - 1
 
-USER_CHANGES = 0.25                  # per row, up to which rows count as sorted by user
+USER_CHANGES = 0.25                  # changes of the user per row up to which rows count as sorted
 
 
 cdef class Matrix:
@@ -29,7 +29,7 @@ cdef class Matrix:
 cdef class DenseMatrix(Matrix):
     """Rows of a C-ordered array, (n, d - augment), or of `ScaledRows`."""
 
-    # __cinit__, here and below: an object that exists is checked, and is never initialized twice.
+    # __cinit__, here and below, so that every object is checked, and is never initialized twice.
     def __cinit__(self, X, bint augment=False):
         scaled = X if isinstance(X, ScaledRows) else None
         X = _as_real(as_array(X if scaled is None else scaled.array, "X"))
@@ -60,7 +60,7 @@ cdef class DenseMatrix(Matrix):
 
     @property
     def source(self):
-        """What the Matrix was made from: the array, or `ScaledRows`."""
+        """The array or the `ScaledRows` from which the Matrix was made."""
         if self.factor is None:
             return self.array
         return ScaledRows(self.array, self.center.base, self.factor.base)
@@ -108,7 +108,7 @@ cdef class CsrMatrix(Matrix):
         indices = np.require(X.indices[:nnz], np.int32, ("C_CONTIGUOUS", "ALIGNED"))
         indptr = np.require(X.indptr, np.int64, ("C_CONTIGUOUS", "ALIGNED"))
         if not _strictly_increasing(indices, indptr, n):
-            # A copy that we own: sort it and add up duplicates, as scipy does when it is asked.
+            # This copy is ours: sort it and add up duplicates, as scipy does on request.
             own = sp.csr_array((data, indices, indptr), shape=(n, d), copy=True)
             own.has_canonical_format = False
             own.sum_duplicates()
@@ -116,7 +116,7 @@ cdef class CsrMatrix(Matrix):
             indptr = np.ascontiguousarray(own.indptr, dtype=np.int64)
         if not np.isfinite(data).all():
             raise ValueError("X contains NaN or infinity; remove or impute these entries")
-        # Values may be shared, indices may not: if changed later, they could point anywhere.
+        # Values may be shared. Indices may not: if they changed later, they could point anywhere.
         data, indices, indptr = data.view(), indices.copy(), indptr.copy()
         for array in (data, indices, indptr):
             array.flags.writeable = False
@@ -164,10 +164,10 @@ cdef class CsrMatrix(Matrix):
         return 0
 
     cdef tuple grouped(self):
-        """Pairs with the rows of every user consecutive, and their order; or (self, None).
+        """Pairs with the rows of every user next to each other, and their order; or (self, None).
 
-        A sum over the rows does not mind their order, and its loop keeps the user of the row
-        before in registers. Made once, when it is first asked for.
+        A sum over the rows does not depend on their order, and its loop keeps the user of the
+        previous row in registers. The result is made once, on first use.
         """
         if self._grouped is None:
             data, indices, indptr = self.arrays
@@ -205,8 +205,8 @@ cdef class CsrMatrix(Matrix):
 class StoredRows:
     """Rows in arrays that must stay where they are, such as files mapped to memory.
 
-    `as_matrix` checks them once and copies nothing: whoever changes them later breaks the kernels.
-    Rows keep their order, so those of two entries should be sorted by the first one.
+    `as_matrix` checks them once and copies nothing. They must not change later, because the kernels
+    trust them. Rows keep their order, so rows of two entries should be sorted by the first one.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ class StoredRows:
     indices : ndarray of int32, (n, width), or (n_entries,) with indptr
         Columns; they increase along a row.
     data : ndarray of float32 or float64, like indices, optional
-        Values; all ones where it is not given, which takes no memory.
+        Values; by default all ones, which take no memory.
     indptr : ndarray of int64, (n + 1,), optional
 
     Examples
@@ -249,7 +249,7 @@ class StoredRows:
 
 
 class ScaledRows:
-    """Dense rows (x - center) * factor, which are made from x a block at a time.
+    """Dense rows (x - center) * factor, which are made from x one block at a time.
 
     Parameters
     ----------
@@ -314,8 +314,8 @@ def _check_shape(shape, augment):
 def as_csr(X):
     """X in CSR form, with index arrays that do not point outside it.
 
-    scipy follows the arrays of a sparse matrix wherever they point: nothing of it may be called
-    before they are checked.
+    scipy follows the indices of a sparse matrix wherever they point, so its functions must not be
+    called before the arrays are checked.
     """
     _check_dtype(X.dtype)
     if len(X.shape) != 2:
@@ -327,7 +327,7 @@ def as_csr(X):
         if kind != "csr":
             _check_storage(X)
             if X.dtype not in (np.float32, np.float64):
-                # Before duplicates are added up: small integers would overflow.
+                # This comes before duplicates are added up, where small integers would overflow.
                 with np.errstate(over="ignore"):
                     X = X.astype(np.float64)
             X = X.tocsr()
@@ -376,7 +376,7 @@ def _check_storage(X):
             raise ValueError("X.offsets must lie within +-2**31; rebuild X from valid arrays")
     elif X.format == "lil":
         if X.rows.shape != (X.shape[0],) or list(map(len, X.rows)) != list(map(len, X.data)):
-            raise ValueError("X.rows and X.data must hold one list a row, of equal lengths")
+            raise ValueError("X.rows and X.data must hold one list per row, of equal lengths")
 
 
 def _as_index(a, name, length):
@@ -436,7 +436,7 @@ def as_matrix(X, bint augment=False):
     """
     if isinstance(X, Matrix):
         if (<Matrix> X).augment != augment:
-            raise ValueError("X is a Matrix already, made with another `augment`")
+            raise ValueError("X is already a Matrix, made with another `augment`")
         return X
     if sp.issparse(X) or isinstance(X, StoredRows):
         return CsrMatrix(X, augment)

@@ -1,7 +1,7 @@
 from libc.stdint cimport uintptr_t
 
 
-# Whether n_a numbers from a on and n_b numbers from b on share memory; not where one has none.
+# Whether n_a numbers at a and n_b numbers at b share memory; false if one of them is empty.
 cdef inline bint overlap(
     const double* a, Py_ssize_t n_a, const double* b, Py_ssize_t n_b
 ) noexcept nogil:

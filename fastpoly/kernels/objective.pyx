@@ -7,11 +7,11 @@ With D (n, m) the weighted gradients of the loss with respect to o:
 
     dF/dV = S.T @ D,   dF/db = D.sum(0),   dF/dW = X.T @ D
 
-A block of rows goes through the three steps (outputs, loss, gradient) while it is in cache; neither
-O nor D needs memory of size n unless the caller asks for them. Every share of the rows has sums of
-its own, which are added in order.
+A block of rows goes through the three steps (outputs, loss, gradient) while it is in cache. Neither
+O nor D needs memory of size n unless the caller asks for them. Every share of the rows has its own
+sums, which are added in order.
 
-Newton's method wants the second derivative too. Per output, with C (n, m) the diagonal of the
+Newton's method also needs the second derivative. For each output, with C (n, m) the diagonal of the
 Hessian of the loss (the coupling of outputs is left out):
 
     blocks_c = S.T @ (C_:c * S)
@@ -91,7 +91,7 @@ cdef class Objective:
     w : ndarray, (n,), optional
         Sample weights.
     linear : LinearTerms, optional
-        The linear part, where there is one; an intercept comes with it.
+        The linear part, if there is one. It includes an intercept.
 
     Examples
     --------
@@ -121,14 +121,14 @@ cdef class Objective:
             self.compiled = loss
             self.Y = self.compiled.targets(Y, self.n, self.m)
             if self.Y.shape[1] == 1:
-                self.Y = np.array(self.Y)  # class codes are indices: nobody else may change them
+                self.Y = np.array(self.Y)  # class codes are indices, which no one else may change
         else:
             self.Y = as_float_array(Y, "Y", (self.n, None))
         self.block = max(1, min(features.block, max(8, SERIAL_PRODUCT // max(1, self.k * self.m))))
 
     @property
     def n_rows(self):
-        """Rows of a parameter matrix: k, then 1 + d where there are lower-order terms."""
+        """Rows of a parameter matrix: k, then 1 + d if there are lower-order terms."""
         self._check_made()
         return self.k + (0 if self.linear is None else 1 + self.linear.X.d)
 
@@ -286,12 +286,12 @@ cdef class Objective:
         return value
 
     def hessian_blocks(self, C):
-        """The Hessian of F in V, output by output, from the loss' curvature.
+        """The Hessian of F in V, output by output, from the curvature of the loss.
 
         Parameters
         ----------
         C : ndarray, (n, m)
-            Weighted second derivatives of the loss, as `loss.curvature` gives them.
+            Weighted second derivatives of the loss, as returned by `loss.curvature`.
 
         Returns
         -------
@@ -328,7 +328,7 @@ cdef class Objective:
     cdef void add_hessian(
         self, Py_ssize_t first, Py_ssize_t last, const double* C, double* blocks, double* buffer
     ) noexcept nogil:
-        """Add to `blocks` what some rows contribute."""
+        """Add the contribution of some rows to `blocks`."""
         cdef Py_ssize_t stop, i, r, c, k = self.k, m = self.m, step = self.hessian_rows()
         cdef double* weighted = buffer + self.features.buffer_size()
         cdef const double* S

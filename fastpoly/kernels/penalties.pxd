@@ -1,7 +1,7 @@
 # A Penalty is Omega(V) = sum_r weight_r ||v_r|| for a norm ||.|| on rows (m,). It never sees the
-# solver. Subclass it from another package by cimporting this file; the `row_*` methods are needed.
+# solver. To subclass it from another package, cimport this file; the `row_*` methods are needed.
 
-# What one FISTA step returns to the solver; see `fista_update` for the formulas.
+# The result of one FISTA step; see `fista_update` for the formulas.
 cdef struct FistaSums:
     double linear
     double quadratic
@@ -13,7 +13,7 @@ cdef class Penalty:
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil
     # ||g||_* = max {g'v : ||v|| <= 1}
     cdef double row_dual(self, const double* g, Py_ssize_t m) noexcept nogil
-    # Writes a maximizer of that to v (m,); zeros when g = 0.
+    # Writes a maximizer of g'v to v (m,); zeros when g = 0.
     cdef void row_polar(self, const double* g, double* v, Py_ssize_t m) noexcept nogil
     # In place v <- prox_t(v) = argmin_u 1/2 |u - v|^2 + t ||u||, t >= 0; returns ||prox_t(v)||.
     cdef double row_prox(self, double* v, double t, Py_ssize_t m) noexcept nogil

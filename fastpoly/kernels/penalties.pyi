@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 class PenaltyLike(Protocol):
-    """What a solver calls; any object with these methods is a penalty."""
+    """The methods of a penalty that solvers call; any object with these methods is a penalty."""
 
     def value(self, V: ArrayLike, weights: ArrayLike | None = None) -> float: ...
     def dual_norm(self, G: ArrayLike, weights: ArrayLike | None = None) -> float: ...
@@ -24,7 +24,7 @@ class PenaltyLike(Protocol):
     def criterion(self, q: ArrayLike) -> tuple[float, Floats]: ...
 
 class MatrixPenalty(Protocol):
-    """What the selection of basis vectors calls; see `with_matrix_verbs`."""
+    """The methods that the selection of basis vectors calls; see `with_matrix_verbs`."""
 
     separable: bool
     def dual_norms(self, Q: ArrayLike) -> Floats: ...

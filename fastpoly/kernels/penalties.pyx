@@ -9,7 +9,8 @@ l1/linf     max_c |v_c|   sum_c |g_c|   clip(v, -s, s), level s below       sum_
 ==========  ============  ============  ==================================  ====================
 
 The level s >= 0 solves sum_c max(|v_c| - s, 0) = t (s = 0 when t >= |v|_1). A penalty is a class
-with the `row_*` methods and a line in `PENALTIES`; matrices, projections and the FISTA step follow.
+with the `row_*` methods and an entry in `PENALTIES`; the methods for matrices, projections and the
+FISTA step follow from them.
 """
 
 from collections import namedtuple
@@ -50,7 +51,7 @@ cdef class L1(Penalty):
         return np.eye(m)[first:last]
 
     def smooth_model(self, V, level):
-        """Level 1: the upper bound |v + u| <= (v + u)^2 / (2 |v|) + |v| / 2 of every entry."""
+        """Level 1 is the upper bound |v + u| <= (v + u)^2 / (2 |v|) + |v| / 2 for every entry."""
         V = as_float_array(V, "V", (None, None))
         return np.sign(V), level * inverse(np.abs(V)), np.zeros(V.shape)
 
@@ -91,7 +92,7 @@ cdef class L1L2(Penalty):
         return 1.0, 1.0
 
     def smooth_model(self, V, level):
-        """Level 1: the upper bound ||v + u|| <= |v + u|^2 / (2 ||v||) + ||v|| / 2 of every row."""
+        """Level 1 is the bound ||v + u|| <= |v + u|^2 / (2 ||v||) + ||v|| / 2 for every row."""
         V = as_float_array(V, "V", (None, None))
         d = inverse(self.row_norms(V))[:, None]
         finite = np.where(np.isfinite(d), d, 0.0)
@@ -147,19 +148,19 @@ cdef class L1Linf(Penalty):
         return 2 ** (m - 1)
 
     def vertices(self, m, first=0, last=None):
-        """The vectors of signs, the first sign +."""
+        """The vectors of signs whose first sign is +."""
         last = min(self.n_vertices(m) if last is None else last, self.n_vertices(m))
         return 1.0 - 2.0 * (np.arange(first, last)[:, None] >> np.arange(m)[::-1] & 1)
 
     def smooth_model(self, V, level):
-        """That of min_s s - mu sum_c log(s^2 - v_c^2), the norm as an interior-point method sees it.
+        """The model of min_s s - mu sum_c log(s^2 - v_c^2), the norm of an interior-point method.
 
-        mu is chosen such that the best s is (1 + level / 10) ||v||. One entry is |v|: see `L1`.
+        mu is chosen such that the best s is (1 + level / 10) ||v||. One entry is |v|; see `L1`.
         """
         V = as_float_array(V, "V", (None, None))
         if V.shape[1] == 1:
             return L1().smooth_model(V, level)
-        scale = inverse(self.row_norms(V))[:, None]  # the formulas are those of rows of norm 1
+        scale = inverse(self.row_norms(V))[:, None]  # the formulas are for rows of norm 1
         U = V * np.where(np.isfinite(scale), scale, 0.0)
         s = 1 + 0.1 * level
         room = (0.1 * level + (1 - np.abs(U))) * (s + np.abs(U))  # s^2 - u^2
@@ -191,8 +192,8 @@ cdef class L1Linf(Penalty):
     cdef double row_shrunk(
         self, const double* v, double t, Py_ssize_t m, double* slope
     ) noexcept nogil:
-        # t = sum_c max(|v_c| - s, 0) is convex and decreasing in s, so s is both in t. The right
-        # derivative counts the ties |v_c| = s: they leave as soon as t grows.
+        # t = sum_c max(|v_c| - s, 0) is convex and decreasing in s, so s is convex and decreasing
+        # in t. The right derivative counts the ties |v_c| = s, which move as soon as t grows.
         cdef double s = level(v, t, m)
         cdef Py_ssize_t count = 0, c
         for c in range(m):
@@ -219,7 +220,7 @@ PENALTIES = {"l1": L1, "l1/l2": L1L2, "l1/linf": L1Linf}
 
 
 def get_penalty(penalty):
-    """The penalty of this name, or `penalty` itself when it has the verbs of one.
+    """The penalty of this name, or `penalty` itself if it has the methods of a penalty.
 
     Parameters
     ----------
@@ -231,7 +232,7 @@ def get_penalty(penalty):
         - ``project(V, tau, weights=None, metric=None, out=None)``: for the constrained form (tau),
         - ``criterion(q)``: for the selection of basis vectors,
         - ``polar(q)``: only for ``refit=None``,
-        - ``dual_norms(Q)``, ``slopes(Q, threshold)``: where it can, all rows at once; faster.
+        - ``dual_norms(Q)``, ``slopes(Q, threshold)``: optional; all rows at once, which is faster.
 
     Returns
     -------
@@ -260,7 +261,7 @@ def get_penalty(penalty):
 
 
 def with_matrix_verbs(penalty):
-    """`penalty` with the verbs `dual_norms`, `slopes`, `dual_ratios`, `n_vertices`, `separable`.
+    """`penalty` with `dual_norms`, `slopes`, `dual_ratios`, `n_vertices` and `separable`.
 
     Examples
     --------

@@ -1,14 +1,14 @@
-# The class that all penalties share: from its `row_*` methods follow the verbs for whole matrices.
+# The base class of all penalties: the methods for whole matrices follow from the `row_*` methods.
 
 
 cdef class Penalty:
     """Base of the penalties; use a subclass. All are stateless, picklable and equal by class.
 
-    A subclass with parameters defines its own ``__eq__`` and ``__hash__``, and if it keeps them in C
-    attributes ``__reduce__`` too, without which it can be neither pickled nor copied.
+    A subclass with parameters must define ``__eq__`` and ``__hash__``. If it keeps them in C
+    attributes, it must also define ``__reduce__``; otherwise it can be neither pickled nor copied.
 
-    `weights` (k,) are positive, None for ones. Inputs are checked and never changed, unless one of
-    them is also `out`.
+    `weights` (k,) are positive; None stands for ones. Inputs are checked and never changed, unless
+    one of them is also `out`.
 
     Examples
     --------
@@ -24,7 +24,7 @@ cdef class Penalty:
     """
 
     name = "abstract"
-    smooth_form = None  # how H and V descend together; None: only the output layer can be fitted
+    smooth_form = None  # how H and V descend together; with None only the output layer is fitted
 
     def __init__(self):
         if type(self) is Penalty:
@@ -42,7 +42,7 @@ cdef class Penalty:
     def __repr__(self):
         return f"{type(self).__name__}()"
 
-    # A subclass without one of these shows as NaN, not as a plausible number.
+    # A subclass that lacks one of these gives NaN, not a plausible number.
     cdef double row_norm(self, const double* v, Py_ssize_t m) noexcept nogil:
         return NAN
 
@@ -94,7 +94,7 @@ cdef class Penalty:
                     total += weight(b, r) * shrunk
                     slope += weight(b, r) * threshold(1, b, s, r) * row_slope
             if total > 0:
-                best = theta  # past the root by rounding alone, theta may leave nothing to scale
+                best = theta  # a theta past the root, by rounding only, may leave nothing to scale
             step = (tau - total) / slope if slope < 0 else 0
             if not theta + step > theta:
                 break
@@ -104,7 +104,7 @@ cdef class Penalty:
         total = 0
         for r in range(k):
             total += weight(b, r) * self.row_prox(V + r * m, threshold(best, b, s, r), m)
-        # phi(theta) = 0 up to the rounding of theta: a last scaling meets the constraint.
+        # phi(theta) = 0 up to the rounding of theta; a last scaling meets the constraint.
         scale = tau / total if total > 0 else 1
         for r in range(k):
             if weight(b, r) > 0:
@@ -162,9 +162,9 @@ cdef class Penalty:
     def project(self, V, tau, weights=None, metric=None, out=None):
         """Euclidean projection on the ball {U : Omega(U) <= tau}, tau > 0.
 
-        Exact up to rounding (a few 1e-16 max|V|; some digits more are lost when weights or metric
-        span many decades), and never outside the ball by more than 1e-12 tau. A V in the ball is
-        returned unchanged.
+        The result is exact up to rounding (a few 1e-16 max|V|; a few more digits are lost if
+        weights or metric span many decades). It is never outside the ball by more than 1e-12 tau. A
+        V in the ball is returned unchanged.
 
         Parameters
         ----------
@@ -175,7 +175,7 @@ cdef class Penalty:
         metric : array-like of shape (k,), optional
             Measure the distance by sum_r metric_r |u_r - v_r|^2 instead; only ratios matter.
         out : ndarray of shape (k, m), optional
-            Where to write; may be V itself.
+            Memory for the result; may be V itself.
 
         Returns
         -------
@@ -226,9 +226,9 @@ cdef class Penalty:
             self.row_polar(&row[0], &v[0], row.shape[0])
         return out
 
-    # ---- whole-matrix verbs of the selection: Q (k, m) holds one gradient row per basis vector ----
+    # ---- methods for the selection; Q (k, m) holds one gradient row per basis vector ----
 
-    separable = False  # whether ||v|| = sum_c |v_c|, which makes every output a problem of its own
+    separable = False  # whether ||v|| = sum_c |v_c|, so that every output is a separate problem
 
     def dual_norms(self, Q):
         """Dual norms ||q_r||_* of the rows, (k,).
@@ -250,7 +250,7 @@ cdef class Penalty:
         return out
 
     def slopes(self, Q, double threshold=1e-6):
-        """Slopes w_r of the dual norm at the rows q_r, smoothed, (k, m).
+        """Slopes w_r of the smoothed dual norm at the rows q_r, (k, m).
 
         With x = q_r / (threshold max_c |q_rc|) it is w_r = a df_p(x)/dx, where a > 0 makes
         w_r'q_r = ||q_r||_*. The default is as good as a subgradient; zero rows get zeros.
@@ -284,7 +284,7 @@ cdef class Penalty:
         return out
 
     def dual_ratios(self, m):
-        """The largest ||q||_* / |q|_1 and ||q||_* / |q|_2 over q (m,), or upper bounds of them."""
+        """The largest ||q||_* / |q|_1 and ||q||_* / |q|_2 over q (m,), or upper bounds on them."""
         return ratios_of(self.dual_norms(np.eye(m)))
 
     def n_vertices(self, m):
@@ -296,9 +296,9 @@ cdef class Penalty:
         raise NotImplementedError(f"the unit ball of {self!r} has no list of vertices")
 
     def smooth_model(self, V, level):
-        """Slope g and curvature diag(d) - a a' of a smooth stand-in for the norm of every row.
+        """Slope g and curvature diag(d) - a a' of a smooth model of the norm of every row.
 
-        For Newton's method: a penalty without one returns None, and is solved by descent alone.
+        Newton's method uses it. A penalty without one returns None, and is solved by descent only.
 
         Parameters
         ----------

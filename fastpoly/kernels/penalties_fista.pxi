@@ -38,7 +38,7 @@ cdef FistaSums fista_rows(
 
 
 def fista_update(penalty, Y, G, steps, V_old, V_new, *, thresholds=None, tau=None, weights=None):
-    """One accelerated proximal gradient step from Y, and the sums its solver needs, in one pass.
+    """One accelerated proximal gradient step from Y, and the sums that the solver needs.
 
     Writes ``V_new = argmin_U <G, U> + sum_r |u_r - y_r|^2 / (2 steps_r) + penalty`` with the penalty
     ``sum_r thresholds_r / steps_r ||u_r||`` or the constraint ``sum_r weights_r ||u_r|| <= tau``.
@@ -51,14 +51,14 @@ def fista_update(penalty, Y, G, steps, V_old, V_new, *, thresholds=None, tau=Non
     ----------
     penalty : Penalty or object with its methods (then this runs in NumPy)
     Y, G : ndarray of shape (k, m)
-        The extrapolated point and the gradient there. Entries are not checked to be finite, as this
-        runs in the inner loop: NaN or infinity shows in the sums.
+        The extrapolated point and the gradient there. Entries are not checked to be finite, because
+        this runs in the inner loop; NaN or infinity shows in the sums.
     steps : ndarray of shape (k,)
         Positive step sizes.
     V_old : ndarray of shape (k, m)
         The previous iterate.
     V_new : ndarray of shape (k, m)
-        Written; must not share memory with the other matrices.
+        Memory for the result; must not share memory with the other matrices.
     thresholds : ndarray of shape (k,), optional
         ``steps_r * alpha * weights_r >= 0``, for the penalized form. Give this or `tau`.
     tau : float, optional
@@ -130,7 +130,7 @@ def fista_update(penalty, Y, G, steps, V_old, V_new, *, thresholds=None, tau=Non
 
 
 def numpy_update(penalty, Y, G, steps, V_old, V_new, thresholds, tau, weights):
-    """`fista_update` through the whole-matrix verbs of any object; rows of weight 0 are free."""
+    """`fista_update` with the whole-matrix methods of any object; rows of weight 0 are free."""
     S = steps[:, None]
     V_new[...] = Y - S * G
     if tau is None:

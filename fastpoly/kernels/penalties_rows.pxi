@@ -44,7 +44,8 @@ cdef double level(const double* v, double t, Py_ssize_t m) noexcept nogil:
     """The s >= 0 with sum_c max(|v_c| - s, 0) = t, or 0 when t >= |v|_1.
 
     The sum is convex, decreasing and piecewise linear in s, so Newton steps from the left of the
-    root only go right and land on it: no sort, no workspace. Both starts are lower bounds of s.
+    root only go right and end on it. This needs no sort and no workspace. Both starts are lower
+    bounds on s.
     """
     cdef double total = sum_abs(v, m), top, s, step, count, last = -1
     if total <= t:
@@ -57,7 +58,7 @@ cdef double level(const double* v, double t, Py_ssize_t m) noexcept nogil:
         if not (step > 0 and count > 0):
             break
         s += step / count
-        if count == last:  # the same linear piece twice: only rounding is left
+        if count == last:  # the same linear piece twice: only rounding errors remain
             break
         last = count
     return s if s < top else top
@@ -89,7 +90,7 @@ cdef const double* first_of(const double[::1] a) noexcept nogil:
 
 
 cdef const double[:, ::1] matrix(object a, str name, Py_ssize_t k, Py_ssize_t m):
-    """A view of `a` of this shape; converted to float64 if needed, or refused by name."""
+    """A view of `a` with this shape, converted to float64 if needed; errors name the argument."""
     cdef const double[:, ::1] view = None
     try:
         view = a
@@ -101,7 +102,7 @@ cdef const double[:, ::1] matrix(object a, str name, Py_ssize_t k, Py_ssize_t m)
 
 
 cdef const double[:, ::1] float_rows(object a, str name):
-    """A view of a matrix; converted to float64 if needed, or refused by name."""
+    """A view of a matrix, converted to float64 if needed; errors name the argument."""
     cdef const double[:, ::1] view = None
     try:
         view = a

@@ -5,10 +5,10 @@ from typing import Any
 
 
 def reduce_object(instance: Any, base: type) -> tuple[Any, ...]:
-    """What `__reduce__` returns for an object of a subclass of `base`, which has no state in C.
+    """The result of `__reduce__` for an instance of a subclass of `base`, which has no C state.
 
-    Attributes of Python subclasses are kept, without a call of their `__init__`. A compiled
-    subclass with C attributes is refused, as they cannot be read from here.
+    Attributes of Python subclasses are kept, without calling their `__init__`. A compiled subclass
+    with C attributes is refused, because they cannot be read from here.
 
     Parameters
     ----------

@@ -1,9 +1,10 @@
 """A sweep of block coordinate descent over the model of a Newton step.
 
-The output layer V (k, m) is laid out as x (groups, k q): groups x q = m outputs, those of a group
-next to each other in every row. B (groups, k q, k q) has the second derivatives within a group: one
-group of all outputs if they interact, one for every output if not. Rows are updated in turn, by
-the proximal step with their own curvature L_r >= the largest eigenvalue of B_rr,
+The output layer V (k, m) is laid out as x (groups, k q), with groups x q = m outputs; the outputs
+of a group are next to each other in every row. B (groups, k q, k q) has the second derivatives
+within a group: there is one group of all outputs if they interact, else one per output. Rows are
+updated one after the other, by a proximal step with their own curvature L_r >= the largest
+eigenvalue of B_rr,
 
     v_r <- prox_{t_r / L_r}(v_r - g_r / L_r),   then   g += B (change of v_r).
 """
@@ -28,8 +29,8 @@ def sweep(Penalty penalty not None, B, curvature, thresholds, x, g):
     B : ndarray, (groups, k q, k q)
         Symmetric.
     curvature, thresholds : array-like, (k,)
-        L_r and t_r. A row with L_r = 0 has no influence on the smooth part, one with t_r = 0 no
-        penalty.
+        L_r and t_r. A row with L_r = 0 has no influence on the smooth part; a row with t_r = 0 has
+        no penalty.
     x, g : ndarray, (groups, k q)
 
     Examples

@@ -1,4 +1,4 @@
-"""Penalties written in Python: the whole-matrix verbs of one that has only those for a row."""
+"""Whole-matrix methods for penalties written in Python that have only methods for one row."""
 
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,9 @@ OPTIONAL = ("dual_norms", "slopes", "dual_ratios", "n_vertices", "vertices", "se
 
 
 class RowByRow:
-    """The whole-matrix verbs for a penalty object that lacks some of them, one row at a time.
+    """The whole-matrix methods for a penalty object that lacks some of them, one row at a time.
 
-    The object needs ``dual_norm(G)`` and ``criterion(q)``. A verb that it has is used.
+    The object needs ``dual_norm(G)`` and ``criterion(q)``. Methods that it has are used.
     """
 
     separable = False
@@ -51,7 +51,7 @@ class RowByRow:
 
 
 def ratios_of(norms: Floats) -> tuple[float, float]:
-    """Bounds of any norm by |q|_1 and |q|_2, given the norms of the unit vectors.
+    """Bounds on any norm in terms of |q|_1 and |q|_2, given the norms of the unit vectors.
 
     ||q|| <= sum_c |q_c| ||e_c||, by the triangle inequality.
     """

@@ -1,9 +1,9 @@
-# What a share of a pass does; see `run_shares`.
+# The work of one share of a pass; see `run_shares`.
 ctypedef void (*share_function)(int share, int worker, void* job) noexcept nogil
 
 
-# About how long a processor of today takes, to decide on threads: 25 GFLOP/s, and the loss of one
-# row and output.
+# Estimates of the time of a current processor, to decide on threads: 25 GFLOP/s, and the loss of
+# one row and output.
 cdef inline double flop_seconds(double count) noexcept nogil:
     return 4e-11 * count
 

@@ -1,9 +1,10 @@
 """How many threads a pass over the rows may use, how they share it, and the instruction set.
 
-Threads follow the threadpoolctl conventions: ``n_threads=None`` means what the OpenMP runtime
-would use (so ``OMP_NUM_THREADS`` and ``threadpool_limits`` are obeyed), capped by the processors
-this process may run on. OpenMP is only asked for that number: its threads spin while they wait, and
-on busy cores everybody pays for it. Those of `run_shares` live as long as one pass and never spin.
+Threads follow the threadpoolctl conventions: ``n_threads=None`` is the number that the OpenMP
+runtime would use (so ``OMP_NUM_THREADS`` and ``threadpool_limits`` are obeyed), but at most the
+processors on which this process may run. OpenMP is only asked for that number, because its threads
+spin while they wait, which is slow on busy cores. The threads of `run_shares` live as long as one
+pass and never spin.
 """
 
 import os
@@ -21,10 +22,10 @@ cdef extern from "simd/shares.h":
     ) noexcept nogil
     void fp_after_fork() noexcept nogil
 
-cdef double RANGE_SECONDS = 0.1      # of a pass between two checks for Ctrl-C
-cdef double THREAD_SECONDS = 1e-3    # of work that are worth a thread, which takes 20 us to start
-cdef double ADDING_SECONDS = 4e-8    # of a pass per number in the sums of a share, to be worth it
-cdef int SHARES = 4                  # per thread, so that one that is held up delays little
+cdef double RANGE_SECONDS = 0.1      # seconds of a pass between two checks for Ctrl-C
+cdef double THREAD_SECONDS = 1e-3    # seconds of work that justify a thread, which starts in 20 us
+cdef double ADDING_SECONDS = 4e-8    # seconds of a pass per number in its sums that justify a share
+cdef int SHARES = 4                  # shares per thread, so that a delayed thread delays little
 
 
 def _after_fork():
@@ -47,7 +48,7 @@ cpdef int effective_n_threads(object n_threads=None) except -1:
     Parameters
     ----------
     n_threads : int or None
-        A positive number is taken as it is. None: the OpenMP default.
+        A positive number is taken as it is; None stands for the OpenMP default.
 
     Returns
     -------
@@ -75,13 +76,13 @@ def set_thread_seconds(double seconds):
     Parameters
     ----------
     seconds : float
-        Of work per thread, at least 0. With 0 every pass uses all its threads, however short it is
-        and however busy the processors are: tests want that.
+        Seconds of work per thread, at least 0. With 0 every pass uses all its threads, however
+        short it is and however busy the processors are. Tests need that.
 
     Returns
     -------
     float
-        What it was before.
+        The value before.
 
     Examples
     --------
@@ -98,16 +99,16 @@ def set_thread_seconds(double seconds):
 
 
 cdef int threads_for(int n_threads, double seconds) noexcept nogil:
-    """At most `n_threads`, each with work of THREAD_SECONDS; one alone would take `seconds`."""
+    """At most `n_threads`, each with THREAD_SECONDS of work; one alone would take `seconds`."""
     if seconds >= n_threads * THREAD_SECONDS:
         return n_threads
     return max(1, <int> (seconds / THREAD_SECONDS))
 
 
 cdef int shares_for(int n_threads, double seconds, double size) noexcept nogil:
-    """Shares of a pass in which every share has its own sums, `size` numbers.
+    """The number of shares of a pass in which every share has its own sums, `size` numbers.
 
-    Several per thread, but few enough that adding their sums takes little of the pass.
+    It is several per thread, but small enough that adding the sums takes little of the pass.
     """
     cdef double most = seconds / (ADDING_SECONDS * n_threads * max(1.0, size))
     return n_threads * max(1, <int> min(<double> SHARES, most)) if n_threads > 1 else 1
@@ -116,9 +117,9 @@ cdef int shares_for(int n_threads, double seconds, double size) noexcept nogil:
 cdef void run_shares(
     share_function work, void* job, int n_shares, int n_threads
 ) noexcept nogil:
-    """work(share, worker, job) for every share < n_shares; worker < n_threads.
+    """Run work(share, worker, job) for every share < n_shares, with worker < n_threads.
 
-    Any thread may take any share: what a share computes must depend on its number alone. Memory
+    Any thread may take any share, so the result of a share must depend on its number only. Memory
     that belongs to a worker is used by one share at a time.
     """
     fp_run_shares(work, job, n_shares, n_threads, THREAD_SECONDS == 0)
@@ -127,8 +128,8 @@ cdef void run_shares(
 def interruptible(Py_ssize_t total):
     """Cut 0..total - 1 into ranges, and check for Ctrl-C between them.
 
-    A range is as long as work of 0.1 to 0.2 s, going by the ranges before it. Results must not
-    depend on the cuts.
+    A range takes about 0.1 to 0.2 s, estimated from the ranges before it. Results must not depend
+    on the cuts.
 
     Parameters
     ----------
@@ -159,5 +160,5 @@ def interruptible(Py_ssize_t total):
 
 
 def simd_level():
-    """Name of the instruction set the inner loops run on: "avx2" or "baseline"."""
+    """The name of the instruction set of the inner loops: "avx2" or "baseline"."""
     return "avx2" if fp_use_avx2() else "baseline"

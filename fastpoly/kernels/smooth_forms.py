@@ -1,7 +1,7 @@
 """Smooth forms of alpha sum_r ||v_r|| |h_r|^2, in which H and V can descend together.
 
 The model does not change when h_r is divided by c and v_r multiplied by c^2. Each form fixes that
-scale, so that the penalty becomes smooth; at its minimum over the scale it is the penalty.
+scale, so that the penalty becomes smooth. The minimum of a form over the scale is the penalty.
 
 ==========  ===============================================  ========================
 penalty     smooth form                                      constraint
@@ -26,25 +26,25 @@ def squared_norms(H: Floats) -> Floats:
 
 
 class SmoothForm:
-    """Base: h_r carries the weight of its unit, |h_r|^2 = ||v_r|| |h_r|^2, and ||v_r|| = 1.
+    """Base class: ||v_r|| = 1, and h_r carries the weight of its unit, |h_r|^2.
 
     Attributes
     ----------
     bound : float or None
         |v_rc| <= bound.
     fixed : bool
-        V does not move, and every unit serves one output.
+        Whether V does not move and every unit serves one output.
     """
 
     bound: float | None = None
     fixed = False
 
     def scaled(self, H: Floats, V: Floats, norms: Floats) -> tuple[Floats, Floats]:
-        """The same model, for unit vectors H and rows of V with these norms > 0."""
+        """The same model in this scale, from unit vectors H and rows of V with these norms > 0."""
         return H * np.sqrt(norms)[:, None], V / norms[:, None]
 
     def value_grad(self, H: Floats, V: Floats, alpha: float, GH: Floats, GV: Floats) -> float:
-        """The form's value; its gradients are added to GH and GV."""
+        """Return the value of the form; add its gradients to GH and GV."""
         GH += 2 * alpha * H
         return alpha * float(np.vdot(H, H))
 
@@ -77,7 +77,7 @@ class Balanced(SmoothForm):
 
 
 class Box(SmoothForm):
-    """l1/linf: the entries of V live in a box."""
+    """l1/linf: the entries of V stay in a box."""
 
     bound = 1.0
 

@@ -1,4 +1,4 @@
-"""Gamma_c as sums over rows that are stored elsewhere: every verb calls a Python function."""
+"""Gamma_c as sums over rows that are stored elsewhere; every method calls a Python function."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from fastpoly.kernels.checks import as_float_array
 
 
 cdef class SummedGamma(Gamma):
-    """The operators whose verbs are sums computed elsewhere.
+    """Operators whose methods return sums that are computed elsewhere.
 
     Parameters
     ----------
@@ -21,8 +21,8 @@ cdef class SummedGamma(Gamma):
         verb(name, S, *arguments) -> ndarray, for the names and arguments "matvecs" (B), "forms" (h)
         and "combine" (w, h), of the operators sum_c S_ce Gamma_c; S (m, e) or None.
     sample : callable, optional
-        (number, Generator) -> (Matrix, activation): at most that many rows, drawn at random, to
-        tell basis vectors apart.
+        (number, Generator) -> (Matrix, activation): at most that many rows, drawn at random, by
+        which basis vectors are compared.
 
     Examples
     --------
@@ -41,7 +41,7 @@ cdef class SummedGamma(Gamma):
         self.verb, self.sample, self.S = verb, sample, S
 
     cdef void apply(self, const double* B, double* out, double* work) noexcept nogil:
-        # No way to call Python, or to raise, from here: see apply_checked.
+        # Python cannot be called from here, and nothing can be raised; see apply_checked.
         cdef Py_ssize_t i
         for i in range(self.d * self.width):
             out[i] = NAN

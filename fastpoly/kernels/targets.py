@@ -1,4 +1,4 @@
-"""Targets as the losses take them: checked, float64, one row per sample."""
+"""Targets in the form of the losses: checked, float64, one row per sample."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +22,7 @@ def as_n_outputs(n_outputs: int) -> int:
 
 
 def encode_targets(target: str, y: ArrayLike, n_outputs: int | None = None) -> NDArray[np.float64]:
-    """The targets y, checked, as a float64 matrix: see `Loss.encode`.
+    """Check the targets y and return them as a float64 matrix; see `Loss.encode`.
 
     Parameters
     ----------

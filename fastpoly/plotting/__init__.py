@@ -1,8 +1,8 @@
-"""Pictures of searches, of training and of models. Needs the extra `plot` (matplotlib).
+"""Plots of searches, of training and of models. They need the extra `plot` (matplotlib).
 
-The displays follow scikit-learn: `from_estimator` takes what it needs from a fitted object and
-plots it, `plot` draws the same again elsewhere, and the display keeps `ax_` and `figure_`. Fitted
-searches and Pipelines are opened. Keys stand outside the axes and hide nothing.
+The displays follow scikit-learn: `from_estimator` plots a fitted object, `plot` draws the same
+again on other axes, and the display keeps `ax_` and `figure_`. For fitted searches and Pipelines,
+the model inside them is shown. Legends stand outside the axes, so that they hide nothing.
 """
 
 from fastpoly.plotting.convergence import ConvergenceDisplay

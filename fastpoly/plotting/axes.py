@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def get_axes(ax: "Axes | None", **size: Any) -> "Axes":
-    """The axes given, or those of a new figure."""
+    """The given axes, or those of a new figure."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:

@@ -14,12 +14,12 @@ class ConvergenceDisplay:
     Parameters
     ----------
     history : dict of arrays
-        "objective" and "violation", as in the `history_` of an estimator; "gap" in place of
-        the violation for the constrained form.
+        "objective" and "violation", as in the `history_` of an estimator; for the constrained
+        form, "gap" in place of the violation.
     alpha : float, optional
-        The level at which the violation is optimal.
+        The model is optimal when the violation falls to this value.
     tau : float, optional
-        Constrained form: the bound of the gap is shown.
+        Given for the constrained form, for which the bound on the gap is shown.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class ConvergenceDisplay:
         Parameters
         ----------
         estimator : one of the six estimators, a search or a Pipeline that ends with one, fitted
-            Of a search the best estimator is shown.
+            For a search, the best estimator is shown.
         ax : sequence of 2 matplotlib Axes, optional
         **options
             Passed on to matplotlib's `plot`.
@@ -67,7 +67,7 @@ class ConvergenceDisplay:
         """Draw; the arguments are those of `from_estimator`."""
         axes = get_axes(None, ncols=2, figsize=(9, 3.6)) if ax is None else np.asarray(ax, object)
         if np.shape(axes) != (2,):
-            raise ValueError("ax must be a sequence of 2 axes: for the objective and the violation")
+            raise ValueError("ax must be a sequence of 2 axes, for the objective and the violation")
         measure = "violation" if self.tau is None else "gap"
         rounds = np.arange(len(self.history["objective"]))
         for each, name in zip(axes, ("objective", measure), strict=True):

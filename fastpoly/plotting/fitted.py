@@ -1,4 +1,4 @@
-"""What a display can show: the fitted model inside searches and Pipelines, and its names."""
+"""Find the fitted model inside searches and Pipelines, and the names of its features."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from fastpoly.estimators.search import PathSearchCV, pipeline_parts
 
 
 def _opened(estimator: Any) -> tuple[list[Pipeline], Any]:
-    """The transformers in front of the model inside searches and Pipelines, and that model."""
+    """The model inside searches and Pipelines, and the transformers in front of it."""
     heads: list[Pipeline] = []
     while True:
         if hasattr(estimator, "estimator") and hasattr(estimator, "refit"):  # a search
@@ -45,7 +45,7 @@ def feature_names_of(estimator: Any) -> list[str] | None:
         try:
             for head in heads:
                 names = head.get_feature_names_out(names)
-        except (AttributeError, ValueError):  # a transformer without names
+        except (AttributeError, ValueError):  # the transformer gives no names
             return None
     return None if names is None else list(map(str, names))
 

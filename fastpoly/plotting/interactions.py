@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-# What an output is called, by the task of its model.
+# The word for an output in a title, by the task of its model.
 KINDS = {
     "classification": "class",
     "multilabel": "label",
@@ -31,7 +31,7 @@ class InteractionDisplay:
     Parameters
     ----------
     matrix : array-like, (d, d)
-        Symmetric: output = x'Cx, as `interaction_matrix` gives it.
+        The symmetric C of the output x'Cx, as returned by `interaction_matrix`.
     feature_names : sequence of d str, optional
     title : str, optional
     label : str
@@ -86,16 +86,16 @@ class InteractionDisplay:
         Parameters
         ----------
         estimator : estimator or PolyModel
-            One of the six estimators, a search or a Pipeline that ends with one, fitted. Of a
-            search the best estimator is shown.
+            One of the six estimators, a search or a Pipeline that ends with one, fitted. For a
+            search, the best estimator is shown.
         output : class, level, name or position
-            As in `interaction_matrix` of the estimator; of a PolyModel the name or the position.
+            As in `interaction_matrix` of the estimator; for a PolyModel, the name or the position.
         max_features : int
-            With more features than that, those with the largest interactions are shown.
+            If there are more features, only those with the largest interactions are shown.
         standardized : bool
-            Show the coefficients of features in the units in which the model was trained, for
-            dense X those of unit variance, so that they can be compared; else those of the
-            features as they were given. A PolyModel knows only the latter.
+            Whether to show the coefficients of features in the units of training (unit variance for
+            dense X), so that they can be compared, or those of the original features. A PolyModel
+            knows only the latter.
         ax : matplotlib Axes, optional
         **options
             Passed on to matplotlib's `imshow`.
@@ -145,7 +145,7 @@ class InteractionDisplay:
 
 
 def _title(model: PolyModel, output: int | str) -> str:
-    """Which output a picture shows: "class setosa"."""
+    """The title of a plot, such as "class setosa"."""
     position = model._output(output)
     kind = KINDS.get(model.task, "output")
     if model.output_names:

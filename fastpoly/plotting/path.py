@@ -107,7 +107,7 @@ class PathDisplay:
         chosen = None if self.best is None else int(np.abs(self.alphas - self.best[0]).argmin())
         self.lines_ = []
         for row, (alpha, color) in enumerate(zip(self.alphas, colors, strict=True)):
-            # Equal scores of two alphas are mostly those of one model, found with the larger one.
+            # Two alphas with equal scores mostly have the same model, found with the larger one.
             style = {"color": color, "label": f"{alpha:.3g}", "zorder": 3 - row / len(colors)}
             style |= {"drawstyle": "steps-post", **options}
             self.lines_ += ax.plot(self.n_components, self.mean[row], **style)
@@ -147,7 +147,7 @@ class PathDisplay:
 
 
 def _color_key(ax: "Axes", colors: Floats, labels: list[str]) -> None:
-    """A color bar with a field per alpha: unlike a legend, it hides no line."""
+    """A color bar with one field per alpha; unlike a legend, it hides no line."""
     import matplotlib as mpl
 
     n = len(labels)

@@ -1,4 +1,4 @@
-"""The duality gap of the convex problem that is left when the basis vectors are fixed."""
+"""The duality gap of the convex problem with fixed basis vectors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,9 +24,9 @@ def duality_gap(
     For any scale c in 0..1 the loss is at least <c D, O> - l*(c D), which bounds the minimum from
     below once the terms in the unknown optimum P* are bounded: c is chosen such that
     c <G, V*> + alpha Omega(V*) >= 0 (penalized), or c = 1 and <G, V*> >= -tau Omega*(G). Rows with
-    a ridge a leave -c^2 |g|^2 / (2 a). Rows that nothing bounds count as if the optimum were no
-    farther than 1 + |P| in the metric. A loss without a conjugate uses that l* is convex and
-    l*(0) <= 0 where l >= 0: l*(c D) <= c l*(D) = c (<D, O> - loss).
+    a ridge a contribute -c^2 |g|^2 / (2 a). Rows that nothing bounds count as if the optimum were
+    no farther than 1 + |P| in the metric. For a loss that does not define its conjugate, l* is
+    convex and l*(0) <= 0 where l >= 0, so l*(c D) <= c l*(D) = c (<D, O> - loss).
 
     Parameters
     ----------
@@ -39,11 +39,11 @@ def duality_gap(
     conjugate : callable
         c -> sum_i w_i l*(c d_i / w_i), NaN where it is not known.
     k : int
-        Rows of P with the penalty.
+        Number of rows of P with the penalty.
     ridge : ndarray, (p,)
         Ridge penalty of the other rows.
     metric : callable
-        () -> squared norms of what the rows of P are multiplied by, (p,).
+        () -> squared norms (p,) of the columns that the rows of P are multiplied by.
 
     Returns
     -------

@@ -1,12 +1,12 @@
-"""Accelerated proximal gradient in a row-diagonal metric, for any problem with a few verbs.
+"""Accelerated proximal gradient in a row-diagonal metric, for any problem with a few methods.
 
     minimize  F(P) + R(P)        F smooth, R simple (a penalty, or the indicator of a ball)
 
 Each step is  P+ = argmin_U <G, U> + L/2 |U - Y|_M^2 + R(U)  at the extrapolated point Y, where M is
 the problem's row-diagonal metric and G the gradient of F at Y. The constant L starts from an
 estimate of the curvature along the first step, follows the curvature seen between successive
-points, and may shrink again; momentum restarts when it points uphill. Each
-iteration is one pass over the data. The result is a prox point, so zero rows are exactly zero.
+points, and may shrink again. The momentum restarts when it points uphill. Each iteration is one
+pass over the data. The result is a prox point, so zero rows are exactly zero.
 """
 
 from typing import NamedTuple, Protocol
@@ -18,10 +18,10 @@ from fastpoly.kernels.penalties import FistaStep
 
 Floats = NDArray[np.float64]
 
-# Iterations after which progress is judged, by a certificate that costs about an iteration.
+# Iterations between two certificates, which measure progress and cost about one iteration each.
 PATIENCE = 10
-# Factor per iteration by which L falls where the curvature seen is lower. A faster fall soon
-# undercuts the curvature, and the objective rises.
+# Factor per iteration by which L falls where the curvature seen is lower. With a faster fall, L is
+# soon below the curvature, and the objective rises.
 SHRINK = 0.998
 
 
@@ -35,7 +35,7 @@ class Certificate(NamedTuple):
 
 
 class Problem(Protocol):
-    """What `fista` needs to know."""
+    """The problem that `fista` solves."""
 
     metric: Floats
 
@@ -46,7 +46,7 @@ class Problem(Protocol):
         """Write the proximal step from Y to P_new; return the sums of `fista_update`."""
 
     def size(self, objective: float) -> float:
-        """What tolerances are relative to at this objective."""
+        """The number to which tolerances are relative at this objective."""
 
     def certify(self, P: Floats) -> Certificate:
         """F, its gradient, the objective and a bound on its distance from the minimum."""
@@ -89,7 +89,7 @@ def first_curvature(problem: Problem, P: Floats, G: Floats) -> float:
     length = metric_norm(problem, direction)
     if length == 0:
         return 1.0
-    # Short against the size of P, so that it sees the curvature at P.
+    # The step is short compared to the size of P, so that it measures the curvature at P.
     t = 1e-3 * (1 + np.sqrt(metric_norm(problem, P))) / np.sqrt(length)
     _, G_there = problem.value_grad(P - t * direction)
     curvature = float(((G - G_there) * direction).sum()) / (t * length)
@@ -105,7 +105,7 @@ def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, at_least: i
     P : ndarray, (k, m)
     tol : float
     max_iter, at_least : int
-        Iterations to make.
+        Largest and smallest number of iterations.
 
     Returns
     -------
@@ -131,7 +131,7 @@ def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, at_least: i
                 done = gap <= tol * problem.size(objective)
                 best = Solution(P, objective, gap, value, G_P, n_iter, done)
             else:
-                # What bounds the minimum from here bounds it for the better point too.
+                # The bound on the minimum from here also holds for the better point.
                 gap = max(gap - (objective - best.objective), 0.0)
                 if gap < best.gap:
                     done = gap <= tol * problem.size(best.objective)
@@ -139,7 +139,7 @@ def fista(problem: Problem, P: Floats, *, tol: float, max_iter: int, at_least: i
             if (best.converged and n_iter >= at_least) or sums.quadratic == 0:
                 break
             if objective > best.objective + tol * problem.size(best.objective):
-                # Too bold: back to the best point with shorter steps and no momentum.
+                # The step was too long: back to the best point, with shorter steps, no momentum.
                 L, Y, P_old, momentum, G = 2 * L, best.P, best.P, 1.0, best.G
                 continue
         if sums.restart > 0:

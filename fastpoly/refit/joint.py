@@ -1,13 +1,13 @@
 """The joint descent: basis vectors, output layer and lower-order terms together.
 
-Growing by one vector and refitting V alone cannot turn a vector that is nearly right; it adds a
+Adding one vector and refitting V alone cannot turn a vector that is nearly right. It adds a
 neighbor and drops the old one, over and over. Here a block of vectors enters at once, and all
 parameters descend in the smooth form of the penalty (`fastpoly.kernels.smooth_forms`):
 
     1. enter:    new rows v_r = -polar(q_r), weighted by their violation, with one step size t
                  from a line search: near zero the problem is flat, and a tiny start stays there
-    2. descend:  preconditioned L-BFGS, the preconditioner refreshed now and then
-    3. tidy:     merge nearly parallel vectors, drop those of next to no weight
+    2. descend:  preconditioned L-BFGS, with a preconditioner that is refreshed at intervals
+    3. tidy:     merge nearly parallel vectors, and drop those with almost no weight
 
 The objective never rises: the smooth form is at least the penalty, and equal to it at the start.
 """
@@ -31,15 +31,15 @@ from fastpoly.state import Model, State
 
 Floats = NDArray[np.float64]
 
-FIRST_BLOCK = 20  # vectors of the first round, unless 2 m are more or d is less
-# Iterations of a round with one preconditioner each. Far from the optimum it is soon out of date:
-# with stretches of equal length letter takes twice as long, segment half as long again.
+FIRST_BLOCK = 20  # vectors of the first round, unless 2 m is more or d is less
+# Iterations of a round with one preconditioner each. Far from the optimum it is soon out of date.
+# With stretches of equal length, letter takes twice as long, and segment 1.5 times as long.
 STRETCHES = (10, 20, 40, 80)
-# Share of the gain of a round: a few iterations of the next one must gain as much, and merging and
-# dropping vectors may cost as much.
+# Share of the gain of a round. A few iterations of the next round must gain at least this much, and
+# merging and dropping vectors may cost at most this much.
 GAIN_SHARE = 0.1
-LOOSEST = 3e-4  # relative gain of a few iterations that is always enough to go on
-LIGHTEST = 1e-4  # of the largest weight: lighter vectors are dropped
+LOOSEST = 3e-4  # relative gain of a few iterations that is always enough to continue
+LIGHTEST = 1e-4  # share of the largest weight below which vectors are dropped
 
 
 class JointRefit:
@@ -51,11 +51,11 @@ class JointRefit:
     tol : float
         Tolerance of the run, which decides how accurate a descent must be.
     max_iter : int
-        Iterations of one descent at most.
+        Largest number of iterations of one descent.
     n_components : int
-        Where the run stops; the descent that gets there is the last one.
+        Number of vectors at which the run stops; the descent that reaches it is the last one.
     output : OutputRefit, optional
-        The refit of V alone, of a finished model.
+        The refit of V alone, for a finished model.
     """
 
     corrective = True
@@ -73,12 +73,12 @@ class JointRefit:
         self.tol, self.max_iter, self.n_components = tol, max_iter, n_components
 
     def block(self, k: int) -> int:
-        """Vectors to add to k of them."""
+        """How many vectors to add when there are k of them."""
         d, m = self.sums.n_features, self.problem.m
         return max(m, k // 2) if k else max(2 * m, min(d, FIRST_BLOCK))
 
     def flops(self, state: State) -> float:
-        """About what the next round costs."""
+        """An estimate of the cost of the next round."""
         (k, d), m = state.H.shape, self.problem.m
         return 6.0 * sum(STRETCHES) * self.sums.n_samples * (k + self.block(k)) * (d + m)
 
@@ -101,7 +101,7 @@ class JointRefit:
         return self.tidy(model, state.objective)
 
     def polish(self, state: State) -> Model:
-        """Descend once more, until next to nothing is gained; then fit V alone, which is convex.
+        """Descend until almost nothing is gained; then fit V alone, a convex problem.
 
         With l1 a vector may then serve several outputs.
         """
@@ -118,7 +118,7 @@ class JointRefit:
         Q : ndarray, (b, m)
             Gradients of the loss in their rows of V.
         outputs : ndarray of int, (b,)
-            The one output that each may serve, or -1.
+            The only output that each may serve, or -1.
         """
         penalty, alpha = self.problem.penalty, self.problem.alpha
         one = np.arange(Q.shape[1]) == outputs[:, None]
@@ -144,11 +144,11 @@ class JointRefit:
         Parameters
         ----------
         model : Model
-            With unit vectors H.
+            A model with unit vectors H.
         gain : float
             Relative gain of a round.
         last : bool
-            Whether no round will follow: then take as many iterations as it needs.
+            Whether no round will follow; it then takes as many iterations as it needs.
         """
         ftol = min(GAIN_SHARE * gain, LOOSEST)
         previous = np.inf
@@ -162,7 +162,7 @@ class JointRefit:
         return model
 
     def stretches(self, last: bool) -> Iterator[int]:
-        """Iterations with one preconditioner each, `max_iter` in all; the last round goes on."""
+        """The lengths of the stretches, at most `max_iter` in all; the last round has more."""
         left = self.max_iter
         for n_iter in chain(STRETCHES, repeat(STRETCHES[-1]) if last else ()):
             if left <= 0:
@@ -200,7 +200,7 @@ class JointRefit:
         P = Preconditioner(problem, form, model, sums.curvature(model, penalty))
         # A whole stretch, unless d is large; but always as many pairs as the first one has.
         memory = min(n_iter, max(STRETCHES[0], BLOCK_DOUBLES // (2 * max(1, len(x)))))
-        # A trial step of a perfect fit, which has no curvature, may overflow; it is refused.
+        # A perfect fit has no curvature. A trial step there may overflow; it is then refused.
         with np.errstate(over="ignore", invalid="ignore"):
             found = minimize(
                 objective, x, P, max_iter=n_iter, ftol=ftol, memory=memory, bounds=bounds,
@@ -208,7 +208,7 @@ class JointRefit:
         return found.x, found.value, found.converged
 
     def tidy(self, model: Model, before: float) -> Model:
-        """Merge and drop vectors, for at most a share of what was gained since `before`."""
+        """Merge and drop vectors, at the cost of at most a share of the gain since `before`."""
         value = objective_at(self.sums, model)
         most = value + GAIN_SHARE * max(0.0, before - value)
         for fewer in (self.merged, self.without_light):
@@ -218,12 +218,12 @@ class JointRefit:
         return model
 
     def without_light(self, model: Model) -> Model:
-        """The model without the vectors of next to no weight."""
+        """The model without the vectors that have almost no weight."""
         weights = self.problem.penalty.row_norms(model.V)
         return model.keep(weights > LIGHTEST * weights.max(initial=0.0))
 
     def merged(self, model: Model) -> Model:
-        """The model with bundles of nearly parallel vectors made one.
+        """The model with each bundle of nearly parallel vectors merged into one.
 
         Where a unit serves one output, only vectors of the same output and sign can be merged.
         """
@@ -241,9 +241,9 @@ class JointRefit:
         return model._replace(H=np.vstack(H), V=np.vstack(V))
 
     def scaled(self, model: Model) -> Model:
-        """The same model in the scale of the form; with fixed signs, a unit for each output.
+        """The same model in the scale of the form; with fixed signs, one unit per output.
 
-        A model of another penalty or refit may have too many of those: the heaviest stay.
+        A model of another penalty or refit may have too many units; those of largest weight stay.
         """
         model = model.nonzero()
         if self.form.fixed:
@@ -284,15 +284,15 @@ class JointRefit:
 
 
 def smooth_form(problem: Problem) -> SmoothForm:
-    """The smooth form of the penalty; without basis vectors any will do."""
+    """The smooth form of the penalty; without basis vectors, any form will do."""
     return getattr(problem.penalty, "smooth_form", None) or SmoothForm()
 
 
 def line_minimum(at: Callable[[float], tuple[float, float]], curvature: float) -> float:
     """A step near the minimum of a convex function on t >= 0; `at` gives value and slope.
 
-    It starts with the minimum of a parabola of that curvature, which is too short where the
-    curvature is an upper bound, and ends where a tenth of the slope at 0 is left.
+    It starts with the minimum of a parabola of the given curvature. That step is too short where
+    the curvature is an upper bound. It ends where the slope is a tenth of that at 0.
     """
     start, slope = at(0.0)
     if not (slope < 0 and curvature > 0):

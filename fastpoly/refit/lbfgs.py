@@ -9,8 +9,8 @@ i <= j, D = diag(s_i'y_i),
     u = R^-1 S'g,   v = R^-T ((D + scale Y'PY) u - scale PY'g),
     B g = scale P g + S v - scale PY u,
 
-so an iteration reads the memory twice, and Python calls are few. SciPy's L-BFGS-B takes no
-preconditioner, which is the largest gain here.
+so an iteration reads the memory twice and needs few Python calls. SciPy's L-BFGS-B takes no
+preconditioner, and the preconditioner is the largest gain here.
 """
 
 from collections.abc import Callable
@@ -24,12 +24,12 @@ Floats = NDArray[np.float64]
 Objective = Callable[[Floats, Floats], float]
 
 ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
-SHORTEST = 1e-8  # step, as a share of the full one, after which a line search gives up
+SHORTEST = 1e-8  # step, as a share of the full one, below which a line search gives up
 WINDOW = 5  # iterations whose gain decides whether to stop
 
 
 class Minimum(NamedTuple):
-    """Where `minimize` ended."""
+    """The point where `minimize` ended."""
 
     x: Floats
     value: float
@@ -42,12 +42,12 @@ class Memory:
 
     def __init__(self, size: int, n: int) -> None:
         self.size, self.first, self.count = size, 0, 0
-        # s and P y; twice the room, so that the pairs are moved once in `size` iterations.
+        # s and P y, with room for twice as many, so that they are moved once per `size` iterations.
         self.pairs = np.empty((2, 2 * size, n))
         self.sy, self.ypy = np.zeros((size, size)), np.zeros((size, size))
 
     def push(self, s: Floats, y: Floats, Py: Floats) -> None:
-        """Take a pair in, unless the curvature along it is not positive, or rounding error."""
+        """Add a pair, unless the curvature along it is not positive, or is a rounding error."""
         curvature, length = s @ y, y @ Py
         if not (curvature > len(s) * np.spacing(np.abs(s) @ np.abs(y)) and length > 0):
             return
@@ -97,17 +97,17 @@ def minimize(
     objective : callable
         objective(x, g) returns the value at x and writes the gradient to g.
     x : ndarray, (n,)
-        Within the bounds.
+        The start, within the bounds.
     precondition : callable
         g -> P g, symmetric and positive definite.
     max_iter : int
     ftol : float
         Stop when `WINDOW` iterations gained at most this share of the value.
     memory : int
-        Pairs that are kept.
+        Number of pairs that are kept.
     bounds : tuple of ndarray, optional
-        Lower and upper bounds. Variables at a bound that want to leave it are held, the others
-        move as if the held ones were not there; P must not couple bounded variables.
+        Lower and upper bounds. Variables at a bound that a step would cross are held; the others
+        move as if the held ones did not exist. P must not couple bounded variables.
 
     Returns
     -------
@@ -145,7 +145,7 @@ def minimize(
         if found is None:
             if not pairs.count:
                 return Minimum(x, value, n_iter, True)
-            pairs.count = 0  # the memory may mislead: once more without it
+            pairs.count = 0  # the memory may be misleading: try once more without it
             continue
         x_new, value, g_new = found
         y = g_new - g
@@ -164,7 +164,7 @@ def minimize(
 
 
 def _held(x: Floats, g: Floats, bounds: tuple[Floats, Floats]) -> NDArray[np.bool_]:
-    """Variables at a bound whose descent would leave it."""
+    """Variables at a bound that a descent step would cross."""
     return ((x <= bounds[0]) & (g > 0)) | ((x >= bounds[1]) & (g < 0))
 
 
@@ -176,9 +176,9 @@ def _search(
     slope: float,
     bounds: tuple[Floats, Floats] | None,
 ) -> tuple[Floats, float, Floats] | None:
-    """The first point along the step, each at most half as far as the last, that falls enough.
+    """The first point along the step with enough decrease; each trial at least halves the step.
 
-    (Longer steps than the full one, for Wolfe's condition, gained nothing.)
+    (Steps longer than the full one, for Wolfe's condition, gained nothing.)
     """
     t = 1.0
     while t > SHORTEST:

@@ -5,8 +5,8 @@ Around P the loss is replaced by its second-order model
     <G, P+ - P> + 1/2 <P+ - P, B (P+ - P)>,    B = the Hessian, or its blocks of single outputs
 
 Its penalized minimum is found without touching the n rows again (`newton_step`). The step toward
-it is as long as the objective allows (Armijo). Dense quadratic features are ill-conditioned: there
-this is far faster than accelerated gradient. `bench/ablation.py` measures each mechanism.
+it is as long as the objective allows (Armijo). Dense quadratic features are ill-conditioned; for
+them this is far faster than accelerated gradient. `bench/ablation.py` measures each mechanism.
 """
 
 import numpy as np
@@ -20,8 +20,8 @@ from fastpoly.refit.lbfgs import ARMIJO, SHORTEST
 from fastpoly.refit.newton_step import minimize_model
 from fastpoly.refit.output_problem import Floats, OutputProblem
 
-# B without interactions of outputs is kept until the curvature has changed by this share: three
-# times faster.
+# B without interactions of outputs is kept until the curvature has changed by this share. That is
+# three times faster.
 CHANGE = 0.1
 
 
@@ -42,7 +42,7 @@ def newton(
             break
         if mark is None or mark.objective - objective > 0.1 * tol * size or gap < 0.5 * mark.gap:
             mark = best
-        elif n_iter - mark.n_iter >= PATIENCE:  # collinear columns: a little is always left to gain
+        elif n_iter - mark.n_iter >= PATIENCE:  # collinear columns always leave a little to gain
             break
         if not P.size or not run.step(G, objective):
             break
@@ -50,7 +50,7 @@ def newton(
 
 
 def rounding(objective: float) -> float:
-    """How exactly an objective of this size is known."""
+    """The rounding error of an objective of this size."""
     return 4 * float(np.spacing(abs(objective)))
 
 
@@ -67,7 +67,7 @@ def couples(problem: OutputProblem) -> bool:
 
 
 class _Newton:
-    """The iterate P with its outputs O, and B with the curvature C that it is made of.
+    """The iterate P with its outputs O, and B with the curvature C from which it is made.
 
     C has the weighted second derivatives of the loss in the outputs of every row: (n, m), or
     (n, m (m + 1) / 2) with the interactions.
@@ -81,7 +81,7 @@ class _Newton:
         self.P, self.O = P, self.objective.outputs(P)
         self.C = self.B = None
         self.damping, self.coupled = np.finfo(np.float64).eps, couples(problem)
-        # Whether B is only part of the Hessian, and has curvature where all outputs grow alike.
+        # Whether B is only part of the Hessian. It then has curvature where all outputs grow alike.
         self.shifts = getattr(self.objective.loss, "shift_invariant", False) and not self.coupled
 
     def certify(self) -> Certificate:
@@ -92,7 +92,7 @@ class _Newton:
         return problem.certificate(P, value + problem.ridge_value(P), G, D)
 
     def step(self, G: Floats, objective: float) -> bool:
-        """Move on from P, whose gradient and objective are given; False if nothing is gained."""
+        """Move from P, given its gradient and objective; return False if nothing is gained."""
         loss, Y, w = self.objective.loss, self.objective.targets, self.objective.w_array
         C = (loss.hessian if self.coupled else loss.curvature)(Y, self.O, w)
         kept = self.shifts and self.C is not None
@@ -151,7 +151,7 @@ class _Newton:
         return 0.0
 
     def center(self) -> None:
-        """Shift every row by its mean, which the loss does not notice, if that is a gain."""
+        """Subtract its mean from every row if that is a gain; the loss does not change."""
         shift = self.P.mean(axis=1, keepdims=True)
         if self.problem.penalty_value(self.P - shift) < self.problem.penalty_value(self.P):
             self.P = self.P - shift

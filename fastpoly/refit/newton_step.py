@@ -16,9 +16,9 @@ from fastpoly.kernels.quadratic import sweep
 from fastpoly.refit.output_problem import Floats, OutputProblem
 
 # All three are measured in bench/README.md, "Ablation of the output refit".
-INNER = 1e-2  # share of the total gain: a round that gains less is the last one
-SWEEPS = 10  # per round: enough to find the zeros, few against the cost of a linear system
-SHARPER = 0.3  # smoothing of a round, as a share of that of the round before
+INNER = 1e-2  # share of the total gain; a round that gains less is the last one
+SWEEPS = 10  # sweeps per round: enough to find the zeros, and cheaper than a linear system
+SHARPER = 0.3  # smoothing of a round, as a share of the smoothing of the round before
 
 
 def minimize_model(problem: OutputProblem, P: Floats, G: Floats, B: Floats) -> Floats:
@@ -72,7 +72,7 @@ class Model:
         sweep(self.problem.penalty, self.B, self.curvature, self.thresholds, self.x, self.g)
 
     def descend(self) -> float:
-        """A few sweeps, and on in the same direction, ever faster, while it pays; the gain."""
+        """Sweep a few times, then extrapolate ever farther while it pays; return the gain."""
         before, x, g = self.value, self.x.copy(), self.g.copy()
         for _ in range(SWEEPS):
             self.sweep()
@@ -83,7 +83,7 @@ class Model:
         return before - self.value
 
     def solve(self, level: float) -> float:
-        """One Newton step with the smooth model of the penalty, as far as it gains; the gain."""
+        """Take one Newton step with the smooth model of the penalty; return the gain."""
         before, step = self.value, self.newton_step(level)
         change = (self.B @ step[:, :, None])[:, :, 0]
         for t in 0.5 ** np.arange(7):  # shorter steps gain less than the next sweeps
@@ -101,7 +101,7 @@ class Model:
         return better
 
     def newton_step(self, level: float) -> Floats:
-        """To the minimum with the smooth model of the penalty, but entries kept at zero stay."""
+        """The step to the minimum of the smooth model; entries that are kept at zero stay."""
         smooth = self.problem.penalty.smooth_model(ungrouped(self.x, self.k), level)
         move = np.zeros_like(self.x)
         if smooth is None:

@@ -23,9 +23,9 @@ from fastpoly.state import Model
 Floats = NDArray[np.float64]
 Solver = Callable[..., Solution]
 
-# Linear terms up to which "auto" takes Newton's method, which stores them as activations. Measured
-# with n = 20000 and m = 4: with 200 well-conditioned terms fista is 7 times faster, with 36
-# correlated ones 2.5 times slower.
+# Number of linear terms up to which "auto" takes Newton's method, which stores them as activations.
+# Measured with n = 20000 and m = 4: fista is 7 times faster with 200 well-conditioned terms, and
+# 2.5 times slower with 36 correlated ones.
 AUTO_LINEAR = 64
 
 SOLVERS = ("auto", "fista", "newton")
@@ -63,7 +63,7 @@ class Refit(NamedTuple):
 
 
 def check_linear(linear: LinearTerms, n_samples: int) -> None:
-    """Raise unless these are linear terms of as many rows."""
+    """Raise unless these are linear terms with the same number of rows."""
     if not isinstance(linear, LinearTerms):
         raise TypeError(f"linear must be LinearTerms(as_matrix(X)) or None, got {type(linear)}")
     if linear.X.n != n_samples:
@@ -97,22 +97,22 @@ def refit_output(
     A : array-like, (n, k), or RowBlocks
         Activations, or any dense matrix.
     y : array-like
-        Targets, as the loss takes them: class codes (n,), signs or numbers (n, m).
+        Targets in the form of the loss: class codes (n,), signs or numbers (n, m).
     loss, penalty : str or object
     alpha, tau : float
         Strength of the penalty, or radius of the ball; alpha = 1 when neither is given. Losses are
         sums over the rows, not means, and alpha is on that scale.
     tol : float
-        Stop when the certified gap is at most tol times the objective (or times a millionth of the
-        loss without a model, where that is more: a perfect fit).
+        Stop when the certified gap is at most tol times the objective (for a perfect fit, times a
+        millionth of the loss without a model, if that is more).
     solver : {"auto", "fista", "newton"}
         "newton" needs alpha, a compiled penalty, a loss with curvature, and few linear terms;
         "auto" takes it where it can.
     max_iter : int
-        Largest number of iterations; those of Newton's method cost more.
+        Largest number of iterations; iterations of Newton's method cost more.
     sample_weight : array-like, (n,), optional
     n_outputs : int, optional
-        Number of classes, where y does not show it.
+        Number of classes, if y does not show it.
     start : array-like, (k, m), optional
         Output layer to start from.
     linear : LinearTerms, optional
@@ -158,7 +158,7 @@ def output_problem(
     linear: LinearTerms | None = None,
     memory: float = 1e9,
 ) -> OutputProblem:
-    """The refit on these activations as the solvers see it."""
+    """The refit on these activations, in the form of the solvers."""
     objective = Objective(features, problem.loss, problem.Y, problem.m, problem.w, linear)
     return OutputProblem(problem, objective, features.k, memory)
 
@@ -187,7 +187,7 @@ def solve(
     at_least: int = 1,
     memory: float = 1e9,
 ) -> Refit:
-    """Refit from (V, intercept, W), with at least that many iterations."""
+    """Refit from (V, intercept, W), with at least the given number of iterations."""
     method = choose_solver(problem, features, linear, solver, memory)
     make = joined_problem if method is newton and linear is not None else output_problem
     convex = make(problem, features, linear, memory)
@@ -195,7 +195,7 @@ def solve(
 
 
 def solve_sums(sums: Sums, model: Model, *, solver: str, tol: float, max_iter: int) -> Refit:
-    """Refit from a model, by sums over rows that are not in memory."""
+    """Refit from a model, with sums over rows that are not in memory."""
     if solver == "newton":
         raise ValueError('solver="newton" needs rows in memory; use solver="fista"')
     convex = SummedProblem(sums, model.H)
@@ -239,7 +239,7 @@ def choose_solver(
     solver: str,
     memory: float = 1e9,
 ) -> Solver:
-    """The solver named, or for "auto" the faster one, which is Newton's where it is cheap."""
+    """The named solver, or for "auto" the faster one: Newton's method where it is cheap."""
     if solver == "fista":
         return fista
     obstacle = newton_obstacle(problem, features, linear, memory)

@@ -1,4 +1,4 @@
-"""The refitting problem as `fista` and `newton` see it: verbs on one parameter matrix."""
+"""The refitting problem as `fista` and `newton` see it: methods on one parameter matrix."""
 
 from collections.abc import Callable
 
@@ -23,12 +23,12 @@ class OutputProblem:
         sum_i w_i l(y_i, V's_i + b + W'x_i) + alpha Omega(V) + alpha_linear / 2 |W|^2
 
     with alpha Omega(V) replaced by Omega(V) <= tau in the constrained form. The parameters are the
-    rows of P = [V; b; W] (k + 1 + d, m), b and W only where there are lower-order terms, whether
-    these are the objective's linear part or stored as activations of their own. The first
+    rows of P = [V; b; W] (k + 1 + d, m). P has b and W only if there are lower-order terms, which
+    are either the objective's linear part or stored as additional activations. The first
     `n_penalized` rows carry the penalty, the others half their `ridge` times their square.
 
     Activations of different basis vectors differ by orders of magnitude, so steps are taken in the
-    metric of their squared norms; the penalty is the one stated, without rescaling.
+    metric of their squared norms. The penalty itself is not rescaled.
 
     Parameters
     ----------
@@ -47,14 +47,14 @@ class OutputProblem:
         self._set(problem, n_penalized, norms)
 
     def _set(self, problem: Problem, n_penalized: int, norms: Floats) -> None:
-        """What does not depend on where the rows are; norms (k,) or (k + 1 + d,)."""
+        """Set what does not depend on where the rows are; norms (k,) or (k + 1 + d,)."""
         self.problem, self.n_penalized = problem, n_penalized
         self.penalty, self.alpha, self.tau = problem.penalty, problem.alpha, problem.tau
         ridge = np.zeros(len(norms))
         ridge[n_penalized + 1 :] = problem.alpha_linear
         self.ridge = ridge[:, None]
         metric = norms + ridge
-        # Scales may differ by many orders; only what is zero needs a stand-in.
+        # Scales may differ by many orders of magnitude; only zeros have to be replaced.
         largest = metric.max(initial=0.0)
         self.metric = np.maximum(metric, 1e-30 * largest if largest > 0 else 1.0)
         self.weights = np.zeros(len(metric))
@@ -65,7 +65,7 @@ class OutputProblem:
         return value + self.ridge_value(P), G + self.ridge * P
 
     def size(self, objective: float) -> float:
-        """What tolerances are relative to."""
+        """The number to which tolerances are relative."""
         return self.problem.size(objective)
 
     def ridge_value(self, P: Floats) -> float:
@@ -113,7 +113,7 @@ class OutputProblem:
 
 
 class SummedProblem(OutputProblem):
-    """The same refit as sums over rows that may be anywhere.
+    """The same refit, with sums over rows that may be anywhere.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
 Basis vectors: P_r = T diag(1 / (b_r + penalty)) T' for vector r, with the directions T and the
 curvatures b_r of `fastpoly.rows.sums.Curvature`. Output layer, intercept and linear weights: one
 matrix for all outputs, the inverse of the Gram matrix plus penalties. It is the largest gain of the
-descent: without it satimage takes several times the passes.
+descent: without it, satimage takes several times as many passes.
 """
 
 import numpy as np
@@ -17,8 +17,9 @@ from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
 
-# Share of the mean curvature (basis vectors) or of the own one (the rest) that is added everywhere:
-# directions without curvature must stay bounded. (1e-4 stalls on badly scaled columns.)
+# Share of the mean curvature (for basis vectors) or of a parameter's own curvature (for the others)
+# that is added everywhere, to keep directions without curvature bounded. (1e-4 stalls on badly
+# scaled columns.)
 DAMPING = 1e-6
 
 
@@ -29,11 +30,11 @@ class Preconditioner:
     ----------
     problem : Problem
     form : SmoothForm
-        Of the penalty.
+        The smooth form of the penalty.
     model : Model
-        In the scale of that form.
+        The model in the scale of that form.
     curvature : Curvature
-        Of the loss at that model.
+        The curvature of the loss at that model.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Preconditioner:
 
 
 def _inverse(curvature: Floats) -> Floats:
-    """1 / curvature, where next to none counts as a little of the mean."""
+    """1 / curvature, where a curvature near zero counts as a small share of the mean."""
     floor = DAMPING * curvature.mean(axis=-1, keepdims=True) if curvature.size else 0.0
     return 1 / (curvature + np.where(floor > NO_CURVATURE, floor, 1.0))
 

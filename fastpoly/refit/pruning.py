@@ -1,9 +1,9 @@
 """Merging of nearly parallel basis vectors.
 
-Close to the optimum the next best vector is often almost one that the model already has. Two such
+Close to the optimum, the next best vector is often almost one that the model already has. Two such
 vectors take two places and make the refit ill-conditioned, and their mean is mostly better:
-v1 h1h1' + v2 h2h2' is (v1 + v2) hh' plus a little of tt' at the expense of hh', where t is at a
-right angle to h, and at the optimum no direction is worth more than h.
+v1 h1h1' + v2 h2h2' is (v1 + v2) hh' plus a little of tt' at the expense of hh', where t is
+orthogonal to h, and at the optimum no direction is worth more than h.
 """
 
 import numpy as np

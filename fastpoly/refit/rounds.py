@@ -1,13 +1,14 @@
-"""What a round of Algorithm 1 does with the chosen vectors: one class for each `refit`.
+"""How a round of Algorithm 1 uses the chosen vectors: one class for each `refit`.
 
-A refit has three verbs, each from models to models with unit vectors H:
+A refit has three methods, each of which returns a model with unit vectors H:
 
     first(model)              before the first round: lower-order terms, or another problem's model
     advance(state, chosen)    append the chosen vectors, refit, drop what became zero
     polish(state)             the same vectors, refitted as accurately as the tolerance asks for
 
-It also says how many vectors a round should add (`block`), about what a round costs (`flops`), and
-whether it is `corrective`: refits V, so that an inaccurate V is worth a polish.
+It also says how many vectors a round should add (`block`), what a round costs approximately
+(`flops`), and whether it is `corrective`, which means that it refits V, so that an inaccurate V is
+worth a polish.
 """
 
 from typing import Any
@@ -26,15 +27,15 @@ from fastpoly.state import Model, State
 
 Floats = NDArray[np.float64]
 
-# Largest relative gap of a refit, used far from the optimum; the true error is far smaller.
+# Largest relative gap of a refit, for models far from the optimum; the true error is far smaller.
 LOOSEST_REFIT_TOL = 5e-2
 
 
 class Activations:
     """The stored activations of a growing H, while they fit the budget.
 
-    A stored column is always computed on its own, so that a run that starts again from a state
-    gets the same bits as one that added it.
+    A stored column is always computed on its own, so that a run that restarts from a state gets the
+    same bits as the run that added the column.
     """
 
     def __init__(self, design: Design, memory: float) -> None:
@@ -43,7 +44,7 @@ class Activations:
         self.A = np.empty((self.design.n_samples, 0))
 
     def at(self, H: Floats) -> RowBlocks:
-        """Activations on H: stored, or recomputed in every pass where there are too many."""
+        """Activations on H: stored, or recomputed in every pass if there are too many."""
         n, k = self.design.n_samples, len(H)
         if 8.0 * n * k > self.memory:
             self.H, self.A = self.H[:0], self.A[:, :0]
@@ -62,7 +63,7 @@ class Activations:
 
 
 class PaperRefit:
-    """One vector per round, which costs no more than finding it."""
+    """The base of refits that add one vector per round, which costs no more than finding it."""
 
     corrective = True
 
@@ -98,7 +99,7 @@ class OutputRefit(PaperRefit):
         return merged(self.sums, model)
 
     def refit_tol(self, state: State) -> float:
-        """How accurately to refit after this state: far from the optimum, less."""
+        """The tolerance of the refit after this state; it is looser far from the optimum."""
         problem = self.problem
         if problem.tau is not None:
             excess = state.gap_found / max(problem.size(state.objective), 1e-300)
@@ -121,7 +122,7 @@ class OutputRefit(PaperRefit):
 
 
 class StepRefit(PaperRefit):
-    """The plain conditional gradient step: only its length is chosen. Lower-order terms stay."""
+    """The plain conditional gradient step: it only chooses a length. Lower-order terms stay."""
 
     corrective = False
 

@@ -31,7 +31,7 @@ def single_step(
     q : ndarray, (m,)
         Gradient of the loss in the new row.
     offset : ndarray, (n, m)
-        What lower-order terms add to the outputs.
+        The part of the outputs that comes from lower-order terms.
 
     Returns
     -------
@@ -44,13 +44,13 @@ def single_step(
         value, D = problem.loss.value_grad(problem.Y, offset + a * O_old + b * O_new, problem.w)
         return value, float((D * O_old).sum()), float((D * O_new).sum())
 
-    # In units of the scale at which the new activations are of size one.
+    # In units in which the new activations have size one.
     scale = 1 / max(np.abs(O_new).max(initial=0.0), 1e-300)
     return _minimized(problem, loss, old, new, scale)
 
 
 def summed_step(sums: Sums, model: Model, h: Floats, q: Floats) -> Floats:
-    """The same for rows that are not in memory, toward the basis vector h (d,)."""
+    """As `single_step`, for rows that are not in memory, toward the basis vector h (d,)."""
     problem = sums.problem
     old, new = _ends(problem, model.V, q)
     H = np.vstack([model.H, h])
@@ -82,7 +82,7 @@ def _minimized(
     new: Floats,
     scale: float,
 ) -> Floats:
-    """The best combination of the two; loss(a, b) has its derivatives with it."""
+    """The best combination of the two; loss(a, b) also returns its derivatives."""
     from scipy.optimize import minimize  # slow to import, and rarely needed
 
     omega = float(problem.penalty.value(old[:-1])) if len(old) > 1 else 0.0

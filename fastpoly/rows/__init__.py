@@ -1,4 +1,4 @@
-"""Where the rows of the data are: sums over rows of small things, behind one contract."""
+"""The data, in memory or in files, behind one contract: small sums over many rows."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ __all__ = ["Design", "Rows", "ShardDesign", "Shards", "as_rows", "write_shards"]
 
 
 def as_rows(data: Any) -> Rows:
-    """Data as the algorithm takes them: `Shards` get the default activation."""
+    """Return data in the form that the algorithm takes; `Shards` get the default activation."""
     if isinstance(data, Shards):
         return ShardDesign(data)
     check_design(data)

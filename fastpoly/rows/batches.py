@@ -13,7 +13,7 @@ from fastpoly.rows.manifest import level_dtype
 
 
 class Table:
-    """Names of the columns of a table that become X, y and weights.
+    """The names of the columns that become X, y and the weights.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Table:
     ) -> None:
         for name, names in (("one_hot", one_hot), ("numeric", numeric)):
             if isinstance(names, str) or not all(isinstance(n, str) for n in names):
-                raise TypeError(f"{name} must be a list of names of columns, got {names!r}")
+                raise TypeError(f"{name} must be a list of column names, got {names!r}")
         self.one_hot, self.numeric = list(one_hot), list(numeric)
         self.target, self.weight = target, weight
         every = [*self.one_hot, *self.numeric, target, *([weight] if weight else [])]
@@ -38,7 +38,7 @@ class Table:
         self.categories = [Categories(name) for name in self.one_hot]
 
     def arrays(self, batch: Any) -> dict[str, Any]:
-        """Arrays of a batch: codes (n, p), x (n, q), y and w; those that exist."""
+        """The arrays of a batch, as far as they exist: codes (n, p), x (n, q), y and w."""
         arrays = {}
         if self.one_hot:
             codes = [c.encode(column(batch, c.name)) for c in self.categories]
@@ -52,7 +52,7 @@ class Table:
 
 
 def column(batch: Any, name: str) -> Any:
-    """A column of a table: of Arrow as it is, else as an array."""
+    """A column of a table: an Arrow column as it is, any other as an array."""
     try:
         found = batch.column(name) if hasattr(batch, "schema") and hasattr(batch, "column") and (
             not hasattr(batch, "to_pandas") or hasattr(batch, "num_rows")
@@ -88,9 +88,9 @@ def numbers(batch: Any, name: str) -> NDArray[np.float64]:
 
 
 def pair_arrays(batch: tuple[Any, ...]) -> dict[str, Any]:
-    """Arrays of a batch (X, y) or (X, y, w): x or csr, y and w."""
+    """The arrays of a batch (X, y) or (X, y, w): x or csr, then y and w."""
     if len(batch) not in (2, 3):
-        raise ValueError(f"a batch must be (X, y) or (X, y, weights), got {len(batch)} things")
+        raise ValueError(f"a batch must be (X, y) or (X, y, weights), got {len(batch)} items")
     X, *rest = batch
     if sp.issparse(X):
         X = as_csr(X)
@@ -115,7 +115,7 @@ def pair_arrays(batch: tuple[Any, ...]) -> dict[str, Any]:
 
 
 class Finished(NamedTuple):
-    """What became of the targets: see `Targets.finish`."""
+    """The kind of the targets and their classes; see `Targets.finish`."""
 
     kind: str
     classes: list[Any]
@@ -124,7 +124,7 @@ class Finished(NamedTuple):
 
 
 class Targets:
-    """Targets as they come in: levels while there are few of them, else numbers."""
+    """Collects targets: they are levels while there are few different ones, else numbers."""
 
     def __init__(self, name: str) -> None:
         self.categories = Categories(name)
@@ -132,7 +132,7 @@ class Targets:
         self.levels: NDArray | None = np.empty(0)
 
     def encode(self, y: Any) -> NDArray:
-        """Provisional numbers (n,) of levels, or float64 (n, m)."""
+        """Provisional level numbers (n,), or targets as float64 (n, m)."""
         if not hasattr(y, "dictionary_encode") and np.asarray(y).dtype.kind != "f":
             y = np.asarray(y)
             if y.ndim == 2 and y.shape[1] > 1:
@@ -162,7 +162,7 @@ class Targets:
         return y
 
     def finish(self) -> Finished:
-        """What the targets are, and where each provisional number goes."""
+        """The kind of the targets, and the final place of each provisional number."""
         if self.numbers and self.levels is None:
             return Finished("real", [], self.width, None)
         if self.numbers:

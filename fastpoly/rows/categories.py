@@ -1,4 +1,4 @@
-"""Categories of a column, numbered while they come in and sorted at the end."""
+"""The categories of a column: numbered as they come in, sorted at the end."""
 
 from itertools import islice
 from typing import Any
@@ -10,12 +10,12 @@ from fastpoly.kernels.checks import BLOCK_DOUBLES
 
 
 class Categories:
-    """The different values of a column.
+    """The distinct values of a column.
 
     Parameters
     ----------
     name : str
-        Of the column, for messages.
+        The name of the column, for error messages.
 
     Examples
     --------
@@ -61,13 +61,13 @@ class Categories:
         return codes
 
     def _encode_arrow(self, column: Any) -> NDArray[np.int32]:
-        """A column of Arrow, which finds the different values itself."""
+        """Encode an Arrow column; Arrow finds the distinct values itself."""
         if column.null_count:
             raise self._missing()
         encoded = column if hasattr(column, "indices") else column.dictionary_encode()
         if hasattr(encoded, "combine_chunks"):
             encoded = encoded.unify_dictionaries().combine_chunks()
-            if hasattr(encoded, "chunks"):  # none, or one
+            if hasattr(encoded, "chunks"):  # there is one chunk, or none
                 if not encoded.num_chunks:
                     return np.empty(0, np.int32)
                 encoded = encoded.chunk(0)
@@ -75,7 +75,7 @@ class Categories:
         return self.encode(values)[encoded.indices.to_numpy(zero_copy_only=False)]
 
     def _encode_integers(self, column: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Numbers from a table where all integers lie within a short range: no sorting."""
+        """Encode integers; within a short range a lookup table replaces sorting."""
         if not len(column):
             return np.empty(0, np.int32)
         low, high = int(column.min()), int(column.max())
@@ -104,7 +104,7 @@ class Categories:
 
     def _check_kind(self, kind: str) -> None:
         if self.kind not in ("", kind):
-            raise ValueError(f"column {self.name!r} mixes numbers and texts; make it one of them")
+            raise ValueError(f"column {self.name!r} mixes numbers and strings; convert it to one")
         self.kind = kind
 
     def _check_texts(self, n_new: int) -> None:
@@ -114,14 +114,14 @@ class Categories:
             if value is None or value != value:
                 raise self._missing()
             raise TypeError(
-                f"column {self.name!r} holds {value!r}; one-hot fields take numbers or texts"
+                f"column {self.name!r} holds {value!r}; one-hot fields take numbers or strings"
             )
 
     def _missing(self) -> ValueError:
         return ValueError(f"column {self.name!r} has missing values; fill them or drop their rows")
 
     def finish(self) -> tuple[NDArray, NDArray[np.int32]]:
-        """The values, sorted, and the place of each provisional number among them."""
+        """The sorted values, and the place of each provisional number among them."""
         dtype = {"i": np.int64, "f": np.float64}.get(self.kind)
         values = np.array(list(self.known), dtype)
         order = np.argsort(values, kind="stable")

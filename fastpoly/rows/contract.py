@@ -1,8 +1,8 @@
-"""What the algorithm may know of the data: sums over rows, wherever the rows are.
+"""All that the algorithm may ask of the data: sums over rows, wherever the rows are.
 
 `Rows` is the data with an activation: a `Design` in memory, a `ShardDesign` in files or on a
-cluster. `Sums` are its sums for one problem. Every verb takes small arguments and returns a small
-result that is a sum over rows; no array of n numbers crosses.
+cluster. `Sums` are its sums for one problem. Every method takes small arguments and returns a small
+sum over rows; no array of n numbers is passed across.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class Statistics(NamedTuple):
     weight : float
         Sum of the weights of the rows; n_samples where there are none.
     classes : ndarray, (n_levels,), or None
-        The different targets, sorted; None where targets are numbers of any kind.
+        The distinct targets, sorted; None where targets are arbitrary numbers.
     weights, counts : ndarray, (n_levels,), or None
         Weight and number of the rows of each class; rows of weight 0 do not count.
     largest : float
@@ -38,7 +38,7 @@ class Statistics(NamedTuple):
     features : Moments or None
         Means and deviations of the features; None where rows are sparse.
     targets : Moments or None
-        Those of targets that are numbers.
+        Means and deviations of targets that are numbers.
     """
 
     n_samples: int
@@ -54,7 +54,7 @@ class Statistics(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """The loss at a model, its gradients (as `Model`), and what selection and certificate need."""
+    """The loss at a model, its gradients (as `Model`), and what selection and certificate use."""
 
     value: float
     V: Floats
@@ -70,13 +70,13 @@ class Curvature(NamedTuple):
     Attributes
     ----------
     directions : ndarray, (d, d), or None
-        Columns T in which the curvature of every basis vector is nearly diagonal; None: unit
-        vectors.
+        Columns T in which the curvature of every basis vector is nearly diagonal. None stands for
+        the unit vectors.
     basis : ndarray, (k, d)
         Curvature of h_r along each direction.
     joint : ndarray, (k + 1 + d, k + 1 + d) or (k, k)
         Gram matrix of activations, constant and features, weighted by the mean curvature of the
-        outputs; without linear terms, or where d is large, of the activations.
+        outputs. Without linear terms, or where d is large, that of the activations only.
     intercept : ndarray, (m,), or None
     linear : ndarray, (d, m), or None
         Diagonals, where `joint` has no features.
@@ -134,8 +134,8 @@ class Sums(Protocol):
     ) -> tuple[Callable[[float], tuple[float, float]], float]:
         """The loss and its slope at the model with t V appended on H, as a function of t.
 
-        Also a bound of its second derivative, or the one of a loss of smoothness 1 where the
-        smoothness is not known.
+        Also returns a bound on its second derivative. Where the smoothness of the loss is not
+        known, the bound is that of a loss of smoothness 1.
         """
 
     def noise_level(self, model: Model) -> float:

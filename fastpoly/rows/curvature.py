@@ -1,10 +1,11 @@
 """The curvature of the loss in an eigenbasis that all basis vectors share, for few dense features.
 
 With u_ir the curvature of the loss along z_ir = h_r'x_i, vector r sees the curvature
-B_r = X' diag(u_r) X. All share the eigenbasis T of their normalized mean, penalty included, in
-units of its diagonal: columns may differ by many orders of magnitude. Each has its own diagonal of
-T' B_r T. For ANOVA, z_ir^2 / 2 stands in for the kernel. Three sums over rows, each of which needs
-the result of the one before: `totals`, `mean`, `along`; and a fourth, `gram`.
+B_r = X' diag(u_r) X. All vectors share the eigenbasis T of the normalized mean of the B_r, penalty
+included, in units of its diagonal, because columns may differ by many orders of magnitude. Each
+vector has its own diagonal of T' B_r T. For ANOVA, z_ir^2 / 2 stands in for the kernel. There are
+three sums over rows, `totals`, `mean` and `along`, each of which needs the result of the one
+before, and a fourth, `gram`.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,18 +22,18 @@ from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
 
-# Curvature below this is none: its sums would lose digits to underflow. Only a perfect fit, whose
-# loss falls without end, has so little.
+# Curvature below this counts as zero: its sums would lose digits to underflow. Only a perfect fit,
+# whose loss falls without end, has so little.
 NO_CURVATURE = np.finfo(np.float64).tiny / np.finfo(np.float64).eps
 
 
 class DenseCurvature:
-    """The sums over rows in memory.
+    """The sums over the rows of a dense design in memory.
 
     Parameters
     ----------
     design : Design
-        Dense.
+        It must be dense.
     problem : Problem
     model : Model
     O : ndarray, (n, m)
@@ -110,7 +111,8 @@ def eigen_curvature(ask: Callable[..., Any], k: int, d: int, penalty: Floats) ->
     Parameters
     ----------
     ask : callable
-        ask(name, *arguments): the sum of that name, as `DenseCurvature` has them.
+        ask(name, *arguments) returns the sum of that name; the names are those of the methods of
+        `DenseCurvature`.
     k, d : int
     penalty : ndarray, (k,)
         Mean curvature of the penalty in each vector.
@@ -128,15 +130,15 @@ def eigen_curvature(ask: Callable[..., Any], k: int, d: int, penalty: Floats) ->
 
 
 def has_eigenbasis(sparse: bool, d: int) -> bool:
-    """Whether the eigenbasis is worth it: it costs d^2 per row, and d^3.
+    """Whether the eigenbasis is worth its cost: d^2 per row, plus d^3.
 
-    Up to about 500 features it is; with 1000 a diagonal is as good.
+    It is for up to about 500 features; with 1000 a diagonal is as good.
     """
     return not sparse and 4 * d**2 <= BLOCK_DOUBLES
 
 
 def _loss_curvature(problem: Problem, O: Floats) -> Floats:
-    """Weighted second derivatives of the loss, (n, m), or their bound where it has none."""
+    """Weighted second derivatives of the loss, (n, m), or a bound where the loss has none."""
     loss, w = problem.loss, problem.w
     if hasattr(loss, "curvature"):
         C = np.asarray(loss.curvature(problem.Y, O, w))

@@ -24,7 +24,7 @@ FIT_LOWER = (None, "augment", "explicit")
 
 
 class Design:
-    """X with an activation: the only Python that knows dense from CSR and PN from FM.
+    """X with an activation: the only Python class that tells dense from CSR and PN from FM.
 
     Parameters
     ----------
@@ -34,8 +34,9 @@ class Design:
     activation : {"squared", "anova"}
         (h'x)^2, the polynomial network, or sum_{i<j} h_i x_i h_j x_j, the factorization machine.
     fit_lower : {None, "augment", "explicit"}
-        Where linear terms come from: nowhere; from a constant feature 1 in front of every row,
-        which is not stored; or from an intercept and linear weights in addition to the network.
+        Source of the linear terms. None: there are none. "augment": a constant feature 1 in front
+        of every row, which is not stored. "explicit": an intercept and linear weights in addition
+        to the network.
     n_threads : int or None
         Threads of the kernels; None for the OpenMP default.
 
@@ -73,7 +74,7 @@ class Design:
         self.fit_lower = fit_lower
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A Matrix holds pointers and is made again from its arrays, with all checks.
+        # A Matrix holds pointers, so it is rebuilt from its arrays, with all checks.
         M = self.matrix
         X = csr_array(M.arrays, shape=(M.n, M.d - M.augment)) if M.sparse else M.source
         make = partial(type(self), fit_lower=self.fit_lower, n_threads=self.n_threads)
@@ -137,12 +138,12 @@ class Design:
     def problem(self, y: ArrayLike | None, **options: Any) -> Problem:
         """The problem of these rows and targets; see `Problem.of`."""
         if y is None:
-            raise ValueError("y must be given: a Design holds no targets")
+            raise ValueError("y must be given, because a Design holds no targets")
         return Problem.of(self.n_samples, y, **options)
 
     def sums(self, problem: Problem) -> "RowSums":
         """The sums over the rows that a problem needs."""
-        from fastpoly.rows.sums import RowSums  # which takes a Design
+        from fastpoly.rows.sums import RowSums  # here because that module imports this one
 
         return RowSums(self, problem)
 
@@ -179,7 +180,7 @@ def largest_by_column(X: Matrix, w: NDArray[np.float64] | None) -> NDArray[np.fl
 
 
 def check_scale(design: "Rows") -> None:
-    """Raise if X is too large or too small to be fitted: fourth powers are summed."""
+    """Raise if X is too large or too small to be fitted, because fourth powers are summed."""
     check_largest(design.largest())
 
 
@@ -188,11 +189,12 @@ def check_largest(largest: float) -> None:
     if largest and not 1 / LARGEST <= largest <= LARGEST:
         raise ValueError(
             f"X has entries of size {largest:.1e}, beyond {1 / LARGEST:g}..{LARGEST:g}, where "
-            "fourth powers overflow or vanish; rescale the columns of X, to unit variance say"
+            "fourth powers overflow or vanish; rescale the columns of X, for example to unit "
+            "variance"
         )
 
 
 def check_design(design: object) -> None:
-    """Raise unless it is a Design or another `Rows`: the first mistake of a new user."""
+    """Raise unless it is a Design or another `Rows`; new users often pass X itself."""
     if not all(hasattr(design, verb) for verb in ("largest", "problem", "sums")):
         raise TypeError(f"design must be a Design; wrap X: Design(X), got {type(design).__name__}")

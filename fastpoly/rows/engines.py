@@ -1,8 +1,8 @@
-"""Who computes the sums over shards: threads, or any executor of `concurrent.futures`.
+"""Engines that compute the sums over shards: threads, or any executor of `concurrent.futures`.
 
-An engine has one verb, `reduce(job, verb, arguments)`: the sum of a verb of `ShardRows` over all
-shards of a job. It may give shards to whomever it likes. The additions are those of
-`fastpoly.rows.tree`, so the bits are the same ones.
+An engine has one method, `reduce(job, verb, arguments)`: the sum of a method of `ShardRows`, the
+verb, over all shards of a job. It may compute a shard anywhere. The additions are always those of
+`fastpoly.rows.tree`, so the results are the same to the last bit.
 """
 
 import os
@@ -17,19 +17,19 @@ from fastpoly.rows.job import ShardJob
 from fastpoly.rows.shard_rows import At, ModelMissing
 from fastpoly.rows.tree import Node, subtree_sum, subtrees, tree_sum
 
-# Tasks for each thread or worker and pass: so that all end at about the same time.
+# Tasks per thread or worker in one pass: several, so that all end at about the same time.
 TASKS = 4
 
 
 class Engine(Protocol):
-    """What passes over shards are run by."""
+    """Runs passes over shards."""
 
     def reduce(self, job: ShardJob, verb: str, arguments: tuple[Any, ...]) -> Any:
         """The sum of `verb(*arguments)` over all shards."""
 
 
 def nodes_for(n_shards: int, n_tasks: int) -> list[Node]:
-    """Subtrees of equal size that cover all shards: n_tasks or some more, or one for each shard.
+    """Subtrees of equal size that cover all shards: at least n_tasks of them, or one per shard.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def node_sum(job: ShardJob, node: Node, verb: str, arguments: tuple[Any, ...]) -
 
 
 def collect(futures: Iterable[Future]) -> list[Any]:
-    """The results in order; none is left running when one of them failed."""
+    """The results in order; if one task fails, none is left running."""
     futures = list(futures)
     try:
         return [future.result() for future in futures]
@@ -65,7 +65,7 @@ def collect(futures: Iterable[Future]) -> list[Any]:
 
 
 class ThreadEngine:
-    """Threads of this process; each takes a few shards at a time.
+    """Runs passes in the threads of this process; each takes a few shards at a time.
 
     Parameters
     ----------
@@ -115,16 +115,17 @@ def with_model(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class ExecutorEngine:
-    """Any executor, of processes say, to which shards are given as their numbers.
+    """Runs passes on any executor, for example one of processes. Shards are sent as numbers.
 
-    Every process maps the files itself and keeps the gradients of rows that it was asked for. An
-    executor gives tasks to any of its processes, so each may come to hold those of all rows.
+    Every process maps the files itself and keeps the gradients of the rows that it computed. An
+    executor gives tasks to any of its processes, so each may end up with the gradients of all rows.
 
     Parameters
     ----------
     executor : concurrent.futures.Executor
     n_slots : int, optional
-        How many tasks it runs at once; by default its `_max_workers`, or the number of processors.
+        How many tasks the executor runs at once. By default its `_max_workers`, or the number of
+        processors.
     """
 
     def __init__(self, executor: Executor, n_slots: int | None = None) -> None:

@@ -1,7 +1,7 @@
 """Arrays in .npy files that are mapped to memory, and are not trusted.
 
-A file has a header and then the numbers: what `numpy.load` reads. What its dtype and shape are is
-known from elsewhere, so that a file either is exactly that or is refused.
+A file has a header and then the numbers, as `numpy.load` reads them. The caller knows the dtype and
+the shape from elsewhere. A file that does not match them exactly is refused.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-FORMAT_VERSION = 1  # of all files that this release writes and reads
+FORMAT_VERSION = 1  # the version of all files that this release writes and reads
 
 
 def write_array(path: Path, array: NDArray[Any]) -> str:
@@ -36,7 +36,7 @@ def write_array(path: Path, array: NDArray[Any]) -> str:
 
 
 def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray[Any]:
-    """The array of a file, mapped read-only; ValueError unless the file is exactly that."""
+    """Map the array of a file read-only; ValueError unless its dtype and shape are these."""
     try:
         with open(path, "rb") as file:
             try:
@@ -60,7 +60,7 @@ def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray[An
 
 
 def identity(path: Path | str) -> tuple[int, ...]:
-    """What changes when a file is written to or replaced."""
+    """Numbers that change when a file is written to or replaced."""
     try:
         state = os.stat(path)
     except OSError as error:
@@ -69,13 +69,13 @@ def identity(path: Path | str) -> tuple[int, ...]:
 
 
 def file_digest(path: Path) -> str:
-    """blake2b of a file, in hexadecimal digits."""
+    """The blake2b digest of a file, in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
+    """Write a file in one step, so that it exists completely or not at all."""
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "x", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
-"""One problem over one set of shards, as it travels to whoever computes sums.
+"""One problem over one set of shards, in a form that can be sent to other processes.
 
-A job is pickled as what it is made from. A process that receives it again finds the one it has
-already, with its mapped files and cached gradients.
+Pickling keeps only the arguments from which a job is made. A process that receives a job again
+reuses the one that it already has, with its mapped files and cached gradients.
 """
 
 import secrets
@@ -15,7 +15,7 @@ from fastpoly.problem import Problem
 from fastpoly.rows.shard import Affine, Shard
 from fastpoly.rows.shard_rows import ShardRows
 
-KEPT_JOBS = 2  # of a process that computes for others: the caches of older ones are dropped
+KEPT_JOBS = 2  # jobs that a worker process keeps; the caches of older ones are dropped
 
 _received: OrderedDict[str, "ShardJob"] = OrderedDict()
 _lock = Lock()
@@ -32,7 +32,7 @@ class ShardJob:
     fit_lower : str or None
     scaling : Affine or None
     key : str, optional
-        By which another process knows it; drawn at random.
+        The name by which other processes know the job; by default drawn at random.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ShardJob:
         return len(self.shards)
 
     def rows(self, place: int) -> ShardRows:
-        """The verbs of a shard. Two threads never ask for the same one at once."""
+        """The rows of a shard. Two threads never ask for the same shard at once."""
         rows = self.opened.get(place)
         if rows is None:
             rows = self.opened[place] = ShardRows(

@@ -7,7 +7,7 @@
     "mixed"     the same and data (rows, width): one-hot fields, then numeric ones
     "csr"       indptr (rows + 1) int64, indices (entries,) int32, data (entries,)
     "dense"     x (rows, d)
-    all         y (rows,) levels or (rows, width) numbers; w (rows,) where there are weights
+    all kinds   y (rows,) levels or (rows, width) numbers; w (rows,) where there are weights
 """
 
 import json
@@ -30,7 +30,7 @@ _CATEGORIES = re.compile(r"<i8|<f8|<U[1-9][0-9]{0,4}")
 
 @dataclass(frozen=True)
 class File:
-    """A file by its name in the folder, its digest, and the array that it holds."""
+    """The name of a file in the folder, its digest, and the array that it holds."""
 
     name: str
     digest: str
@@ -40,38 +40,39 @@ class File:
 
 @dataclass(frozen=True)
 class Field:
-    """A column of the table that the shards were made from, and its columns first.. of X."""
+    """A column of the original table. It became `size` columns of X, from `first` on."""
 
     name: str
     first: int
     size: int
-    categories: File | None  # of a one-hot field, sorted; None for numbers
+    categories: File | None  # sorted categories of a one-hot field; None for a numeric one
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `manifest.json` says, checked.
+    """The checked content of `manifest.json`.
 
     Attributes
     ----------
     kind : str
     n_samples, n_features : int
     fields : tuple of Field
-        Empty where the rows came without names.
+        Empty where the rows came without column names.
     target : str
         "levels" or "real".
     classes : tuple of (int, float or str)
         The levels, sorted; none for "real".
     n_targets : int
-        Numbers that are the target of a row.
+        How many numbers the target of a row has.
     weighted, ordered : bool
-        Whether rows have weights; whether those of a shard are sorted by their first index.
+        Whether rows have weights; whether the rows of a shard are sorted by their first index.
     shards : tuple of dict
-        Files by what they hold, for every shard.
+        For every shard, its files by the name of the array that they hold.
     rows : tuple of int
-        Rows of every shard.
+        The number of rows of every shard.
     digest : str
-        Of the manifest, and so of all that the digests in it stand for.
+        The digest of the manifest. It stands for all of the data, because the manifest holds the
+        digests of all files.
     """
 
     kind: str
@@ -89,7 +90,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read the manifest of a folder; ValueError names what is wrong with it."""
+        """Read the manifest of a folder; a ValueError says what is wrong with it."""
         path = folder / NAME
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -111,10 +112,10 @@ class Manifest:
 
 def _checked(cls: type[Manifest], content: Any, digest: str) -> Manifest:
     if content["format"] != FORMAT:
-        raise ValueError(f"it is of format {content['format']!r}, not {FORMAT!r}")
+        raise ValueError(f"its format is {content['format']!r}, not {FORMAT!r}")
     if content["version"] != FORMAT_VERSION:
         raise ValueError(
-            f"it is of version {content['version']!r}, this fastpoly reads {FORMAT_VERSION}; "
+            f"its version is {content['version']!r}, but this fastpoly reads {FORMAT_VERSION}; "
             "write the shards again"
         )
     kind, target = content["kind"], content["target"]
@@ -128,10 +129,10 @@ def _checked(cls: type[Manifest], content: Any, digest: str) -> Manifest:
             raise ValueError(f"field {f.name!r} begins at column {f.first}, not {at}")
         at += f.size
     if fields and at != d:
-        raise ValueError(f"its fields have {at} columns, n_features is {d}")
+        raise ValueError(f"its fields have {at} columns, but n_features is {d}")
     classes = tuple(content["classes"])
     if not all(type(c) in (int, float, str) for c in classes) or len(set(classes)) < len(classes):
-        raise ValueError("its classes must be different numbers or texts")
+        raise ValueError("its classes must be distinct numbers or strings")
     if (target == "levels") != bool(classes):
         raise ValueError("levels need classes, and numbers have none")
     n_targets = _count(content["n_targets"], "n_targets", least=1)
@@ -179,7 +180,7 @@ def _checked(cls: type[Manifest], content: Any, digest: str) -> Manifest:
 
 
 def level_dtype(n_classes: int) -> np.dtype:
-    """How the levels of so many classes are stored: as bytes where these are enough.
+    """The dtype in which the levels of this many classes are stored: bytes where they suffice.
 
     Examples
     --------
@@ -201,18 +202,18 @@ def _file(entry: dict[str, Any], dtype: np.dtype, shape: tuple[int, ...]) -> Fil
     if not _FILE.fullmatch(name) or name in (".", ".."):
         raise ValueError(f"{name!r} is not the name of a file in the folder")
     if not _DIGEST.fullmatch(digest):
-        raise ValueError(f"the digest of {name} is not one")
+        raise ValueError(f"the digest of {name} is not 40 hexadecimal digits")
     return File(name, digest, dtype, shape)
 
 
 def _field(entry: dict[str, Any]) -> Field:
     name, size = entry["name"], _count(entry["size"], "size", least=1)
     if not isinstance(name, str):
-        raise ValueError(f"the name of a field must be text, got {name!r}")
+        raise ValueError(f"the name of a field must be a string, got {name!r}")
     categories = None
     if entry["categories"] is not None:
         dtype = entry["categories"]["dtype"]
         if not _CATEGORIES.fullmatch(dtype):
-            raise ValueError(f"the categories of {name!r} are of dtype {dtype!r}")
+            raise ValueError(f"the categories of {name!r} have the unknown dtype {dtype!r}")
         categories = _file(entry["categories"], np.dtype(dtype), (size,))
     return Field(name, _count(entry["first"], "first"), size, categories)

@@ -1,6 +1,6 @@
-"""Means, deviations and maxima of columns, put together from those of shards.
+"""Means, deviations and maxima of columns, combined from those of the shards.
 
-Both classes have `+`, so that `fastpoly.rows.tree` adds them as it adds numbers.
+Both classes define `+`, so that `fastpoly.rows.tree` adds them as it adds numbers.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Maximum:
-    """Of numbers or arrays.
+    """A maximum of numbers or arrays; `+` takes the larger one, elementwise.
 
     Examples
     --------
@@ -35,7 +35,7 @@ class Maximum:
 class Moments:
     """Mean and standard deviation of columns, (d,) each, and the weight of their rows.
 
-    They are merged, not computed from a sum of squares: digits are not lost where the mean is much
+    They are merged, not computed from a sum of squares. That loses no digits where the mean is much
     larger than the deviation, and the deviation of a constant column is exactly 0.
 
     Examples
@@ -53,7 +53,7 @@ class Moments:
 
     @classmethod
     def of(cls, X: NDArray, w: Floats | None = None) -> Self:
-        """Those of the rows of X, (n, d), with weights (n,)."""
+        """The moments of the rows of X, (n, d), with weights (n,)."""
         weight = float(len(X) if w is None else w.sum())
         if not weight:
             return cls(0.0, np.zeros(X.shape[1]), np.zeros(X.shape[1]))

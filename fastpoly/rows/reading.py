@@ -19,17 +19,17 @@ def read_csv_batches(
     delimiter: str = ",",
     rows_per_batch: int = 2**16,
 ) -> Iterator[dict[str, NDArray]]:
-    """Columns of a CSV file whose first line holds their names, a batch of rows at a time.
+    """Read a CSV file, whose first line names the columns, one batch of rows at a time.
 
-    Whether a column holds integers, numbers or texts is decided by the first batch.
+    The first batch decides whether a column holds integers, numbers or strings.
 
     Parameters
     ----------
     path : str or path-like
     columns : sequence of str, optional
-        Those that are wanted; by default all.
+        The columns to read; by default all.
     texts : sequence of str
-        Columns that are texts even where they look like numbers.
+        Columns that are strings even where they look like numbers.
     delimiter : str
     rows_per_batch : int
         The default takes some tens of megabytes as Python objects.
@@ -75,14 +75,14 @@ def read_csv_batches(
                 except ValueError as error:
                     raise ValueError(
                         f"{path}, column {name!r}, lines {first}..{first + len(rows) - 1}: "
-                        f"{error}; name the column in texts if it holds texts"
+                        f"{error}; name the column in texts if it holds strings"
                     ) from None
             yield batch
             first += len(rows)
 
 
 def _kind(values: NDArray) -> type:
-    """The narrowest of int, float and str that these texts are."""
+    """The narrowest of int, float and str to which all these strings convert."""
     for kind in (np.int64, np.float64):
         try:
             values.astype(kind)
@@ -98,7 +98,7 @@ def read_libsvm_batches(
     zero_based: bool = False,
     rows_per_batch: int = 2**16,
 ) -> Iterator[tuple[sp.csr_array, NDArray[np.float64]]]:
-    """Rows of a libsvm file, ``target index:value index:value ...``, a batch at a time.
+    """Read a libsvm file, ``target index:value index:value ...``, one batch of rows at a time.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def read_libsvm_batches(
     Yields
     ------
     X : csr_array, (n, d)
-        d is that of the largest index so far.
+        d is given by the largest index so far.
     y : ndarray, (n,)
 
     Examples

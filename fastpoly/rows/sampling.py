@@ -1,4 +1,4 @@
-"""Some rows of a matrix, by their numbers."""
+"""Rows of a matrix, taken by their numbers."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from fastpoly.kernels.matrix import Matrix
 
 
 def take_rows(X: Matrix, rows: NDArray[np.intp]) -> Any:
-    """These rows of X without the constant, as an array or a csr_array.
+    """Take rows of X, without the constant feature, as an array or a csr_array.
 
     Examples
     --------

@@ -5,8 +5,8 @@ With x' = f (x - c) and y' = (y - b) / u, a model of x' and y' is a model of x a
     h'x'  = (f h)'x - (f h)'c         (h'x')^2 is a quadratic in x, and so is the ANOVA kernel
     o(x)  = b + u o'(x')
 
-Squares and products keep their basis vectors, f h; what centering adds is linear in x and goes to
-the linear weights and the intercept. Without those, features are scaled but not centered.
+Squares and products keep their basis vectors, f h. The terms that centering adds are linear in x
+and go to the linear weights and the intercept. Without those, features are scaled but not centered.
 """
 
 from typing import Any, NamedTuple, Self
@@ -20,20 +20,20 @@ Floats = NDArray[np.float64]
 
 
 class Scaling(NamedTuple):
-    """Units in which a model is trained; the features are f (x - c), the targets (y - b) / u.
+    """Units in which a model is trained: features are f (x - c), and targets are (y - b) / u.
 
     Attributes
     ----------
     center : ndarray, (d,), or None
         c; None where features are not centered.
     factor : ndarray, (d,), or None
-        f; None where features are as they are.
+        f; None where features are not scaled.
     seen : ndarray of bool, (d,)
-        Features that are not constant (not zero, where they are not centered). The weights of the
-        others mean nothing and become zero.
+        Features that are not constant (or, where they are not centered, not zero). The weights of
+        the others mean nothing and become zero.
     target_center : ndarray, (m,), or None
     target_unit : ndarray, (m,), or None
-        b and u; None where the targets are as they are.
+        b and u; None where the targets are not scaled.
     """
 
     center: Floats | None
@@ -44,15 +44,15 @@ class Scaling(NamedTuple):
 
     @classmethod
     def none(cls, X: Any) -> Self:
-        """Features as they are."""
+        """Features that are not scaled."""
         return cls(None, None, _occurs(X))
 
     @classmethod
     def standard(cls, X: Any, w: Floats | None, centered: bool) -> Self:
-        """Unit variance about the mean for dense X; where not centered, |x| at most 1.
+        """Dense X gets mean 0 and unit variance; where it is not centered, |x| is at most 1.
 
-        The largest |x| serves better than the deviation where there is no centering, and keeps
-        one-hot features as they are.
+        Without centering, the largest |x| is a better unit than the deviation, and it leaves
+        one-hot features unchanged.
 
         Parameters
         ----------
@@ -60,7 +60,8 @@ class Scaling(NamedTuple):
         w : ndarray, (n,), or None
             Sample weights of the mean and the variance.
         centered : bool
-            Whether a linear part is there to take what centering adds. Sparse X is never centered.
+            Whether the model has a linear part, which takes the terms that centering adds. Sparse X
+            is never centered.
         """
         if hasattr(X, "indptr") or not centered:
             return cls._largest(X if w is None or w.all() else X[w > 0])
@@ -89,18 +90,18 @@ class Scaling(NamedTuple):
         return cls(None, None if (factor == 1).all() else factor, seen)
 
     def with_targets(self, Y: Floats, w: Floats | None, centered: bool) -> Self:
-        """Also targets of unit variance, each by itself; of mean square 1 if not centered."""
+        """Also scale each target to unit variance, or to mean square 1 if not centered."""
         return self.with_target_moments(*mean_and_deviation(Y, w), centered)
 
     def with_target_moments(self, mean: Floats, deviation: Floats, centered: bool) -> Self:
-        """The same from means and deviations of the targets, (m,) each."""
+        """As `with_targets`, from the means and deviations of the targets, (m,) each."""
         if not centered:
             mean, deviation = np.zeros_like(mean), np.hypot(mean, deviation)
         unit = np.where(varies(mean, deviation), deviation, 1.0)
         return self._replace(target_center=mean, target_unit=unit)
 
     def features(self, X: Any) -> Any:
-        """The features in their units, (n, d), of the dtype of X."""
+        """The scaled features, (n, d), in the dtype of X."""
         if self.factor is None:
             return X
         if hasattr(X, "indptr"):
@@ -115,11 +116,11 @@ class Scaling(NamedTuple):
         return scaled
 
     def targets(self, Y: Floats) -> Floats:
-        """The targets in their units, (n, m)."""
+        """The scaled targets, (n, m)."""
         return Y if self.target_unit is None else (Y - self.target_center) / self.target_unit
 
     def fold(self, model: Model, activation: str) -> Model:
-        """A model of scaled features and targets as one of the features and targets themselves."""
+        """Turn a model of scaled features and targets into one of the original ones."""
         H, V, intercept, linear = model
         constants = H.shape[1] - len(self.seen)  # the constant feature comes first
         factor = np.where(self.seen, 1.0 if self.factor is None else self.factor, 0.0)
@@ -167,9 +168,9 @@ class Scaling(NamedTuple):
 def mean_and_deviation(X: NDArray, w: Floats | None) -> tuple[Floats, Floats]:
     """Weighted mean and standard deviation of columns, (d,) each, in two passes.
 
-    Rows of weight 0 do not count. Sums are those of the differences from one row, so that the
-    deviation of a constant column is exactly 0, divided by the largest one, so that squares
-    neither overflow nor vanish.
+    Rows of weight 0 do not count. The sums are of differences from one row, so that the deviation
+    of a constant column is exactly 0. The differences are divided by the largest one, so that
+    squares neither overflow nor vanish.
     """
     if w is not None and not w.all():
         X, w = X[w > 0], w[w > 0]
@@ -190,9 +191,9 @@ def varies(mean: Floats, deviation: Floats) -> NDArray[np.bool_]:
 
 
 def offset_columns(X: Any, w: Floats | None) -> NDArray[np.intp]:
-    """Columns that are never 0 and vary less than they lie away from it.
+    """Columns that are never 0 and whose deviation is smaller than the size of their mean.
 
-    Without centering they are hard to fit: their squares are mostly those of their means.
+    Without centering they are hard to fit, because their squares are mostly those of their means.
     """
     n = X.shape[0]
     if hasattr(X, "indptr"):

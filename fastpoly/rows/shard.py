@@ -1,4 +1,4 @@
-"""One shard: the files of some rows, checked, and mapped to memory."""
+"""One shard: files that hold some of the rows, checked and mapped to memory."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 
 class Affine(NamedTuple):
-    """Features are (x - center) * factor, (d,) each; sparse rows have no center."""
+    """Scaled features (x - center) * factor, (d,) each; sparse rows have no center."""
 
     center: Floats
     factor: Floats
@@ -24,7 +24,7 @@ class Affine(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of every shard: those whose random number is in low..high, or outside of it."""
+    """Random rows of every shard: those whose random number is inside low..high, or outside."""
 
     seed: int
     low: float
@@ -32,7 +32,7 @@ class Part:
     outside: bool = False
 
     def mask(self, number: int, n_rows: int) -> NDArray[np.bool_]:
-        """Which rows of a shard belong to it, (n_rows,)."""
+        """Which rows of a shard belong to the part, (n_rows,)."""
         draw = np.random.Generator(np.random.Philox(key=self.seed, counter=[0, 0, 0, number]))
         u = draw.random(n_rows)
         inside = (self.low <= u) & (u < self.high)
@@ -40,19 +40,19 @@ class Part:
 
 
 class Shard:
-    """The rows of one shard: a picklable loader that keeps what it has mapped.
+    """The rows of one shard, mapped when they are first used. It can be pickled.
 
     Parameters
     ----------
     folder : Path
     number : int
-        By which it is called, and by which its rows are drawn.
+        The number of the shard, which names it in errors and seeds its random rows.
     files : dict of File
     kind : str
     shape : tuple of int
         (n, d)
     n_classes : int
-        0 where targets are numbers of any kind.
+        0 where targets are arbitrary numbers.
     part : Part or None
     """
 
@@ -77,7 +77,7 @@ class Shard:
         )  # fmt: skip
 
     def check_files(self) -> None:
-        """Raise unless all files are there and have the size and header that they must have."""
+        """Raise unless all files exist and have the right size and header."""
         for name, file in self.files.items():
             self._map(name, file)
 
@@ -93,7 +93,7 @@ class Shard:
 
     @cached_property
     def arrays(self) -> dict[str, NDArray]:
-        """The arrays by what they hold, mapped."""
+        """The mapped arrays, by name."""
         return {name: self._map(name, file) for name, file in self.files.items()}
 
     @cached_property
@@ -105,8 +105,8 @@ class Shard:
         return {name: identity(path) for name, path in self._paths.items()}
 
     def check_unchanged(self) -> None:
-        """Raise if a file was written to, or replaced, since it was mapped."""
-        for name, path in self._paths.items():  # in every pass: joined once
+        """Raise if a file was written to or replaced since it was mapped."""
+        for name, path in self._paths.items():  # cached, because every pass comes here
             try:
                 if identity(path) != self._identities[name]:
                     raise ValueError("it changed while it was in use; open the shards again")
@@ -118,16 +118,16 @@ class Shard:
         for name, file in self.files.items():
             path = self.folder / file.name
             if file_digest(path) != file.digest:
-                raise self._error(name, "its digest is another one than in the manifest")
+                raise self._error(name, "its digest differs from the one in the manifest")
         self.matrix(False)
         self.targets()
         self.weights()
 
     def matrix(self, augment: bool, scaling: Affine | None = None) -> Matrix:
-        """X, without a copy unless sparse rows are scaled; checked when it is first asked for."""
+        """X, checked on first use; copied only where sparse rows are scaled."""
         if scaling is None and augment in self.matrices:
             return self.matrices[augment]
-        _ = self._identities  # before anything is read
+        _ = self._identities  # recorded before anything is read
         a = self.arrays
         try:
             if self.kind == "dense":
@@ -147,7 +147,7 @@ class Shard:
         return found
 
     def targets(self) -> NDArray:
-        """Levels (n,) as numbers of classes, or numbers (n, n_targets), checked."""
+        """The checked targets: class codes (n,), or numbers (n, n_targets)."""
         y, n_classes = self.arrays["y"], self.n_classes
         if not n_classes:
             if not np.isfinite(y).all():
@@ -155,14 +155,14 @@ class Shard:
             return y
         if len(y) and not (y.min() >= 0 and y.max() < n_classes):
             raise self._error("y", f"levels must lie in 0..{n_classes - 1}, got {y.max()}")
-        return y if y.dtype == np.uint8 else y.copy()  # they are indices: not to be changed
+        return y if y.dtype == np.uint8 else y.copy()  # indices, which must not change
 
     def own_rows(self) -> Any:
-        """An index of the rows that belong to the part, of all of them without one."""
+        """An index of the rows that belong to the part, or of all rows if there is no part."""
         return slice(None) if self.part is None else self.part.mask(self.number, self.n_rows)
 
     def weights(self) -> Floats | None:
-        """Weights of the rows, those of other parts 0; None where all are 1."""
+        """The weights of the rows, 0 for rows of other parts; None where all are 1."""
         w = self.arrays.get("w")
         if w is not None and len(w) and not (np.isfinite(w).all() and w.min() >= 0):
             raise self._error("w", "weights must be finite and not negative")

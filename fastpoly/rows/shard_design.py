@@ -1,4 +1,4 @@
-"""Shards as the algorithm sees them: rows with an activation, and sums over all of them."""
+"""Shards as the algorithm sees them: rows with an activation, and sums over all rows."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -38,10 +38,10 @@ class ShardDesign:
     activation : {"squared", "anova"}
     fit_lower : {None, "augment", "explicit"}
     center, factor : array-like, (d,), optional
-        Take (x - center) * factor for the features of the shards. Sparse rows have no center, and
-        their scaled values are kept in memory.
+        The features are (x - center) * factor, with x from the shards. Sparse rows have no center,
+        and their scaled values are kept in memory.
     n_threads : int or None
-        Threads that compute, where no other engine was given; each takes whole shards.
+        Threads that compute the sums, unless another engine was given; each takes whole shards.
 
     Examples
     --------
@@ -84,16 +84,16 @@ class ShardDesign:
         center = np.zeros(d) if center is None else as_float_array(center, "center", (d,))
         factor = np.ones(d) if factor is None else as_float_array(factor, "factor", (d,))
         if center.any() and self.shards.manifest.kind != "dense":
-            raise ValueError("center must be None or zero: these rows are sparse")
+            raise ValueError("center must be None or zero, because these rows are sparse")
         return Affine(center, factor)
 
     @cached_property
     def statistics(self) -> Statistics:
-        """What one pass over the rows, not scaled, tells; see `Statistics`."""
+        """The statistics of the rows before scaling, from one pass; see `Statistics`."""
         return self.statistics_with(None)
 
     def statistics_with(self, by_class: Floats | None) -> Statistics:
-        """The same where rows have the weights of their classes, too, (n_classes,)."""
+        """The statistics where rows are also weighted by their class, weights (n_classes,)."""
         job = ShardJob(self.loaders, None)
         weight, weights, counts, largest, by_column, *moments = self.engine.reduce(
             job, "statistics", (by_class,)
@@ -126,17 +126,17 @@ class ShardDesign:
         sample_weight: ArrayLike | None = None,
         n_outputs: int | None = None,
     ) -> Problem:
-        """The problem of these rows, whose targets are in the shards.
+        """The problem of these rows; the shards hold the targets.
 
         Parameters
         ----------
         y : array-like, (n_classes,) or (n_classes, m), optional
-            What the loss is to take for each class of the shards. By default the numbers of the
-            classes for a multi-class loss, -1 and +1 for two classes and a binary one, and the
-            classes themselves for the squared loss. For targets that are numbers, (2, m): the loss
+            The target of the loss for each class of the shards. By default class codes for a
+            multi-class loss, -1 and +1 for a binary loss and two classes, and the classes
+            themselves for the squared loss. Where targets t are numbers, y is (2, m) and the loss
             takes (t - y[0]) / y[1].
         sample_weight : array-like, (n_classes,), optional
-            Weights of the classes; those of rows are in the shards.
+            Weights of the classes; the shards hold the weights of the rows.
         loss, penalty, alpha, tau, alpha_linear, n_outputs
             As for `Problem.of`.
         """
@@ -146,7 +146,7 @@ class ShardDesign:
         w = sample_weight
         if w is not None:
             if self.shards.classes is None:
-                raise ValueError("sample_weight is one of classes, and these targets have none")
+                raise ValueError("sample_weight must be None: these targets have no classes")
             w = as_weights(w, "sample_weight", len(Y), some=True)
         ridge = as_positive(alpha_linear, "alpha_linear", or_zero=True)
         problem = Problem(loss, get_penalty(penalty), Y, m, w, alpha, tau, ridge, 0.0)
@@ -157,7 +157,7 @@ class ShardDesign:
         return replace(problem, small=small_objective(nothing))
 
     def _targets(self, y: ArrayLike | None, loss: Any) -> tuple[NDArray, Any]:
-        """Targets of every class, or one row for all where they are numbers; and the loss."""
+        """The targets of every class, or one row where targets are numbers; and the loss."""
         classes = self.shards.classes
         if classes is None:
             m = self.shards.manifest.n_targets
@@ -193,7 +193,7 @@ class ShardDesign:
         return ShardSums(self, problem)
 
     def outputs(self, model: Model) -> Iterator[Floats]:
-        """The outputs of the rows, (n, m), a shard at a time and in their order."""
+        """The outputs of the rows, (n, m), one shard at a time, in order."""
         job = ShardJob(self.loaders, None, self.activation, self.fit_lower, self.scaling)
         for place in range(len(job)):
             yield job.rows(place).outputs(model)
@@ -214,12 +214,12 @@ class ShardSums:
 
     @cached_property
     def weight(self) -> float:
-        """Sum of the weights of the rows, times those of their classes."""
+        """Sum of the weights of the rows, each times the weight of its class."""
         found, w = self.rows.statistics, self.problem.w
         return found.weight if w is None else self.total("weight")
 
     def total(self, verb: str, *arguments: Any) -> Any:
-        """The sum of a verb of `ShardRows` over all shards."""
+        """The sum of a method of `ShardRows` over all shards."""
         return self.rows.engine.reduce(self.job, verb, arguments)
 
     def empty_model(self) -> Model:
@@ -250,7 +250,7 @@ class ShardSums:
         return Gradient(*parts, self._gamma(at), lambda c: self.total("conjugate", at, c))
 
     def _evaluate(self, model: Model) -> tuple[Any, ...]:
-        """Where the rows now keep their gradients, value, and gradients of the parameters."""
+        """The model at which rows now keep their gradients, the loss, and its gradients."""
         self.version += 1
         at = At(self.version, model)
         value, *gradients = self.total("gradient", replace(at, send=True))
@@ -267,7 +267,7 @@ class ShardSums:
         return self._operators(at, self.problem.m, "explicit", "gamma")
 
     def _operators(self, at: At, m: int, matrices: str, verbs: str) -> ExplicitGamma | SummedGamma:
-        """m operators whose matrices, or the results of their verbs, are sums over shards."""
+        """m operators whose matrices, or the results of their methods, are sums over shards."""
         d, shards = self.n_features, self.rows.shards
         stored = float(d)
         if shards.manifest.kind != "dense":
@@ -281,7 +281,7 @@ class ShardSums:
         return SummedGamma(d, m, verb, self.sample)
 
     def sample(self, most: int, rng: np.random.Generator) -> tuple[Matrix, str]:
-        """At most so many rows, drawn with replacement and made distinct, and the activation."""
+        """At most this many distinct rows, drawn at random, and the activation."""
         n, sizes = self.n_samples, [shard.n_rows for shard in self.job.shards]
         chosen = np.arange(n) if n <= most else np.unique(rng.integers(n, size=most))
         ends = np.cumsum(sizes)

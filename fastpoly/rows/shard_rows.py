@@ -1,7 +1,7 @@
-"""The sums over the rows of one shard: what a thread or a worker computes.
+"""The sums over the rows of one shard, which a thread or a worker computes.
 
-A shard is summed by one thread in the order of its rows. What it keeps (the loss gradients D of the
-rows at the current model) is a cache: it can be made again from the model, by any process.
+One thread sums a shard in the order of its rows. It keeps the loss gradients D of the rows at the
+current model. They are only a cache: any process can compute them again from the model.
 """
 
 from dataclasses import dataclass, replace
@@ -26,12 +26,12 @@ Floats = NDArray[np.float64]
 
 
 class ModelMissing(Exception):
-    """Row gradients must be made again, and the model is needed for that."""
+    """The model must be sent, because row gradients have to be computed again."""
 
 
 @dataclass(frozen=True)
 class At:
-    """A model by its number. The model itself travels only where it is not known yet.
+    """A model and its version. The model itself is sent only where it is not known yet.
 
     Attributes
     ----------
@@ -50,19 +50,20 @@ class At:
 
 
 class ShardRows:
-    """The verbs of one shard for one problem.
+    """The sums of one shard for one problem.
 
     Parameters
     ----------
     shard : Shard
     place : int
-        Among the shards of the run.
+        The position among the shards of the run.
     problem : Problem or None
-        Its Y holds the targets of every level, its w their weights. None: only `statistics`.
+        Its Y holds the targets of every level, and its w their weights. None is enough for
+        `statistics`.
     activation, fit_lower : str
     scaling : Affine or None
     spare : list
-        Memory of earlier passes, which all shards of a process share.
+        Memory of earlier passes for reuse; all shards of a process share it.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class ShardRows:
 
     @cached_property
     def weights(self) -> Floats | None:
-        """Of the rows, times those of their levels."""
+        """The weights of the rows, each times the weight of its level."""
         w, problem = self.shard.weights(), self.template
         by_level = None if problem is None else problem.w
         if by_level is None:
@@ -114,19 +115,19 @@ class ShardRows:
 
     @property
     def sums(self) -> RowSums:
-        """The verbs of rows in memory, as far as they do without the targets of all rows."""
+        """The sums over rows in memory, for methods that do not need the targets of all rows."""
         self.shard.check_unchanged()
         problem = replace(self.template, w=self.weights)
         return RowSums(self.design, problem, self.objective)
 
     @property
     def full_sums(self) -> RowSums:
-        """All verbs of rows in memory; the targets are made for this one use."""
+        """All sums over rows in memory; the targets are made for this one use."""
         self.shard.check_unchanged()
         problem = replace(self.template, Y=self.objective.targets, w=self.weights)
         return RowSums(self.design, problem, self.objective)
 
-    # --- sums that need the parameters alone ---
+    # --- sums that need the parameters only ---
 
     def weight(self) -> float:
         return float(len(self.shard.targets()) if self.weights is None else self.weights.sum())
@@ -156,10 +157,10 @@ class ShardRows:
         return getattr(self.full_sums.dense_curvature(model), name)(*arguments)
 
     def statistics(self, by_class: Floats | None) -> tuple[Any, ...]:
-        """Weights and counts of classes, largest |x|, of columns too; moments of x and of y.
+        """Weights and counts of classes, the largest |x| in all and by column, moments of x and y.
 
-        `by_class` (n_classes,) are weights of the classes, times which those of the rows count.
-        Moments are those of dense rows, and of targets that are numbers.
+        `by_class` (n_classes,) are weights of the classes; the weight of a row is multiplied by
+        that of its class. Only dense rows, and targets that are numbers, have moments.
         """
         X, y, n_classes = self.design.matrix, self.shard.targets(), self.shard.n_classes
         w = self.shard.weights()
@@ -169,7 +170,7 @@ class ShardRows:
         if n_classes:
             present = y if w is None else y[w > 0]
             counts = np.bincount(present, minlength=n_classes).astype(np.float64)
-            weights = np.bincount(y, w, n_classes).astype(np.float64)  # of nothing: integers
+            weights = np.bincount(y, w, n_classes).astype(np.float64)  # integers if empty
             of_y = None
         else:
             counts, weights, of_y = None, None, Moments.of(y, w)
@@ -178,7 +179,7 @@ class ShardRows:
         return weight, weights, counts, *sizes, of_x, of_y
 
     def sample(self, numbers: list[NDArray[np.intp]]) -> list[Any]:
-        """The rows of this shard among those that are asked for, in a list."""
+        """The rows of this shard among the requested ones, in a list."""
         return [take_rows(self.design.matrix, numbers[self.place])]
 
     def outputs(self, model: Model) -> Floats:
@@ -193,7 +194,7 @@ class ShardRows:
     # --- sums that need the gradients of the rows ---
 
     def gradient(self, at: At) -> tuple[Any, ...]:
-        """Value and gradients of V, intercept and linear weights; D stays here."""
+        """The loss and its gradients in V, intercept and linear weights; D stays here."""
         shape = self.design.n_samples, self.template.m
         D = self.D if self.D is not None else np.empty(shape)
         self.version, self.gammas = -1, {}
@@ -204,7 +205,7 @@ class ShardRows:
         return value, *gradients
 
     def _gradients(self, at: At) -> Floats:
-        """D at that model, made again where it is not here."""
+        """D at that model, computed again where it is not here."""
         if self.version != at.version:
             self.gradient(at)
         self.shard.check_unchanged()
@@ -215,7 +216,7 @@ class ShardRows:
         return self.full_sums.conjugate(D, c)
 
     def explicit(self, at: At) -> Floats:
-        """Gamma_c themselves, (m, d, d)."""
+        """The matrices Gamma_c, (m, d, d)."""
         D = self._gradients(at)
         return explicit_gamma(self.design.matrix, D, self.design.activation == "anova").dense()
 
@@ -223,17 +224,17 @@ class ShardRows:
         return noise_weights(self.design, self._gradients(at), self.weights)
 
     def noise_matrix(self, at: At) -> Floats:
-        """The operator of the noise level itself, (1, d, d)."""
+        """The matrix of the noise level, (1, d, d)."""
         return explicit_gamma(self.design.matrix, self.noise_weights(at), False).dense()
 
     def noise(self, at: At, name: str, S: Floats | None, *arguments: Any) -> Floats:
-        """A verb of the operator of the noise level."""
+        """A method of the operator of the noise level."""
         weights = self.noise_weights(at)
         own = weights if S is None else weights @ S
         return getattr(row_gamma(self.design.matrix, own, False), name)(*arguments)
 
     def gamma(self, at: At, name: str, S: Floats | None, *arguments: Any) -> Floats:
-        """A verb of the operators sum_c S_ce Gamma_c."""
+        """A method of the operators sum_c S_ce Gamma_c."""
         D = self._gradients(at)
         key = b"" if S is None else S.tobytes()
         if key not in self.gammas:

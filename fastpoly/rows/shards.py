@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 
 
 class Shards:
-    """Rows in a folder that `write_shards` wrote, to be fitted in place of X and y.
+    """Rows in a folder that `write_shards` wrote. Estimators fit them in place of X and y.
 
-    Opening reads the manifest and looks at sizes and headers of the files. Indices and numbers of
-    a shard are checked when it is first used. What was checked must not change: a file that was
-    written to since is refused, but one that is cut off while it is read ends the process.
+    Opening reads the manifest and checks the sizes and headers of the files. The indices and
+    numbers of a shard are checked when it is first used. The files must not change after that. A
+    file that was written to is refused; one that is truncated while it is read ends the process.
 
     Parameters
     ----------
     folder : str or path-like
     verify : bool
-        Also read every file and compare its digest, and check all rows at once.
+        Also read every file now, compare its digest, and check all rows.
 
     Attributes
     ----------
     folder : Path
     n_samples, n_features : int
     classes : ndarray, (n_levels,), or None
-        The different targets, sorted; None where targets are numbers of any kind.
+        The distinct targets, sorted; None where targets are arbitrary numbers.
     field_names : tuple of str
     digest : str
-        Stands for all of the data: shards of the same digest are the same.
+        A digest of all data: shards with the same digest are the same.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class Shards:
 
     @property
     def n_entries(self) -> int:
-        """Stored numbers of all rows."""
+        """How many numbers are stored in all rows."""
         files = (self.manifest.shards[i] for i in self.numbers)
         return sum(math.prod(f["x" if "x" in f else "indices"].shape) for f in files)
 
@@ -118,7 +118,7 @@ class Shards:
                 self.categories(field.name, verify=True)
 
     def categories(self, field: str, verify: bool = False) -> NDArray:
-        """The categories of a one-hot field: category i is column first + i of X."""
+        """The categories of a one-hot field; category i is column first + i of X."""
         (found,) = [f for f in self.manifest.fields if f.name == field] or [None]
         if found is None or found.categories is None:
             raise ValueError(f"{field!r} is not a one-hot field; known: {self.field_names}")
@@ -126,13 +126,13 @@ class Shards:
         try:
             values = map_array(path, found.categories.dtype, found.categories.shape)
             if verify and file_digest(path) != found.categories.digest:
-                raise ValueError("its digest is another one than in the manifest")
+                raise ValueError("its digest differs from the one in the manifest")
         except ValueError as error:
             raise ValueError(f"the categories of {field!r}, {path}: {error}") from None
         return np.array(values)
 
     def encode(self, table: Any) -> Any:
-        """Rows of a table with the same fields as X: what a model of these shards predicts.
+        """Encode a table with the same fields as X, for a model of these shards to predict.
 
         Parameters
         ----------
@@ -141,10 +141,10 @@ class Shards:
         Returns
         -------
         csr_array, or ndarray where all fields are numeric, (n, n_features)
-            A category that the shards do not have is no feature at all.
+            A category that the shards do not have sets no feature.
         """
         if not self.manifest.fields:
-            raise ValueError("these shards were written from X itself, and have no fields")
+            raise ValueError("these shards have no fields, because they were written from X")
         parts = []
         for field in self.manifest.fields:
             if field.categories is None:
@@ -165,20 +165,20 @@ class Shards:
         return hstack([csr_array(part) for part in parts], "csr")
 
     def take(self, numbers: Sequence[int]) -> Self:
-        """Some of the shards, in this order: folds of whole shards, say."""
+        """Some of the shards, in this order; for example a fold of whole shards."""
         chosen = tuple(self.numbers[i] for i in numbers)
         if not chosen:
             raise ValueError("numbers must name at least one shard")
         return self._but(numbers=chosen)
 
     def split(self, *shares: float, seed: int = 0) -> list[Self]:
-        """Random rows: one Shards for every share, which must sum to at most 1.
+        """Split the rows at random: one Shards per share. Shares must sum to at most 1.
 
-        Each holds all files, and the rows that are not its own have weight 0. The same seed gives
-        the same rows, whatever fits them.
+        Each one holds all files; rows that belong to another share have weight 0. The same seed
+        always gives the same rows.
         """
         if self.part is not None:
-            raise ValueError("these shards are a part already; split the whole")
+            raise ValueError("these shards are already a part; split the whole")
         ends = np.concatenate([[0.0], np.cumsum(shares)])
         if min(shares) <= 0 or ends[-1] > 1 + 1e-12:
             raise ValueError(f"shares must be positive and sum to at most 1, got {shares}")
@@ -186,7 +186,7 @@ class Shards:
         return [self._but(part=Part(seed, *ends[i : i + 2].tolist())) for i in range(len(shares))]
 
     def folds(self, n_folds: int, seed: int = 0) -> list[tuple[Self, Self]]:
-        """Random rows to train on and the others to test with, for every fold."""
+        """For every fold, random rows to train on and the other rows to test with."""
         shares = [1 / n_folds] * n_folds
         return [
             (test._but(part=replace(test.part, outside=True)), test)
@@ -194,7 +194,7 @@ class Shards:
         ]
 
     def targets(self) -> NDArray:
-        """The targets of the rows, (n,) or (n, n_targets); of a part, those of its rows."""
+        """The targets of the rows that belong to these shards, (n,) or (n, n_targets)."""
         classes, found = self.classes, []
         for shard in self:
             y = shard.targets()
@@ -203,7 +203,7 @@ class Shards:
         return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
 
     def on(self, engine: Any) -> Self:
-        """The same rows, passes over which are run by an executor or engine.
+        """The same rows, with passes that an executor or an engine runs.
 
         Parameters
         ----------

@@ -29,7 +29,7 @@ class RowSums:
     design : Design
     problem : Problem
     objective : JointObjective, optional
-        Of that problem, if there is one already.
+        The objective of that problem, if there is one already.
     """
 
     def __init__(
@@ -77,7 +77,10 @@ class RowSums:
         return *parts, lambda c: self.conjugate(D, c)
 
     def row_gradients(self, model: Model, D: Floats | None = None) -> tuple[Any, ...]:
-        """Value, gradients in V, intercept and linear weights, and D (n, m), where it may go."""
+        """The loss, its gradients in V, intercept and linear weights, and D (n, m).
+
+        D is written to the given array, if there is one.
+        """
         D = np.empty((self.n_samples, self.problem.m)) if D is None else D
         value, _, *parts = self.objective.value_grad(*self._parts(model), basis=False, D=D)
         if not np.isfinite(value) or not np.isfinite(D).all():
@@ -85,7 +88,7 @@ class RowSums:
         return value, *parts, D
 
     def conjugate(self, D: Floats, c: float) -> float:
-        """sum_i w_i l*(c d_i / w_i); NaN where the loss does not know it."""
+        """sum_i w_i l*(c d_i / w_i); NaN where the loss does not define its conjugate l*."""
         problem = self.problem
         if not hasattr(problem.loss, "conjugate"):
             return np.nan
@@ -96,8 +99,8 @@ class RowSums:
     ) -> tuple[Callable[[float], tuple[float, float]], float]:
         """The loss and its slope at the model with t V appended on H, as a function of t.
 
-        Also a bound of its second derivative, or the one of a loss of smoothness 1 where the
-        smoothness is not known.
+        Also returns a bound on its second derivative. Where the smoothness of the loss is not
+        known, the bound is that of a loss of smoothness 1.
         """
         problem = self.problem
         O, added = self.outputs(model), self.design.outputs(H, V)
@@ -129,8 +132,8 @@ class RowSums:
     def curvature(self, model: Model, penalty: Floats) -> Curvature:
         """The sums of the preconditioner, in an eigenbasis where there are few features.
 
-        `penalty` (k,) is the mean curvature of the penalty in each vector, which the choice of the
-        basis takes into account.
+        `penalty` (k,) is the mean curvature of the penalty in each vector. The choice of the basis
+        takes it into account.
         """
         X = self.design.matrix
         if not has_eigenbasis(X.sparse, X.d):
@@ -141,11 +144,11 @@ class RowSums:
         )
 
     def diagonal_curvature(self, model: Model) -> tuple[Any, ...]:
-        """All but the directions of `Curvature`, along unit vectors."""
+        """The `Curvature` along unit vectors, which needs no directions."""
         return tuple(self.objective.curvature(*self._parts(model)))
 
     def dense_curvature(self, model: Model) -> DenseCurvature:
-        """The sums of `eigen_curvature`."""
+        """The sums that `eigen_curvature` needs."""
         return DenseCurvature(self.design, self.problem, model, self.outputs(model))
 
     def _parts(self, model: Model) -> tuple[Any, ...]:
@@ -165,13 +168,13 @@ def squared_outputs(O: Floats, w: Floats | None) -> float:
 
 
 def loss_curvature_bound(problem: Problem) -> float:
-    """A bound of the second derivative of the loss of a row, or 1 where none is known."""
+    """A bound on the second derivative of the loss of a row, or 1 where none is known."""
     bound = float(problem.loss.smoothness(problem.m))
     return bound if np.isfinite(bound) else 1.0
 
 
 def noise_weights(design: Design, D: Floats, w: Floats | None) -> Floats:
-    """w_i |d_i|^2 |x_i|^2, (n, 1), from row gradients D that hold the weights."""
+    """w_i |d_i|^2 |x_i|^2, (n, 1), from row gradients D that include the weights."""
     squares = np.einsum("ic,ic->i", D, D)
     if w is not None:
         squares = np.divide(squares, w, out=np.zeros_like(squares), where=w > 0)

@@ -1,8 +1,8 @@
 """Sums over shards in a fixed order: a binary tree over the numbers of the shards.
 
 Node (level, i) covers the shards i 2^level .. (i + 1) 2^level - 1, as far as they exist. Its sum is
-that of its two children, left plus right. Whoever adds whatever subtree where, the additions are
-the same ones, and so are the bits.
+that of its two children, left plus right. The additions are the same wherever a subtree is summed,
+so the results are the same to the last bit.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,9 +14,9 @@ Node = tuple[int, int]
 
 
 def add(a: Any, b: Any) -> Any:
-    """a + b for numbers and arrays, for tuples of them, and for lists, which are joined.
+    """a + b for numbers and arrays, for tuples of them, and for lists, which are concatenated.
 
-    Arrays on the left may be overwritten.
+    An array on the left may be overwritten.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """A folder of shards, written in one pass over batches of rows, in bounded memory.
 
 Categories are numbered as they come in. When all are known they are sorted, and every shard is
-written in its final form: its numbers then do not depend on how rows were cut into batches. The
-manifest comes last; without it nobody takes the folder for data.
+written in its final form, which does not depend on how the rows were cut into batches. The manifest
+comes last; a folder without it is not valid.
 """
 
 import contextlib
@@ -44,25 +44,25 @@ def write_shards(
     Parameters
     ----------
     folder : str or path-like
-        Made if it does not exist.
+        Created if it does not exist.
     batches : iterable
         Data frames of pandas or polars, Arrow record batches or tables, mappings of names to
         arrays, or tuples (X, y) or (X, y, weights). Only one of them is in memory at a time.
     one_hot : sequence of str
-        Columns of categories, numbers or texts: a feature for each category.
+        Columns of categories, which are numbers or strings. Each category becomes a feature.
     numeric : sequence of str
-        Columns of numbers: a feature each. They come after those of `one_hot`.
+        Columns of numbers. Each becomes a feature; they come after those of `one_hot`.
     target : str
-        Column of the targets; not for tuples.
+        Column of the targets. Not used for tuples.
     weight : str, optional
         Column of sample weights.
     rows_per_shard : int
-        Rows are summed a shard at a time by one thread, and what a pass gives depends on this
-        number in its last bits. Shards should be at least as many as threads, and have 16 rows or
-        more per feature; a pass needs some memory for the rows of one shard.
+        One thread sums one shard at a time, so the last bits of a result depend on this number.
+        There should be at least as many shards as threads, and at least 16 rows per feature in a
+        shard. A pass needs some memory for the rows of one shard.
     sort : bool
         Sort the rows of a shard by the first field where there are two one-hot fields and nothing
-        else. Passes are faster then; predictions come in that order, too.
+        else. That makes passes faster. Predictions come in the sorted order, too.
     overwrite : bool
         Whether shards that are in the folder may be replaced.
     progress : callable, optional
@@ -90,7 +90,7 @@ def write_shards(
     path = Path(os.path.abspath(folder))
     path.mkdir(parents=True, exist_ok=True)
     if (path / NAME).exists() and not overwrite:
-        raise ValueError(f"{path} holds shards already; pass overwrite=True or another folder")
+        raise ValueError(f"{path} already holds shards; pass overwrite=True or another folder")
     with contextlib.suppress(FileNotFoundError):
         (path / NAME).unlink()  # the folder is invalid until it is complete again
     _remove(path)
@@ -108,7 +108,7 @@ def write_shards(
 
 
 def _remove(folder: Path) -> None:
-    """Delete what was written here before; other files stay."""
+    """Delete files of earlier shards; other files stay."""
     for file in folder.iterdir():
         if OURS.fullmatch(file.name):
             file.unlink()
@@ -122,13 +122,13 @@ class _Writer:
         self.targets = Targets("y" if table is None else table.target)
         self.waiting: list[dict[str, Any]] = []
         self.n_waiting = 0
-        self.rows: list[int] = []  # of the shards so far
+        self.rows: list[int] = []  # rows of each shard so far
         self.names: set[str] = set()
         self.width = 0
         self.single = True
 
     def add(self, batch: Any) -> int:
-        """Take a batch; shards that are full are spilled to files."""
+        """Take a batch and return its number of rows; full shards are spilled to files."""
         if isinstance(batch, tuple):
             if self.table is not None:
                 raise ValueError("target names a column, but a batch is a tuple")
@@ -173,12 +173,12 @@ class _Writer:
                 arrays["x"] = x if x.dtype == np.float32 else x.astype(np.float64, copy=False)
                 self.single &= x.dtype == np.float32
         elif "csr" in arrays:
-            self.width = max(self.width, arrays["csr"].shape[1])  # libsvm files do not say it
+            self.width = max(self.width, arrays["csr"].shape[1])  # a libsvm file does not state it
             self.single &= arrays["csr"].dtype == np.float32
         self.names = set(arrays)
 
     def _spill(self) -> None:
-        """Write the waiting rows as they are."""
+        """Write the waiting rows to files in their raw form."""
         number = len(self.rows)
         for name in sorted(self.names):
             parts = [part[name] for part in self.waiting]
@@ -235,7 +235,7 @@ class _Writer:
         replace_text(self.folder / NAME, json.dumps(content, indent=1))
 
     def _fields(self) -> tuple[list[dict[str, Any]], list[NDArray[np.int32]]]:
-        """The fields of the manifest, and the column of X for every provisional number."""
+        """The fields for the manifest, and the column of X for every provisional number."""
         fields: list[dict[str, Any]] = []
         columns, first = [], 0
         if self.table is None:
@@ -293,7 +293,7 @@ class _Writer:
 
 
 def _csr_arrays(parts: list[sp.csr_array], width: int) -> dict[str, NDArray]:
-    """The arrays of CSR rows that came in parts, each perhaps with fewer columns."""
+    """The arrays of CSR rows that came in parts, some of which may have fewer columns."""
     counts = np.concatenate([np.diff(part.indptr) for part in parts])
     return {
         "indptr": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),

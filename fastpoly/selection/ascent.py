@@ -7,13 +7,13 @@ h+' M h+ >= h' M h never loses:
 
     ||q(h+)||_* >= w'q(h+) = h+' M h+ >= h' M h = ||q(h)||_*.
 
-Two such steps are used. The better vector of span{h, M h} is cheap, and taken from many starts at
-once. The top eigenvector of M is the best step, and taken from the few best points.
+Two such steps are used. The better vector of span{h, M h} is cheap, and is taken from many starts
+at once. The top eigenvector of M is the best step, and is taken from the few best points.
 
-There are many local maxima. Three things help to find the highest: many starts, among which the
-better half goes on after every ten steps; slopes of a smoothed dual norm in the cheap steps, since
-with plain signs an eigenvector of G_c is often a fixed point already (multi-class gradients sum to
-zero over the outputs); and, in a thorough search, random starts.
+There are many local maxima. Three things help to find the highest. There are many starts, and the
+better half of them continues after every ten steps. The cheap steps use slopes of a smoothed dual
+norm, because with plain signs an eigenvector of G_c is often a fixed point already (multi-class
+gradients sum to zero over the outputs). A thorough search also has random starts.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ class Effort:
     Attributes
     ----------
     eigenvectors : int
-        Eigenvectors to start from, besides the dominant one of every output.
+        Eigenvectors to start from, in addition to the dominant one of every output.
     random : int
-        Random starts.
+        Number of random starts.
     cheap_steps : int
-        Steps from all starts; the better half of them goes on after every ten.
+        Steps from all starts; the better half of the starts continues after every ten.
     maxima : int
-        Points that are followed to the end.
+        Number of points that are followed to the end.
     precision : float
         A point stops moving when a step gains less than this share of the tolerance.
     sign_flops : float
         Floating-point operations that the enumeration of sign vectors may cost.
     row_signs : int
-        Most sign vectors to try as the outputs of one Lanczos run over the rows.
+        Largest number of sign vectors to try as the outputs of one Lanczos run over the rows.
     row_starts : int
-        Starts of an ascent over the rows, each a pass over X; a block of vectors has more.
+        Starts of an ascent over the rows, at one pass over X each; a block of vectors has more.
     lanczos_steps : int
-        Most steps for a block of vectors; the stop rule may require more.
+        Largest number of steps for a block of vectors; the stop rule may require more.
     """
 
     eigenvectors: int
@@ -69,10 +69,10 @@ class Effort:
     lanczos_steps: int = 40
 
 
-# For l1/l2 about 1.5 and 20 ms with 11 outputs and 11 features, 7 and 120 ms with 10 and 65. On
-# three trained models with l1/l2 and l1/linf, six seeds each, the thorough search came within 4e-7
-# of the best value known in every run. With 128 random starts, 5 cheap steps and precision 0.1 it
-# missed the best by 5e-4 in 185 of 300 runs.
+# For l1/l2 they take about 1.5 and 20 ms with 11 outputs and 11 features, and 7 and 120 ms with 10
+# outputs and 65 features. On three trained models with l1/l2 and l1/linf, six seeds each, the
+# thorough search came within 4e-7 of the best known value in every run. With 128 random starts, 5
+# cheap steps and precision 0.1 it missed the best by 5e-4 in 185 of 300 runs.
 NORMAL = Effort(
     eigenvectors=96,
     random=0,
@@ -145,7 +145,7 @@ def ascend(
     tol : float
         Relative tolerance of the best value.
     max_iter : int
-        Most steps of each kind.
+        Largest number of steps of each kind.
     effort : Effort
     rng : Generator, optional
         For the random starts.
@@ -171,7 +171,7 @@ def ascend(
 
 
 def with_random(Y: Floats, n_random: int, m: int, rng: np.random.Generator | None) -> Floats:
-    """The points Y (k, p) and random ones of the sphere, as many as memory allows."""
+    """The points Y (k, p) and random points of the sphere, as many as memory allows."""
     most = max(1, BLOCK_DOUBLES // (m * Y.shape[1]))
     n_random = min(n_random, most - len(Y))
     if rng is None or n_random <= 0:
@@ -182,8 +182,8 @@ def with_random(Y: Floats, n_random: int, m: int, rng: np.random.Generator | Non
 def cheap_steps(G: Floats, Y: Floats, penalty: MatrixPenalty, steps: int) -> Points:
     """Steps from all starts at once: y <- the better vector of span{y, M y}.
 
-    Returns where they ended and the best point seen, unsorted; half of the starts for every ten
-    steps, as the other half was given up.
+    Returns the points where they ended and the best point seen, unsorted. Every ten steps, the
+    worse half of the starts is given up.
     """
     image = images_of(G, Y)
     Q = _forms(image, Y)
@@ -193,7 +193,7 @@ def cheap_steps(G: Floats, Y: Floats, penalty: MatrixPenalty, steps: int) -> Poi
         if t and t % 10 == 0:
             top = np.sort(np.argsort(-values, kind="stable")[: (len(Y) + 1) // 2])
             Y, Q, image = Y[top], Q[top], image[top]
-        W = penalty.slopes(Q, 1 - t / steps)  # of a dual norm that is less and less smooth
+        W = penalty.slopes(Q, 1 - t / steps)  # the dual norm becomes less and less smooth
         MY = np.matmul(W[:, None, :], image)[:, 0]
         theta = np.einsum("kp,kp->k", MY, Y)
         U = MY - theta[:, None] * Y
@@ -253,9 +253,9 @@ def thin(
 def eigen_steps(
     G: Floats, points: Points, penalty: MatrixPenalty, tol: float, steps: int
 ) -> Points:
-    """y <- the top eigenvector of M, until no point gains more than tol times the best value.
+    """Steps y <- the top eigenvector of M, until none gains more than tol times the best value.
 
-    Points that gain no more rest; the result is sorted, best first.
+    Points that no longer gain stay where they are. The result is sorted, best first.
     """
     Y, Q, values = (a.copy() for a in points)
     moving = np.arange(len(Y))

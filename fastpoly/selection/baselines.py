@@ -2,7 +2,7 @@
 
 The dual norm is a maximum over the vertices s of the penalty's unit ball, ||q||_* = max_s |s'q|:
 unit vectors for l1, vectors of signs for l1/linf. So the best vector is the dominant eigenvector of
-one of the matrices sum_c s_c Gamma_c, of which l1/linf has 2^(m-1).
+one of the matrices sum_c s_c Gamma_c. For l1/linf there are 2^(m-1) of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def enumeration_flops(penalty: MatrixPenalty, m: int, d: int) -> float:
-    """About what `best_of_vertices` costs, in floating-point operations."""
+    """The approximate cost of `best_of_vertices`, in floating-point operations."""
     count = penalty.n_vertices(m)
     return np.inf if count is None else count * (2.0 * m * d**2 + 2.0 * d**3)
 
@@ -34,9 +34,9 @@ def best_of_vertices(G: Floats, penalty: MatrixPenalty, n_best: int = 1) -> tupl
     ----------
     G : ndarray, (m, d, d)
     penalty : MatrixPenalty
-        With vertices.
+        A penalty with vertices.
     n_best : int
-        From how many vertices eigenvectors are taken; with one, its dominant eigenvector.
+        The number of vertices to take eigenvectors from; with 1, only the dominant one is taken.
 
     Returns
     -------
@@ -69,7 +69,7 @@ def best_of_vertices(G: Floats, penalty: MatrixPenalty, n_best: int = 1) -> tupl
 
 
 def best_row(gamma: Gamma, penalty: MatrixPenalty, data: Any) -> Floats:
-    """The row of X, scaled to norm 1, with the largest dual norm; a block of rows at a time."""
+    """The row of X with the largest dual norm when scaled to norm 1; one block at a time."""
     if data is None:
         data = getattr(gamma, "X", None)
         if data is None:

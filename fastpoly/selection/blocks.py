@@ -1,9 +1,9 @@
 """A block of basis vectors: the best candidates that differ from one another.
 
-Two basis vectors are one unit when their activations are nearly parallel over the rows, whatever
-the vectors look like: for users x items (u, v) and (u, -v) differ in sign only. Where the rows are
-available, candidates are compared by their activations on some of them. Explicit matrices have no
-rows; there the vectors themselves are compared.
+Two basis vectors count as one if their activations are nearly parallel over the rows, whatever the
+vectors look like: for users x items, the activations of (u, v) and (u, -v) differ only in sign.
+Where the rows are available, candidates are compared by their activations on some of them. Explicit
+matrices have no rows; there the vectors themselves are compared.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from fastpoly.kernels.summed import SummedGamma
 from fastpoly.rows.sampling import take_rows
 from fastpoly.selection.ascent import Floats, thin
 
-# |cosine| from which on two candidates count as one. With 0.99, l1/linf on digits takes 1.4 times
-# as long: neighbors enter that do not help.
+# |cosine| at which two candidates count as one. With 0.99, l1/linf on digits takes 1.4 times as
+# long, because neighbors enter that do not help.
 PARALLEL = 0.9
 
 
@@ -54,15 +54,16 @@ class Signatures:
 
 
 def n_sampled_rows() -> int:
-    """Rows on which activations are compared: those of as many candidates fill one block.
+    """The number of rows on which activations are compared.
 
-    The sampling error of a cosine is then about 1 / 32.
+    With as many candidates as rows, the activations fill one block of memory. The sampling error of
+    a cosine is then about 1 / 32.
     """
     return math.isqrt(BLOCK_DOUBLES)
 
 
 def sample_rows(X: Matrix, rng: np.random.Generator) -> Matrix:
-    """At most `n_sampled_rows` rows of X, drawn with replacement and made distinct."""
+    """At most `n_sampled_rows` distinct rows of X, drawn at random."""
     if X.n <= n_sampled_rows():
         return X
     rows = np.unique(rng.integers(X.n, size=n_sampled_rows()))
@@ -76,7 +77,7 @@ def choose(
     threshold: float,
     groups: NDArray[np.intp] | None = None,
 ) -> NDArray[np.intp]:
-    """Which candidates, sorted best first, make the block.
+    """Choose the candidates of the block; they are sorted, best first.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ def choose(
     signatures : ndarray, (r, s)
         Unit vectors.
     n_vectors : int
-        How many to choose at most.
+        Largest number of vectors to choose.
     threshold : float
     groups : ndarray of int, (r,), optional
         Only candidates of the same group are compared.

@@ -1,4 +1,4 @@
-"""Upper bounds of the largest dual norm of q_c(h) = h' Gamma_c h over |h| <= 1, from spectra.
+"""Upper bounds on the largest dual norm of q_c(h) = h' Gamma_c h over |h| <= 1, from spectra.
 
 With |q_c| <= sigma_c, the largest |eigenvalue| of Gamma_c, and the ratios a = max ||q||_* / |q|_1
 and b = max ||q||_* / |q|_2 of the penalty,

@@ -2,8 +2,8 @@
 
 Explicit matrices give all their eigenvectors. Over rows, one lockstep Lanczos run gives
 approximate eigenvectors of both ends of all spectra. For l1, and for one output, these are the
-candidates. For the group penalties the ascent starts from them, and they stay candidates, since a
-block wants vectors that differ rather than the same few local maxima.
+candidates. For the group penalties the ascent starts from them. They stay candidates, because a
+block needs vectors that differ rather than the same few local maxima.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 
 class Candidates(NamedTuple):
-    """Vectors H (r, d) among which the block is chosen, and what is known of them."""
+    """Vectors H (r, d) from which the block is chosen, and what is known about them."""
 
     H: Floats
     Q: Floats | None = None  # their forms (r, m), if known
     values: Floats | None = None  # their dual norms (r,), if known
-    outputs: NDArray[np.intp] | None = None  # (r,), where every vector is for one output
+    outputs: NDArray[np.intp] | None = None  # (r,), if every vector is for one output
     bound: float = np.inf
     vectors: Floats | None = None
     n_matvecs: int = 0
-    ranked: bool = False  # whether the order is to be kept
+    ranked: bool = False  # whether the order must be kept
 
 
 class Request(NamedTuple):
-    """What was asked for, checked."""
+    """The checked arguments of `select_basis`."""
 
     penalty: MatrixPenalty
     method: str
@@ -56,7 +56,7 @@ class Request(NamedTuple):
 
 
 def is_dense(gamma: Gamma, request: Request) -> bool:
-    """Whether to work on the matrices themselves: where that is cheapest, or finds most."""
+    """Whether to work on the matrices themselves, because that is cheapest or finds most."""
     many = request.n_vectors > 1 or request.effort is THOROUGH
     return isinstance(gamma, ExplicitGamma) and (many or gamma.d <= EIGH_FEATURES)
 
@@ -72,7 +72,7 @@ def from_spectra(gamma: Gamma, request: Request) -> Candidates:
     G = gamma.dense()
     spectra, vectors = np.linalg.eigh(G)
     bound = upper_bound(G, spectra, vectors, penalty)
-    # The dominant eigenvectors of all outputs, then all others; by |eigenvalue|.
+    # The dominant eigenvectors of all outputs, then all others, each sorted by |eigenvalue|.
     sizes = np.abs(spectra)
     dominant = sizes.argmax(axis=1)
     first = np.zeros((m, d), dtype=bool)
@@ -103,7 +103,7 @@ def from_spectra(gamma: Gamma, request: Request) -> Candidates:
 def _eigenvectors(
     found: Candidates, penalty: MatrixPenalty, sizes: Floats, outputs: NDArray[np.intp]
 ) -> Candidates:
-    """Candidates that are eigenvectors, with their |eigenvalues| (r,): for l1, or one output."""
+    """Candidates for l1, or for one output: eigenvectors with their |eigenvalues| (r,)."""
     if penalty.separable:
         return found._replace(values=sizes, outputs=outputs)
     return found._replace(values=penalty.dual_norms(sizes[:, None]))

@@ -41,7 +41,7 @@ METHODS = ("refine", "l1", "random+refine", "random", "best_data", "exact")
 
 
 class Selection(NamedTuple):
-    """What `select_basis` returns: a block of b basis vectors, the best one first.
+    """The result of `select_basis`: a block of b basis vectors, the best one first.
 
     Attributes
     ----------
@@ -50,9 +50,9 @@ class Selection(NamedTuple):
     q : ndarray, (m,)
         The forms h' Gamma_c h: the gradient of the loss in the row of V that h would get. Q[0].
     value : float
-        Dual norm of q: a lower bound of the true maximum. values[0].
+        Dual norm of q: a lower bound on the true maximum. values[0].
     bound : float
-        Upper bound of the true maximum, as far as the eigen-solver's bounds hold; infinity for the
+        Upper bound on the true maximum, as far as the eigen-solver's bounds hold; infinity for the
         methods that solve no eigenproblem ("random+refine", "random", "best_data").
     vectors : ndarray, (m, d), or None
         Dominant eigenvectors of the outputs: a `start` for the next selection.
@@ -65,7 +65,7 @@ class Selection(NamedTuple):
     values : ndarray, (b,)
         Their dual norms; for l1 the |form| of the vector's own output.
     outputs : ndarray of int, (b,)
-        For l1 the output that each vector is for, -1 for the other penalties.
+        For l1, the output that each vector is for; -1 for the other penalties.
     """
 
     h: Floats
@@ -101,7 +101,7 @@ def select_basis(
     ----------
     gamma : Gamma
     penalty : {"l1", "l1/l2", "l1/linf"} or a penalty object
-        Its dual norm is what is maximized. An object of your own may be any norm of |q|.
+        Its dual norm is maximized. The dual norm of your own object may be any norm of |q|.
     method : str
         ===============  ========================================================================
         "refine"         ascend from the dominant eigenvectors (for l1 the same as "l1")
@@ -112,25 +112,25 @@ def select_basis(
         "exact"          the optimum, for l1 and l1/linf; 2^(m-1) eigenproblems, m <= 20
         ===============  ========================================================================
     n_vectors : int
-        How many vectors to return at most. Those after the first differ from the ones before:
-        |cosine| < 0.9 between the vectors, or where `gamma` has rows, between their activations.
-        The random methods and "best_data" return one.
+        Largest number of vectors to return. Each one after the first differs from those before it:
+        |cosine| < 0.9 between the vectors or, if `gamma` has rows, between their activations.
+        The random methods and "best_data" return one vector.
     threshold : float
-        The vectors after the first have dual norms above this; alpha of a penalized problem.
+        The vectors after the first have dual norms above this. In a penalized problem it is alpha.
     tol : float
         Relative tolerance of the eigen-solver and of the ascent.
     max_iter : int
         Steps of the ascent; with many features, directions added, at one pass over X each.
     start : array-like, (m, d), optional
-        Where the iterative eigen-solver begins: `vectors` of an earlier selection.
+        Start of the iterative eigen-solver: `vectors` of an earlier selection.
     data : Design, Matrix or array-like, (n, d), optional
         Rows for "best_data"; by default those of `gamma`, which explicit matrices do not have.
     thorough : bool
         For "refine", search harder: more starting points, more local maxima, and all sign vectors
-        for l1/linf where that is a matter of seconds. Used to confirm that a model is optimal.
+        for l1/linf if that takes only seconds. It is used to confirm that a model is optimal.
     sign_budget : float
         For "refine" and l1/linf on explicit matrices: enumerate all sign vectors if that takes at
-        most about this many floating-point operations. The value is then exact, and the bound.
+        most about this many floating-point operations. Value and bound are then exact.
     random_state : int, Generator or None
 
     Returns

@@ -1,4 +1,4 @@
-"""The ascent on any Gamma: on its projection to a subspace that grows where the most can be gained.
+"""The ascent on any Gamma, in a subspace that grows in the directions of the largest gain.
 
     A_c = Q' Gamma_c Q  (m, p, p),      Q (d, p) orthonormal
 
@@ -118,7 +118,7 @@ def explore(
     for _ in range(max_iter):
         W = penalty.slopes(points.Q)
         residuals = space.residuals(points.Y, W)
-        # The rule of the eigen-solver: |residual| is what M may still add to a value.
+        # The rule of the eigen-solver: M may still add |residual| to a value.
         hopes = points.values + np.linalg.norm(residuals, axis=1)
         top = hopes.argmax()
         if hopes[top] <= (1 + tol) * points.values[0] or not space.add(residuals[top]):

@@ -1,1 +1,1 @@
-"""Files: arrays from strangers, and the states of a run."""
+"""Files: arrays that are not trusted, and the states of a run."""

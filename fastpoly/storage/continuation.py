@@ -1,4 +1,4 @@
-"""What lets a fit go on from an earlier one: a warm start, or a checkpoint."""
+"""Whether a fit may continue an earlier one, by a warm start or from a checkpoint."""
 
 import re
 from typing import Any
@@ -22,7 +22,7 @@ KINDS = {
 
 
 def problem_key(estimator: Any) -> dict[str, Any]:
-    """What must be the same for a warm start to continue the history."""
+    """The values that must be the same for a warm start to continue the history."""
     strength = {"alpha": estimator.alpha} if estimator.tau is None else {"tau": estimator.tau}
     held = {"held_out": estimator.early_stopping and estimator.validation_fraction}
     return strength | held | {name: getattr(estimator, name, None) for name in PROBLEM}
@@ -32,7 +32,7 @@ def fit_fingerprint(estimator: Any, data: Any) -> str:
     """A digest of the data and of the parameters that matter."""
     values = estimator.get_params(deep=False)
     values = {k: v for k, v in values.items() if k not in NOT_IN_FINGERPRINT}
-    # Objects without their own repr show their address, which differs from run to run.
+    # Objects without a repr of their own show their address, which differs between runs.
     texts = [re.sub(r" at 0x[0-9a-fA-F]+", "", f"{k}={v!r}") for k, v in sorted(values.items())]
     classes = getattr(estimator, "classes_", None)
     return fingerprint(type(estimator).__name__, *texts, classes, data.digest())

@@ -1,9 +1,9 @@
-"""Arrays in .npz files that can come from strangers: nothing is unpickled, nothing is trusted.
+"""Arrays in .npz files from any source: nothing is unpickled, nothing is trusted.
 
-A file is what `numpy.savez` writes, and `numpy.load` reads it: a zip archive of uncompressed
-.npy members. Reading accepts no more than that. Members are never inflated and must hold exactly
-the bytes that their headers declare, so that reading cannot take more memory than the file is
-long, whatever the headers say. The checksums of the archive catch accidental damage.
+The format is that of `numpy.savez` and `numpy.load`: a zip archive of uncompressed .npy members.
+Reading accepts nothing else. Members are never decompressed and must hold exactly the bytes that
+their headers declare. So reading never takes more memory than the size of the file, whatever the
+headers say. The checksums of the archive catch accidental damage.
 """
 
 import contextlib
@@ -29,26 +29,26 @@ _HEADER = re.compile(
     r"'fortran_order': (?P<fortran>False|True), "
     r"'shape': \((?P<shape>|[0-9]{1,18},|[0-9]{1,18}(?:, [0-9]{1,18}){1,7})\), \} *\n"
 )
-# What zipfile raises for archives that are damaged or forged, in addition to ValueError.
+# Errors that zipfile raises for damaged or forged archives, in addition to ValueError.
 _DAMAGE = (zipfile.BadZipFile, RuntimeError, EOFError, OverflowError, struct.error)
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write named arrays to a .npz file, all or nothing.
 
-    The file is written under another name in the same directory and then takes the place of
-    `path` in one step: at no moment does `path` hold half a file. Equal arrays give equal bytes.
+    The file is written under another name in the same directory and then replaces `path` in one
+    step, so that `path` never holds an incomplete file. Equal arrays give equal bytes.
 
     Parameters
     ----------
     path : str or path-like
         Used as it is, without adding a suffix. A symbolic link keeps pointing at its target.
     arrays : mapping of str to ndarray
-        Of dtype bool, int64, float64 or str.
+        Arrays of dtype bool, int64, float64 or str.
     """
     path = _as_path(path)
     target = Path(os.path.realpath(path))
-    # Not a file of `tempfile`: those are readable by their owner only, and so would be `path`.
+    # Not a file of `tempfile`: only its owner could read it, and then the same holds for `path`.
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb") as file:
@@ -66,7 +66,7 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]
 
 
 def _as_path(path: str | os.PathLike[str]) -> str:
-    """The path as text. `open` takes integers, too, for descriptors of open files."""
+    """The path as a string. (`open` would also take integers, as file descriptors.)"""
     path = os.fspath(path) if hasattr(path, "__fspath__") else path
     if not isinstance(path, str):
         raise TypeError(f"path must be a str or path-like, got {path!r}")
@@ -131,7 +131,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
 
 
 def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
-    """What the archive's directory says of its members, before any of them is read."""
+    """Check what the archive's directory says about its members, before any of them is read."""
     names = [info.filename for info in members]
     if len(set(names)) != len(names) or not all(name.endswith(".npy") for name in names):
         raise ValueError("its members must be .npy files, each once")
@@ -140,7 +140,7 @@ def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
     for info in members:
         if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
             raise ValueError(f"{info.filename} is compressed; write it with numpy.savez")
-        # Other attributes come from damaged lengths, which swallow the members that follow.
+        # Other attributes come from damaged lengths, which swallow the following members.
         if info.comment or not _is_zip64(info.extra):
             raise ValueError(f"{info.filename} has a comment or unknown attributes")
         if not 0 <= info.header_offset <= size - info.compress_size:
@@ -148,12 +148,12 @@ def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
 
 
 def _is_zip64(extra: bytes) -> bool:
-    """Whether these attributes are empty, or one record with sizes and offset beyond 4 GB."""
+    """Whether these attributes are empty, or a single record of sizes and offset above 4 GB."""
     return not extra or extra[:4] == struct.pack("<HH", 1, len(extra) - 4)
 
 
 def _parse(data: bytes, name: str) -> NDArray[Any]:
-    """The array in the bytes of a .npy member; its memory is that of `data`."""
+    """The array in the bytes of a .npy member; it shares the memory of `data`."""
     start = len(_MAGIC) + 2
     if len(data) < start or not data.startswith(_MAGIC):
         raise ValueError(f"{name} is not in version 1.0 of the .npy format")

@@ -30,8 +30,8 @@ class Stage(NamedTuple):
 class Stages:
     """A sequence of models that share a pool of basis vectors.
 
-    An output refit leaves the other basis vectors as they are, in their order: k rounds need k
-    vectors, not k (k + 1) / 2. The joint descent moves them all, in few rounds.
+    An output refit does not change the other basis vectors or their order, so k rounds need k
+    vectors, not k (k + 1) / 2. The joint descent moves them all, but it has few rounds.
     """
 
     def __init__(self, n_features: int) -> None:
@@ -42,8 +42,7 @@ class Stages:
 
     def append(self, state: State, model: Model) -> None:
         """Add the model of a state, in the units that users see, and the state's numbers."""
-        # Kept rows are found among those of the stage before, in one sweep; what is not found
-        # is new.
+        # Kept rows are found among those of the stage before, in one sweep; the others are new.
         known = iter(self.stages[-1].rows if self.stages else ())
         rows = []
         for h in model.H:
@@ -59,7 +58,7 @@ class Stages:
         self.stages.append(stage)
 
     def history(self) -> dict[str, NDArray]:
-        """What was recorded of the stages: one array per name, one entry per stage."""
+        """The recorded numbers: one array per name, with one entry per stage."""
         names = (*RECORDED, "seconds")
         columns = dict(zip(names, map(np.array, zip(*self.numbers, strict=True)), strict=True))
         columns["n_components"] = columns["n_components"].astype(np.int64)

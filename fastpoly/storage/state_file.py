@@ -1,8 +1,8 @@
-"""States in files: a long run goes on where it was cut off, with the same bits.
+"""States in files, so that a long run continues where it was interrupted, bit for bit.
 
-A file is a .npz archive of plain arrays (see `fastpoly.storage.npz`): nothing is unpickled. It
-replaces the one before in one step, so a run that is killed at any moment leaves a whole file.
-It carries the fingerprint of its problem, and is refused for any other.
+A file is a .npz archive of plain arrays (see `fastpoly.storage.npz`); nothing is unpickled. It
+replaces the one before in one step, so a run that is killed at any moment leaves a complete file.
+It holds the fingerprint of its problem, and is refused for any other problem.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from fastpoly.storage.npz import read_arrays, write_arrays
 
 CURE = "delete the file to start from scratch, or give another path"
 
-# The fields of a State by their kind; n_iter, stop, seed, timings and recent have their own lines.
+# The fields of a State by kind; n_iter, stop, seed, timings and recent are handled one by one.
 _NUMBERS = tuple(f.name for f in fields(State) if f.type is float and f.default is MISSING)
 _CERTIFICATE = tuple(f.name for f in fields(State) if f.type is float and f.default is not MISSING)
 _STRENGTH = tuple(f.name for f in fields(State) if f.type == float | None)
@@ -35,9 +35,9 @@ def save_state(path: str | os.PathLike[str], state: State, problem: str = "") ->
     ----------
     path : str or path-like
     state : State
-        Of `conditional_gradient`.
+        A state of `conditional_gradient`.
     problem : str
-        What the state belongs to, for instance its `fingerprint`.
+        Identifies the problem of the state, for example by its `fingerprint`.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def load_state(path: str | os.PathLike[str], problem: str = "") -> State:
     ----------
     path : str or path-like
     problem : str
-        Must be what `save_state` was given.
+        Must be the string that was given to `save_state`.
 
     Returns
     -------
@@ -88,7 +88,7 @@ def load_state(path: str | os.PathLike[str], problem: str = "") -> State:
 
 
 def fingerprint(*parts: Any) -> str:
-    """A digest of data and parameters: other bytes, dtypes or shapes give another one.
+    """A digest of data and parameters; other bytes, dtypes or shapes give another digest.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def fingerprint(*parts: Any) -> str:
 
 
 def _pieces(part: Any) -> Iterable[tuple[str, Any]]:
-    """Names and bytes of what a part consists of."""
+    """The names and bytes of the pieces of a part."""
     if part is None or isinstance(part, str):
         yield type(part).__name__, (part or "").encode()
     elif hasattr(part, "indptr"):
@@ -179,7 +179,7 @@ def state_arrays(state: State, prefix: str = "state.") -> dict[str, NDArray[Any]
     }
     values["n_iter"] = np.array(state.n_iter, dtype=np.int64)
     values["stop"] = state.stop or ""
-    values["seed"] = str(state.seed)  # of any size
+    values["seed"] = str(state.seed)  # an integer of any size
     values["recent"] = np.array(state.recent, dtype=np.float64)
     values["timings"] = np.array([state.timings.get(name, 0.0) for name in TIMED])
     return {prefix + k: np.asarray(value) for k, value in values.items() if value is not None}

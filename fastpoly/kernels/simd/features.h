@@ -3,8 +3,8 @@
  *
  * Ht (d, ld) is H transposed, its k columns padded to ld = 4 ceil(k / 4): the loop over basis
  * vectors is innermost and contiguous. With `augment` the row of x_i is [1, x_i].
- * S and M (last - first, k) are compact: a padded store runs into the next row, which is written
- * after it; only the last row is stored exactly.
+ * S and M (last - first, k) are compact: a padded store overwrites the start of the next row, which
+ * is written after it. Only the last row is stored exactly.
  */
 #ifndef FP_FEATURES_H
 #define FP_FEATURES_H

@@ -1,8 +1,8 @@
 /* The loops of features.c, included once per storage TYPE of the values of X. */
 
 /* Columns c0.. of one row of activations. The anova kernel is a sum of prefix products,
- * s = sum_j p_j (p_1 + ... + p_{j-1}) with p_j = h_j x_j: no cancellation, and exactly 0 for rows
- * with one entry. z returns H x_i. */
+ * s = sum_j p_j (p_1 + ... + p_{j-1}) with p_j = h_j x_j. It has no cancellation, and is exactly 0
+ * for rows with one entry. z returns H x_i. */
 FP_INLINE void TYPED(row)(const int NV, const int anova, const struct csr_rows *X, ptrdiff_t i,
                           const double *Ht, ptrdiff_t ld, ptrdiff_t c0, vec *z, vec *s) {
     const TYPE *FP_RESTRICT data = X->data;

@@ -12,7 +12,7 @@
 #undef TYPE
 #undef TYPED
 
-/* Few rows at a time, so that they stay in cache while the column groups pass. */
+/* A few rows at a time, so that they stay in cache for all groups of columns. */
 #define ROW_BLOCK 256
 #define FOR_ROW_BLOCKS                                                                     \
     for (ptrdiff_t start = first, stop; start < last; start = stop)                        \
@@ -33,7 +33,7 @@ static void matvecs(const struct csr_rows *X, ptrdiff_t first, ptrdiff_t last, c
     }
 }
 
-/* One-hot rows, the common case, get a loop for each kind; other values decide in the loop. */
+/* One-hot rows, the common case, have one loop per kind; for other values the loop decides. */
 #define ONES(NV, ANOVA, AUGMENT) \
     pairs_f64(NV, ANOVA, AUGMENT, 1, X, start, stop, D, m, c0, B, out)
 
@@ -157,7 +157,7 @@ static void products(const double *x, ptrdiff_t rows, ptrdiff_t d, ptrdiff_t i0,
     }
 }
 
-/* Blocks of rows of w stay in cache while all the Q_j pass. */
+/* Blocks of rows of w stay in cache for all Q_j. */
 static void orthogonalise(const double *Q, ptrdiff_t steps, ptrdiff_t d, ptrdiff_t ld, double *w,
                           double *coef) {
     const ptrdiff_t size = d * ld;

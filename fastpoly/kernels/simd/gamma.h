@@ -1,8 +1,8 @@
 /* Inner loops of the operators Gamma_c for CSR rows; formulas in gamma.pyx.
  *
  * Blocks B, out, diag (d, ld) have their columns padded to ld = 4 ceil(m / 4), so every loop over
- * outputs has a fixed width. D (n, m) is compact: a row is read past its end into the next one
- * (the surplus lands in padded columns, which nobody reads); the last row goes through a copy.
+ * outputs has a fixed width. D (n, m) is compact: a row is read past its end into the next one (the
+ * surplus ends up in padded columns, which are never read). The last row goes through a copy.
  * With `augment` the row of x_i is [1, x_i]: row 0 of every block belongs to the constant.
  */
 #ifndef FP_GAMMA_H
@@ -14,7 +14,7 @@ struct gamma_loops {
     /* out += X' diag(D_:c) X B_:c over rows first..last-1, for all c */
     void (*matvecs)(const struct csr_rows *X, ptrdiff_t first, ptrdiff_t last,
                     const double *D, ptrdiff_t m, const double *B, double *out);
-    /* the same for rows with exactly two entries; with `anova`, of which the off-diagonal part */
+    /* the same for rows with exactly two entries; with `anova`, only its off-diagonal part */
     void (*pair_matvecs)(const struct csr_rows *X, int anova, ptrdiff_t first, ptrdiff_t last,
                          const double *D, ptrdiff_t m, const double *B, double *out);
     /* diag += sum_i D_i x_i*x_i, (d, ld) */
@@ -26,7 +26,7 @@ struct gamma_loops {
     /* out += sum_i (D_i'w) (x_i'h) x_i, (d,); w (ld,) padded with zeros */
     void (*combine)(const struct csr_rows *X, ptrdiff_t first, ptrdiff_t last,
                     const double *D, ptrdiff_t m, const double *w, const double *h, double *out);
-    /* the same for rows with exactly two entries, without what lands on the diagonal:
+    /* the same for rows with exactly two entries, without the diagonal part:
      * out_u += sum_i (D_i'w) a b h_j and so on, with the constant as a third entry */
     void (*pair_combine)(const struct csr_rows *X, ptrdiff_t first, ptrdiff_t last,
                          const double *D, ptrdiff_t m, const double *w, const double *h,

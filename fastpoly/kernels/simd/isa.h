@@ -23,7 +23,7 @@
 #define FP_PRAGMA(x) _Pragma(#x)
 #define FP_SIMD FP_PRAGMA(omp simd)
 
-/* Index checks of the build with -Dbounds_checks=true; nothing otherwise. */
+/* Index checks in a build with -Dbounds_checks=true; nothing otherwise. */
 #ifdef FP_BOUNDS_CHECKS
 #include <stdio.h>
 #define FP_CHECK(condition)                                                                \

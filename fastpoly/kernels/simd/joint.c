@@ -38,7 +38,7 @@ static void add_rows(const double *FP_RESTRICT D, ptrdiff_t n, ptrdiff_t m,
     }
 }
 
-/* Four columns of A at a time: two visits use up the cache lines of all k rows. */
+/* Four columns of A at a time, so that two visits use all of the cache lines of the k rows. */
 static void transpose(const double *FP_RESTRICT A, ptrdiff_t k, ptrdiff_t d, ptrdiff_t first,
                       ptrdiff_t last, ptrdiff_t ld, double *FP_RESTRICT At) {
     for (ptrdiff_t j = first; j < last; j += VEC_WIDTH) {

@@ -6,7 +6,7 @@
 
 #include "rows.h"
 
-/* What rows with two entries read: Ht (d, k padded), Vt (m, k padded), and with linear terms b (m)
+/* The input of rows with two entries: Ht (d, k padded), Vt (m, k padded), with linear terms b (m)
  * and W (d, m padded), else NULL; C (d, m padded) for the squared activation, else NULL. */
 struct pair_model {
     struct csr_rows X;
@@ -15,7 +15,7 @@ struct pair_model {
     const double *Ht, *Vt, *b, *W, *C;
 };
 
-/* What they add to, in the same shapes; E goes with C. */
+/* The sums to which they add, in the same shapes; E corresponds to C. */
 struct pair_sums {
     double *Gt, *GVt, *gb, *GW, *E;
 };

@@ -1,6 +1,6 @@
 /* Rows with exactly two entries, a of feature u and b of feature j, in the joint pass.
  *
- * Rows of one user u stand behind one another. With the constant h_0 (0 without `augment`) and
+ * The rows of one user u are next to each other. With the constant h_0 (0 without `augment`) and
  *     q = h_0 + a h_u,   f = 1, p = a h_0*h_u (anova),   f = 2, p = q*q (squared)
  * an activation is s = p + f b q*h_j, plus b^2 h_j*h_j if squared, and the outputs of a row are
  *     o = V'p + b A'h_j + b^2 c_j,   A = f diag(q) V,   c_j = V'(h_j*h_j) (squared; once per pass).
@@ -40,7 +40,7 @@ FP_INLINE vec group_q(const struct pair_model *P, const double *h_u, double a, p
     return q;
 }
 
-/* A (m, ld) of a group, and what its outputs have in common, o (m) */
+/* A (m, ld) of a group, and the common part of its outputs, o (m) */
 static void group_weights(const struct pair_model *P, ptrdiff_t u, double a, double *A, double *o) {
     const ptrdiff_t ld = PADDED(P->k), width = PADDED(P->m);
     const double *h_u = P->Ht + (u + P->X.augment) * ld;
@@ -61,7 +61,7 @@ static void group_weights(const struct pair_model *P, ptrdiff_t u, double a, dou
     }
 }
 
-/* Ask for the items of rows first..last-1 in a table (d, ld), of which few are in cache. */
+/* Prefetch the items of rows first..last-1 in a table (d, ld), because few are in cache. */
 FP_INLINE void prefetch_rows(const struct pair_model *P, const double *table, ptrdiff_t first,
                              ptrdiff_t last, const int write) {
     const ptrdiff_t ld = PADDED(P->k);

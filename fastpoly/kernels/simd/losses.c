@@ -22,7 +22,7 @@ FP_INLINE double weight_of(const double *w, ptrdiff_t i) { return w ? w[i] : 1.0
  *     dl/do_c = e_c / (rest + e_y), c != y;       dl/do_y = -rest / (rest + e_y)
  */
 
-enum { ROWS = 32, SHORT = 64 }; /* rows of a block; up to SHORT outputs they go through blocks */
+enum { ROWS = 32, SHORT = 64 }; /* rows of a block; blocks are used for up to SHORT outputs */
 
 /* max(top, o[first .. last - 1]) */
 FP_INLINE double max_of(double top, const double *o, ptrdiff_t first, ptrdiff_t last) {
@@ -31,7 +31,7 @@ FP_INLINE double max_of(double top, const double *o, ptrdiff_t first, ptrdiff_t 
     return top;
 }
 
-/* sum of exp(o[first .. last - 1] - top), each term to g unless it is NULL. */
+/* sum of exp(o[first .. last - 1] - top); each term goes to g unless it is NULL. */
 FP_INLINE double sum_of_exp(const double *FP_RESTRICT o, double top, double *FP_RESTRICT g,
                             ptrdiff_t first, ptrdiff_t last) {
     double sum = 0.0;
@@ -66,7 +66,7 @@ static double softmax_row(ptrdiff_t label, const double *o, double w, double *g,
     return w * (fp_log1p(rest + (e_y - 1.0)) - z_y);
 }
 
-/* to (columns, rows) = from (rows, columns) transposed, in squares of four and what is left. */
+/* to (columns, rows) = from (rows, columns) transposed, in squares of four, then the remainder. */
 FP_INLINE void transpose(const double *FP_RESTRICT from, ptrdiff_t rows, ptrdiff_t columns,
                          double *FP_RESTRICT to) {
     const ptrdiff_t whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
@@ -207,12 +207,12 @@ FP_INLINE int is_soft(enum kind kind) {
     return kind == BINARY_LOGISTIC || kind == SMOOTHED_BINARY_HINGE;
 }
 
-/* What the two soft losses take the logarithm of is 1 + exp(-z). */
+/* The two soft losses take the logarithm of 1 + exp(-z). */
 FP_INLINE double soft_margin(enum kind kind, double y, double o) {
     return kind == BINARY_LOGISTIC ? y * o : y * o - 1.0;
 }
 
-enum { BLOCK = 1024 }; /* entries of a piece, whose weights stay in the first-level cache */
+enum { BLOCK = 1024 }; /* entries of a piece; their weights stay in the first-level cache */
 
 /* One entry; `kind` is a constant wherever this is expanded. e = exp(-|z|), for the soft losses. */
 FP_INLINE double entry(enum kind kind, double y, double o, double e, double *g) {
@@ -235,7 +235,7 @@ FP_INLINE double piece(enum kind kind, const double *FP_RESTRICT Y, const double
                        const double *FP_RESTRICT W, double *FP_RESTRICT G, ptrdiff_t count,
                        int want_gradient) {
     double value = 0.0, E[BLOCK];
-    if (is_soft(kind)) { /* a loop of its own: fused, it runs out of registers */
+    if (is_soft(kind)) { /* a separate loop, because a fused one runs out of registers */
         FP_SIMD
         for (ptrdiff_t j = 0; j < count; j++) E[j] = fp_exp(-fabs(soft_margin(kind, Y[j], O[j])));
     }
@@ -287,8 +287,8 @@ static double squared(const double *Y, const double *O, const double *w, double 
     return sum_of_entries(SQUARED, Y, O, w, G, n, m);
 }
 
-/* Conjugates of one row, l*(y, u) with u times a scale; infinity outside of their domain, which
- * rounding may leave by a little. */
+/* Conjugates of one row, l*(y, u) with u times a scale. They are infinity outside of their domain,
+ * apart from a small margin for rounding. */
 
 static const double outside = 1e-12;
 

@@ -1,5 +1,5 @@
-/* Sums over one row of V (m,), the innermost loops of penalties.pyx. Cython cannot say that a sum
- * may be reordered, so they stand here; short rows do not repay run-time dispatch. */
+/* Sums over one row of V (m,), the innermost loops of penalties.pyx. They are here because Cython
+ * cannot say that a sum may be reordered. For short rows, run-time dispatch does not pay off. */
 #ifndef FP_PENALTIES_H
 #define FP_PENALTIES_H
 

@@ -11,7 +11,7 @@ struct csr_rows {
     const void *data; /* float or double, as `single` says */
     ptrdiff_t n, d;   /* d without the constant */
     int single, augment;
-    int ones;         /* every stored value is 1: `data` need not be read */
+    int ones;         /* whether every stored value is 1, so that `data` need not be read */
 };
 
 #define MAX_VECS 4 /* columns are handled in groups of at most 16 */

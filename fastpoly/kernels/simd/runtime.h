@@ -1,4 +1,4 @@
-/* How many threads OpenMP would use at most; without OpenMP, what its variable says. */
+/* The largest number of threads of OpenMP; without OpenMP, the value of its variable. */
 #ifndef FP_RUNTIME_H
 #define FP_RUNTIME_H
 

@@ -1,14 +1,14 @@
-/* A pass cut into shares that several threads take, one after the other, until none is left.
+/* A pass is cut into shares. Several threads take one share after the other until none is left.
 
-Helpers live as long as one pass. Nobody spins: the caller works as the others do, then sleeps until
-the shares that others took are done. A helper that gets no processor in time takes no share, and
-the caller does not wait for it; while such helpers queue, no more are started. Starting one takes
+Helpers live as long as one pass. No thread spins: the caller works like the others, then sleeps
+until the shares of the others are done. A helper that gets no processor in time takes no share, and
+the caller does not wait for it. While such helpers queue, no more are started. Starting one takes
 about 20 microseconds.
 
-On busy cores a helper may lose its processor in the middle of a share, and then the caller waits
-longer than it would have worked. Such losses are a debt; while there is one, passes run without
-helpers and pay it back with a part of their time. So helpers cost little at worst. Who computes a
-share does not show in the results.
+On busy cores a helper may lose its processor in the middle of a share. The caller then waits longer
+than it would have worked. Such losses are a debt. While there is a debt, passes run without helpers
+and pay it back with a part of their time. So helpers cost little at worst. The results do not
+depend on which thread computes a share.
 
 Python's own threads and locks are used for portability; no share touches the interpreter. */
 #ifndef FP_SHARES_H
@@ -18,7 +18,7 @@ Python's own threads and locks are used for portability; no share touches the in
 #include <pythread.h>
 #include <time.h>
 
-#define FP_DEBT_RATE 0.05     /* of the time that helpers may cost */
+#define FP_DEBT_RATE 0.05     /* share of the time that helpers may cost */
 
 typedef void (*fp_share)(int share, int worker, void *job);
 
@@ -26,18 +26,18 @@ typedef struct {
     fp_share work;
     void *job;
     int n_shares;
-    int next;                 /* the first share that nobody has taken */
+    int next;                 /* the first share that no thread has taken */
     int unfinished;           /* shares */
     int workers;              /* numbers given out */
     int users;                /* threads that may still read this */
     PyThread_type_lock done;  /* released with the last share */
 } fp_pass;
 
-/* Of the whole process, read and set atomically. */
+/* Variables of the whole process, read and set atomically. */
 static long long fp_debt;     /* nanoseconds */
 static int fp_queued;         /* helpers that have not begun */
 
-/* In a forked child, which has no helpers. */
+/* Called in a forked child, which has no helpers. */
 static void fp_after_fork(void) { fp_queued = 0; }
 
 static double fp_now(void) {
@@ -48,11 +48,11 @@ static double fp_now(void) {
 
 static void fp_owe(double nanoseconds) {
     double debt = (double)__atomic_load_n(&fp_debt, __ATOMIC_RELAXED) + nanoseconds;
-    debt = debt < 0 ? 0 : debt > 1e9 ? 1e9 : debt; /* a clock that was set must not matter */
+    debt = debt < 0 ? 0 : debt > 1e9 ? 1e9 : debt; /* in case the clock was set */
     __atomic_store_n(&fp_debt, (long long)debt, __ATOMIC_RELAXED);
 }
 
-/* Take shares while there are any; return how many. */
+/* Take shares while there are any; return how many were taken. */
 static int fp_take_shares(fp_pass *pass) {
     int share, worker = 0, taken = 0;
     while ((share = __atomic_fetch_add(&pass->next, 1, __ATOMIC_RELAXED)) < pass->n_shares) {
@@ -102,12 +102,12 @@ static void fp_run_with_helpers(
     PyThread_acquire_lock(done, 1);
     waited = fp_now() - began - worked;
     fp_leave(pass);
-    /* What the others took would have cost as much as a share of one's own. */
+    /* The shares of the others would have cost as much as one's own. */
     fp_owe(waited - (n_shares - taken) * worked / (taken > 0 ? taken : 1));
 }
 
-/* work(share, worker, job) for every share; worker < n_threads, one at a time each.
-   always: with helpers, whatever they cost. */
+/* Run work(share, worker, job) for every share; worker < n_threads, each used by one share at a
+   time. always: use helpers, whatever they cost. */
 static void fp_run_shares(fp_share work, void *job, int n_shares, int n_threads, int always) {
     int n_helpers = (n_threads < n_shares ? n_threads : n_shares) - 1;
     if (n_helpers < 1) {

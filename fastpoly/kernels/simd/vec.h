@@ -1,4 +1,4 @@
-/* Four doubles that travel together: one AVX2 register, or two SSE2/NEON registers. */
+/* Four doubles that are handled together: one AVX2 register, or two SSE2/NEON registers. */
 #ifndef FP_VEC_H
 #define FP_VEC_H
 
@@ -12,7 +12,7 @@ typedef double vec_in_memory __attribute__((vector_size(32), aligned(8), may_ali
 FP_INLINE vec vec_load(const double *p) { return *(const vec_in_memory *)p; }
 FP_INLINE void vec_store(double *p, vec v) { *(vec_in_memory *)p = v; }
 FP_INLINE vec vec_set(double x) { return (vec){x, x, x, x}; }
-/* Lanes a, b, c, e of the eight of (x, y), by the compiler's own name for it. */
+/* Lanes a, b, c, e of the eight lanes of (x, y), with the builtin of the compiler. */
 #if defined(__clang__) || __GNUC__ >= 12
 #define VEC_LANES(x, y, a, b, c, e) __builtin_shufflevector(x, y, a, b, c, e)
 #else

@@ -1,4 +1,4 @@
-/* exp and log1p without branches or tables, so that `omp simd` loops over them vectorise.
+/* exp and log1p without branches or tables, so that `omp simd` loops over them vectorize.
  *
  * Both err by less than 2 units in the last place (tests/test_losses.py measures it). The minimax
  * coefficients come from a Remez exchange in 60 digits. Everything relies on IEEE arithmetic:
@@ -9,7 +9,7 @@
 
 #include "isa.h"
 
-/* The accuracy needs the fused form, so it is asked for where the hardware has it. */
+/* The accuracy needs the fused form, so it is used where the hardware has it. */
 #ifdef __FMA__
 #define FP_FMA(a, b, c) __builtin_fma(a, b, c)
 #else
@@ -64,7 +64,7 @@ FP_INLINE double fp_exp(double x) {
     q = FP_FMA(q * r, r, r) + 1.0;
 
     q = q * fp_pow2(rounded, 54) * 0x1p-54;
-    /* Selected last: clamping x first makes compilers follow the clamped values separately. */
+    /* Selected last, because after clamping x first, compilers treat clamped values separately. */
     return x < -746.0 ? 0.0 : q;
 }
 
@@ -98,7 +98,7 @@ FP_INLINE double fp_log1p(double u) {
     return fp_log_of_sum(v, (1.0 - (v - b)) + (u - b));
 }
 
-/* x log x, 0 for x <= 0; next to nothing, and not accurate, for subnormal x. */
+/* x log x, 0 for x <= 0; for subnormal x it is almost 0, and not accurate. */
 FP_INLINE double fp_x_log_x(double x) {
     const double product = x * fp_log_of_sum(x, 0.0);
     return x > 0.0 ? product : 0.0;
