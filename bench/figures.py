@@ -1,6 +1,7 @@
-"""The figures of README.md, from the committed results: `python bench/figures.py` writes the table.
+"""The figures of README.md and docs/large.md: `python bench/figures.py` writes their tables.
 
-A test compares the table in README.md with this one, so that its figures always match the results.
+They come from the committed results. A test compares the tables in these pages with the ones made
+here, so that the figures always match the results.
 """
 
 import json
@@ -14,17 +15,19 @@ import peers
 import recsys
 import search
 
-README = Path(__file__).parent.parent / "README.md"
-HEAD = ["measured, on one thread", "fastpoly", "others"]
-ALIGN = "| --- | --- | --- |"
+ROOT = Path(__file__).parent.parent
+README, LARGE = ROOT / "README.md", ROOT / "docs" / "large.md"
+PASSES = "value and gradient", "mat-vecs"  # what most of a fit consists of
 
 
 def read(name: str) -> Any:
     return json.loads((experiment.RESULTS / f"{name}.json").read_text())
 
 
-def rows() -> list[list[str]]:
-    return [ranks(), fit(), prediction(), ratings(), small()]
+def readme() -> list[list[str]]:
+    """The table of README.md, its head first."""
+    head = ["measured, on one thread", "fastpoly", "others"]
+    return [head, ranks(), fit(), prediction(), ratings(), small()]
 
 
 def ranks() -> list[str]:
@@ -82,19 +85,48 @@ def small() -> list[str]:
     ]
 
 
-def table() -> str:
-    lines = [f"| {' | '.join(cells)} |" for cells in [HEAD, *rows()]]
-    return "\n".join([lines[0], ALIGN, *lines[1:]])
+def large() -> list[list[str]]:
+    """The table of docs/large.md, its head first."""
+    found = read("scale")
+    rows = [["measured on two cores", "figure"]]
+    memory = found["against7"]
+    ratios = [memory[f"{name}, 2 threads, ratio of seconds"] for name in PASSES]
+    rows.append(
+        ["1e7 rows in shards against memory, time per pass", " and ".join(map(times, ratios))]
+    )
+    rows.append(["1e7 rows, page cache dropped before the pass", times(found["dropped7"]["ratio"])])
+    speeds = found["dask7"]["fit: speed"]
+    rows.append(["1e7 rows, speed of two Dask workers against two threads", times(speeds)])
+    rows.append(["an empty pass on Dask, median", f"{found['latency']['p50 ms']:.0f} ms"])
+    rate = found["write7"]["rows per second of a core"] / 1e6
+    rows.append(["`write_shards` from parquet, per second and core", f"{rate:.0f} million rows"])
+    for name, what in (("planted7", "1e7"), ("planted8", "1e8")):
+        if name in found:
+            fit = found[name]
+            minutes = f"{fit['seconds'] / 60:.1f} minutes, {fit['GB']:.1f} GB"
+            rows.append([f"a fit of {what} ratings, 4 outputs, 10 basis vectors", minutes])
+            excess = f"{100 * (fit['log-loss, ratio to that'] - 1):.1f} %"
+            rows.append(["its log-loss on other rows, above that of the true model", excess])
+    return rows
 
 
-def with_table(text: str) -> str:
-    """The page with this table in place of the one with the same header."""
+def times(ratio: float) -> str:
+    return f"{ratio:.2f}x"
+
+
+def with_table(text: str, rows: list[list[str]]) -> str:
+    """The page with the table in place of the one under the same head."""
+    table = [f"| {' | '.join(cells)} |" for cells in rows]
+    table.insert(1, "|" + " --- |" * len(rows[0]))
     lines = text.splitlines()
-    first = lines.index(f"| {' | '.join(HEAD)} |")
+    first = lines.index(table[0])
     last = next(i for i in range(first, len(lines)) if not lines[i].startswith("|"))
-    return "\n".join([*lines[:first], *table().splitlines(), *lines[last:]]) + "\n"
+    return "\n".join([*lines[:first], *table, *lines[last:]]) + "\n"
 
+
+PAGES = {README: readme, LARGE: large}
 
 if __name__ == "__main__":
-    experiment.replace(README, with_table(README.read_text()))
-    print(table())
+    for page, rows in PAGES.items():
+        experiment.replace(page, with_table(page.read_text(), rows()))
+        print(f"written: {page}")

@@ -33,10 +33,11 @@ def test_every_split_has_the_same_grid(bench, tmp_path):
         assert len({frozenset(grid) for grid in of_seeds.values()}) == 1, kind
 
 
-def test_figures_of_the_readme_are_those_of_the_results(bench):
+def test_figures_of_the_pages_are_those_of_the_results(bench):
     figures = bench("figures")
-    text = figures.README.read_text()
-    assert figures.with_table(text) == text, "run `python bench/figures.py`"
+    for page, rows in figures.PAGES.items():
+        text = page.read_text()
+        assert figures.with_table(text, rows()) == text, "run `python bench/figures.py`"
 
 
 def test_best_method_has_rank_one(bench):
