@@ -11,11 +11,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 from shard_cases import KINDS, Case
 
 from fastpoly import Shards, write_shards
+from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.matrix import StoredRows, as_matrix
 from fastpoly.rows import ShardDesign
+from fastpoly.rows.categories import Categories
 from fastpoly.rows.files import write_array
 from fastpoly.rows.reading import read_csv_batches, read_libsvm_batches
 from fastpoly.shards_command import main
@@ -111,6 +115,72 @@ def test_encoding_leaves_out_what_is_not_known(tmp_path):
     assert shards.encode(new).toarray().tolist() == [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
     with pytest.raises(ValueError, match="no column 'item'"):
         shards.encode({"user": ["bob"]})
+
+
+@pytest.mark.parametrize(
+    ("one_hot", "bad"),
+    [
+        (["ann"], [None]),
+        (["ann"], [float("nan")]),
+        (["ann"], ["bob", None]),
+        (["ann"], [pd.NA]),
+        ([7], [float("nan")]),
+        ([7], [7, None]),
+        ([7], np.array([2**63], np.uint64)),
+        ([7], [2.0**53]),
+        ([0.5], [-np.inf]),
+    ],
+)
+def test_neither_writing_nor_encoding_takes_a_category_that_is_missing_or_not_exact(
+    tmp_path, one_hot, bad
+):
+    shards = write_shards(tmp_path / "a", [{"a": one_hot, "y": [1]}], one_hot=["a"], target="y")
+    with pytest.raises(ValueError, match="'a' has"):
+        shards.encode({"a": bad})
+    with pytest.raises(ValueError, match="'a' has"):
+        table = {"a": bad, "y": [1] * len(bad)}
+        write_shards(tmp_path / "b", [table], one_hot=["a"], target="y")
+
+
+def test_large_integers_are_exact(tmp_path):
+    ids = np.array([2**63 - 1, 2**63 - 2, 2**53 + 1, 2**53, -(2**63)])
+    shards = write_shards(tmp_path, [{"a": ids, "y": [1] * 5}], one_hot=["a"], target="y")
+    assert shards.categories("a").tolist() == sorted(ids.tolist())
+    assert shards.encode({"a": ids}).toarray().argmax(axis=1).tolist() == [4, 3, 2, 1, 0]
+    unknown = {"a": [2**53 + 2, 2**63 - 3]}
+    assert shards.encode(unknown).nnz == 0
+    assert shards.encode({"a": []}).shape == (0, 5)
+
+
+NEAR_EDGES = [0, 5, BLOCK_DOUBLES - 1, BLOCK_DOUBLES, -BLOCK_DOUBLES, 10**12, 2**63 - 9, -(2**63)]
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.builds(lambda a, b: a + b, st.sampled_from(NEAR_EDGES), st.integers(0, 8)),
+            max_size=5,
+        ),
+        max_size=6,
+    )
+)
+def test_integers_are_numbered_as_unique_does(batches):
+    categories = Categories("a")
+    codes = [categories.encode(np.array(batch, np.int64)) for batch in batches]
+    every = np.array([value for batch in batches for value in batch], np.int64)
+    values, places = categories.finish()
+    want, inverse = np.unique(every, return_inverse=True)
+    np.testing.assert_array_equal(values, want)
+    np.testing.assert_array_equal(places[np.concatenate([[], *codes]).astype(int)], inverse)
+
+
+def test_ids_far_apart_and_then_close_together():
+    B = BLOCK_DOUBLES
+    for batches in ([[0, B + 5], [6, B, B + 5]], [[5, 10**12], [7]], [[3], [B + 3], [4, 3]]):
+        categories = Categories("a")
+        codes = np.concatenate([categories.encode(np.array(batch)) for batch in batches])
+        values, places = categories.finish()
+        assert values[places[codes]].tolist() == sum(batches, [])
 
 
 def test_two_fields_are_codes_sorted_within_a_shard(tmp_path):

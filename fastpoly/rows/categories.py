@@ -1,5 +1,6 @@
 """The categories of a column: numbered as they come in, sorted at the end."""
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -32,7 +33,8 @@ class Categories:
         self.name = name
         self.known: dict[Any, int] = {}
         self.kind = ""
-        self.low, self.table = 0, np.empty(0, np.int32)
+        self.low = 0
+        self.table: NDArray[np.int32] | None = np.empty(0, np.int32)  # None: ids are far apart
 
     def __len__(self) -> int:
         return len(self.known)
@@ -44,26 +46,25 @@ class Categories:
         column = np.asarray(column)
         if column.ndim != 1:
             raise ValueError(f"column {self.name!r} must be 1-D, got shape {column.shape}")
-        kind = column.dtype.kind
-        if kind in "biu":
-            self._check_kind("i")
-            return self._encode_integers(column.astype(np.int64, copy=False))
-        if kind == "f":
-            self._check_kind("f")
-            if np.isnan(column).any():
-                raise self._missing()
+        if not len(column):
+            return np.empty(0, np.int32)
+        if column.dtype.kind in "buif":
+            column = exact_numbers(column, self.name)
+            self._check_kind(column.dtype.kind)
+            if column.dtype.kind == "i":
+                return self._encode_integers(column)
             values, inverse = np.unique(column, return_inverse=True)
             return self._numbers(values.tolist())[inverse]
         self._check_kind("U")
         before = len(self)
         codes = self._numbers(column.tolist())
-        self._check_texts(len(self) - before)
+        check_texts(islice(reversed(self.known), len(self) - before), self.name)
         return codes
 
     def _encode_arrow(self, column: Any) -> NDArray[np.int32]:
         """Encode an Arrow column; Arrow finds the distinct values itself."""
         if column.null_count:
-            raise self._missing()
+            raise _missing(self.name)
         encoded = column if hasattr(column, "indices") else column.dictionary_encode()
         if hasattr(encoded, "combine_chunks"):
             encoded = encoded.unify_dictionaries().combine_chunks()
@@ -76,16 +77,14 @@ class Categories:
 
     def _encode_integers(self, column: NDArray[np.int64]) -> NDArray[np.int32]:
         """Encode integers; within a short range a lookup table replaces sorting."""
-        if not len(column):
-            return np.empty(0, np.int32)
         low, high = int(column.min()), int(column.max())
-        if len(self.table):
+        if self.table is not None and len(self.table):
             low, high = min(low, self.low), max(high, self.low + len(self.table) - 1)
-        if high - low >= BLOCK_DOUBLES:
-            self.table = self.table[:0]
+        if self.table is None or high - low >= BLOCK_DOUBLES:
+            self.table = None  # for good: a later table could not hold all known ids
             values, inverse = np.unique(column, return_inverse=True)
             return self._numbers(values.tolist())[inverse]
-        if high - low >= len(self.table) or low < self.low or not len(self.table):
+        if high - low >= len(self.table):
             size = min(BLOCK_DOUBLES, max(high - low + 1, 2 * len(self.table)))
             self.low, self.table = low, np.full(size, -1, np.int32)
             for value, code in self.known.items():
@@ -107,19 +106,6 @@ class Categories:
             raise ValueError(f"column {self.name!r} mixes numbers and strings; convert it to one")
         self.kind = kind
 
-    def _check_texts(self, n_new: int) -> None:
-        for value in islice(reversed(self.known), n_new):
-            if isinstance(value, str):
-                continue
-            if value is None or value != value:
-                raise self._missing()
-            raise TypeError(
-                f"column {self.name!r} holds {value!r}; one-hot fields take numbers or strings"
-            )
-
-    def _missing(self) -> ValueError:
-        return ValueError(f"column {self.name!r} has missing values; fill them or drop their rows")
-
     def finish(self) -> tuple[NDArray, NDArray[np.int32]]:
         """The sorted values, and the place of each provisional number among them."""
         dtype = {"i": np.int64, "f": np.float64}.get(self.kind)
@@ -128,3 +114,34 @@ class Categories:
         places = np.empty(len(order), np.int32)
         places[order] = np.arange(len(order), dtype=np.int32)
         return values[order], places
+
+
+def exact_numbers(column: NDArray, name: str) -> NDArray:
+    """Numbers as int64 or float64; ValueError where that would lose a digit, or one is missing."""
+    if column.dtype.kind == "f":
+        if np.isnan(column).any():
+            raise _missing(name)
+        if (np.abs(column) >= 2.0**53).any():  # from here on floats skip integers
+            raise ValueError(
+                f"column {name!r} has floats of 2**53 or more, which are not exact as categories; "
+                "convert it to integers or strings"
+            )
+        return column.astype(np.float64, copy=False)
+    if column.dtype == np.uint64 and (column > np.iinfo(np.int64).max).any():
+        raise ValueError(f"column {name!r} has integers of 2**63 or more; convert it to strings")
+    return column.astype(np.int64, copy=False)
+
+
+def check_texts(values: Iterable[Any], name: str) -> None:
+    """Raise unless all these values are strings."""
+    for value in values:
+        if isinstance(value, str):
+            continue
+        # The missing values of pandas are not equal to themselves, or refuse to be compared.
+        if value is None or type(value).__name__ == "NAType" or value != value:
+            raise _missing(name)
+        raise TypeError(f"column {name!r} holds {value!r}; one-hot fields take numbers or strings")
+
+
+def _missing(name: str) -> ValueError:
+    return ValueError(f"column {name!r} has missing values; fill them or drop their rows")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
 from fastpoly.rows.batches import numbers, values
+from fastpoly.rows.categories import check_texts, exact_numbers
 from fastpoly.rows.files import file_digest, map_array
 from fastpoly.rows.manifest import Manifest
 from fastpoly.rows.shard import Part, Shard
@@ -141,7 +142,7 @@ class Shards:
         Returns
         -------
         csr_array, or ndarray where all fields are numeric, (n, n_features)
-            A category that the shards do not have sets no feature.
+            A category that the shards do not have sets no feature. A missing value is an error.
         """
         if not self.manifest.fields:
             raise ValueError("these shards have no fields, because they were written from X")
@@ -152,7 +153,13 @@ class Shards:
                 continue
             known, found = self.categories(field.name), values(table, field.name)
             texts = known.dtype.kind == "U"
-            if texts == (found.dtype.kind in "buif"):
+            if not len(found):
+                found = found.astype(known.dtype)
+            elif found.dtype.kind in "buif":
+                found = exact_numbers(found, field.name)
+            else:
+                check_texts(set(found.tolist()), field.name)
+            if texts == (found.dtype.kind in "if"):
                 kind = "texts" if texts else "numbers"
                 raise ValueError(f"column {field.name!r} must hold {kind}, got {found.dtype}")
             found = found.astype("U") if texts else found
