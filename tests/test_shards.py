@@ -37,6 +37,12 @@ def dense(shard):
     return sp.csr_array(X.arrays, shape=(X.n, X.d)).toarray()
 
 
+def file_of(folder, start):
+    """The path of the one file whose name starts like this."""
+    (path,) = folder.glob(f"{start}.*")
+    return path
+
+
 def everything(shards):
     """X, y and weights of all shards."""
     X = np.vstack([dense(shard) for shard in shards])
@@ -137,8 +143,8 @@ def test_neither_writing_nor_encoding_takes_a_category_that_is_missing_or_not_ex
     shards = write_shards(tmp_path / "a", [{"a": one_hot, "y": [1]}], one_hot=["a"], target="y")
     with pytest.raises(ValueError, match="'a' has"):
         shards.encode({"a": bad})
+    table = {"a": bad, "y": [1] * len(bad)}
     with pytest.raises(ValueError, match="'a' has"):
-        table = {"a": bad, "y": [1] * len(bad)}
         write_shards(tmp_path / "b", [table], one_hot=["a"], target="y")
 
 
@@ -180,7 +186,7 @@ def test_ids_far_apart_and_then_close_together():
         categories = Categories("a")
         codes = np.concatenate([categories.encode(np.array(batch)) for batch in batches])
         values, places = categories.finish()
-        assert values[places[codes]].tolist() == sum(batches, [])
+        assert values[places[codes]].tolist() == [i for batch in batches for i in batch]
 
 
 def test_two_fields_are_codes_sorted_within_a_shard(tmp_path):
@@ -197,7 +203,7 @@ def test_two_fields_are_codes_sorted_within_a_shard(tmp_path):
         np.testing.assert_array_equal(dense(one), case.X[rows].toarray()[order])
         assert one.targets().tolist() == other.targets()[order].tolist()
     assert shards[0].matrix(False).pairs
-    assert not (tmp_path / "sorted").joinpath("raw-0-y.npy").exists()
+    assert not list((tmp_path / "sorted").glob("raw-*"))
 
 
 def test_bytes_do_not_depend_on_batches(tmp_path):
@@ -255,7 +261,7 @@ def test_shards_and_a_shard_can_be_pickled(tmp_path):
 def test_numpy_reads_the_files(tmp_path):
     case = Case("dense", n=50)
     case.write(tmp_path, 1)
-    np.testing.assert_array_equal(np.load(tmp_path / "000000-x.npy"), case.X)
+    np.testing.assert_array_equal(np.load(file_of(tmp_path, "000000-x")), case.X)
 
 
 @pytest.mark.parametrize("fit_lower", [None, "augment"])
@@ -308,20 +314,32 @@ def test_bad_batches_are_refused_and_leave_nothing(tmp_path, batches, how, messa
     assert not list(tmp_path.iterdir())
 
 
+NAMES_OF_OTHERS = {
+    "mine.npy", "20240101-temps.npy", "raw-1-x.npy", "000000-x.npy", "field-0.npy",
+    "000000-x.0123456789abcdef.npy",
+}  # fmt: skip
+
+
 def test_files_of_others_stay(tmp_path):
     case = Case("dense", n=50)
-    mine = tmp_path / "mine.npy"
-    mine.write_text("mine")
+    for name in NAMES_OF_OTHERS:
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(ValueError, match="no rows"):
+        write_shards(tmp_path, [])
+    assert {file.name for file in tmp_path.iterdir()} == NAMES_OF_OTHERS
     case.write(tmp_path, 1)
-    write_shards(tmp_path, [(case.X, case.y)], overwrite=True)
+    shards = write_shards(tmp_path, [(case.X, case.y)], overwrite=True)
     with pytest.raises(ValueError, match="no rows"):
         write_shards(tmp_path, [], overwrite=True)
-    assert [file.name for file in tmp_path.iterdir()] == ["mine.npy"]
+    files = {file.name for file in tmp_path.iterdir()}
+    assert files == NAMES_OF_OTHERS | shards.manifest.file_names | {"manifest.json"}
+    assert {(tmp_path / name).read_text() for name in NAMES_OF_OTHERS} == {"mine"}
 
 
-def test_an_interrupted_write_leaves_no_manifest(tmp_path):
+def test_an_interrupted_write_leaves_the_old_shards(tmp_path):
     case = Case("dense", n=50)
     case.write(tmp_path, 1)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
 
     def batches():
         yield case.X, case.y
@@ -329,8 +347,64 @@ def test_an_interrupted_write_leaves_no_manifest(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         write_shards(tmp_path, batches(), overwrite=True, rows_per_shard=5)
-    with pytest.raises(ValueError, match="not written to its end"):
-        Shards(tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    Shards(tmp_path, verify=True)
+
+
+def test_an_interrupt_after_the_manifest_leaves_the_new_shards(tmp_path, monkeypatch):
+    case = Case("dense", n=50)
+    case.write(tmp_path, 1)
+    replace = os.replace
+
+    def interrupted(*names):
+        replace(*names)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_shards(tmp_path, [(case.X, case.y)], overwrite=True, rows_per_shard=25)
+    assert len(Shards(tmp_path, verify=True)) == 2
+
+
+def test_shards_can_be_written_from_themselves(tmp_path):
+    case = Case("dense", n=50)
+    old = case.write(tmp_path, 3)
+    batches = ((dense(shard), shard.targets()) for shard in old)
+    new = write_shards(tmp_path, batches, overwrite=True)
+    np.testing.assert_array_equal(everything(new)[0], case.X)
+
+
+def test_files_are_on_the_disk_before_the_manifest(tmp_path, monkeypatch):
+    synced, at_manifest = set(), []
+    sync, replace = os.fsync, os.replace
+
+    def record(descriptor):
+        synced.add(os.fstat(descriptor).st_ino)
+        sync(descriptor)
+
+    def record_manifest(*names):
+        at_manifest.append(set(synced))
+        replace(*names)
+
+    monkeypatch.setattr(os, "fsync", record)
+    monkeypatch.setattr(os, "replace", record_manifest)
+    shards = Case("codes").write(tmp_path, 3)
+    (done,) = at_manifest
+    assert {(tmp_path / name).stat().st_ino for name in shards.manifest.file_names} <= done
+
+
+def test_the_names_of_an_earlier_release_are_read_and_removed(tmp_path):
+    shards = Case("codes").write(tmp_path, 2)
+    text = (tmp_path / "manifest.json").read_text()
+    for name in shards.manifest.file_names:
+        plain = f"{name.partition('.')[0]}.npy"
+        (tmp_path / name).rename(tmp_path / plain)
+        text = text.replace(name, plain)
+    (tmp_path / "manifest.json").write_text(text)
+    assert Shards(tmp_path, verify=True).digest == shards.digest
+    new = write_shards(tmp_path, [Case("codes").table], **NAMES, overwrite=True)
+    files = {file.name for file in tmp_path.iterdir()}
+    assert files == new.manifest.file_names | {"manifest.json"}
 
 
 def test_a_killed_write_leaves_no_manifest(tmp_path):
@@ -348,6 +422,7 @@ write_shards({str(tmp_path)!r}, batches(), rows_per_shard=5)
     with pytest.raises(ValueError, match="not written to its end"):
         Shards(tmp_path)
     assert len(Case("dense", n=50).write(tmp_path, 1)) == 1
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 # --- files that are wrong ---
@@ -405,7 +480,7 @@ def test_any_flipped_bit_is_found_by_verify(tmp_path, kind):
 
 def forge(folder, name, change):
     """Change an array of shard 1 and its digest: a file that is wrong on purpose."""
-    path = folder / f"000001-{name}.npy"
+    path = file_of(folder, f"000001-{name}")
     array = np.load(path)
     change(array)
     digest = write_array(path, array)
@@ -456,7 +531,7 @@ def test_forged_weights(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(version=2), "version 2"),
+        (lambda m: m.update(version=2), "version is 2"),
         (lambda m: m.update(format="other"), "format"),
         (lambda m: m.update(kind="zip"), "kind"),
         (lambda m: m.update(n_samples=10**12), "n_samples"),
@@ -485,7 +560,9 @@ def test_a_bad_manifest(tmp_path, change, message):
         Shards(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, "\x00", '{"format": 1}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "[" * 100_000, "[" * 700 + "]" * 700, "\x00", '{"format": 1}']
+)
 def test_a_manifest_that_is_none(tmp_path, text):
     Case("dense", n=20).write(tmp_path, 1)
     (tmp_path / "manifest.json").write_text(text)
@@ -498,7 +575,7 @@ def test_an_array_of_absurd_size_is_not_mapped(tmp_path):
     content = manifest(tmp_path)
     content["n_samples"] = content["shards"][0]["rows"] = 2**31 - 1
     (tmp_path / "manifest.json").write_text(json.dumps(content))
-    path = tmp_path / "000000-x.npy"
+    path = file_of(tmp_path, "000000-x")
     head, fields = io.BytesIO(), {"descr": "<f8", "fortran_order": False, "shape": (2**31 - 1, 8)}
     np.lib.format.write_array_header_1_0(head, fields)
     path.write_bytes(head.getvalue() + path.read_bytes()[128:])
@@ -512,7 +589,7 @@ def test_a_file_that_changes_while_it_is_in_use(tmp_path):
     sums = design.sums(design.problem())
     model = sums.empty_model()
     sums.value(model)
-    path = tmp_path / "000001-indices.npy"
+    path = file_of(tmp_path, "000001-indices")
     content = path.read_bytes()
     os.utime(path, ns=(1, 1))
     with pytest.raises(ValueError, match="shard 1, file .*changed"):
@@ -649,7 +726,7 @@ def test_the_command(tmp_path, capsys):
     assert main([folder, *both, *named, "--quiet"]) == 1
     assert "overwrite" in capsys.readouterr().err
     assert main([folder, *both, *named, "--quiet", "--overwrite"]) == 0
-    next(tmp_path.glob("out/000001-y.npy")).write_bytes(b"")
+    file_of(tmp_path / "out", "000001-y").write_bytes(b"")
     assert main([folder, "--verify"]) == 1
     assert "shard 1" in capsys.readouterr().err
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 FORMAT_VERSION = 1  # the version of all files that this release writes and reads
 
 
-def write_array(path: Path, array: NDArray[Any]) -> str:
-    """Write an array and return the digest of its file."""
+def write_array(path: Path, array: NDArray[Any], *, sync: bool = False) -> str:
+    """Write an array, with `sync` down to the disk, and return the digest of its file."""
     array = np.ascontiguousarray(array)
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
     head = io.BytesIO()
@@ -32,6 +32,9 @@ def write_array(path: Path, array: NDArray[Any]) -> str:
     with open(path, "wb") as file:
         file.write(head.getvalue())
         file.write(body)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
     return digest.hexdigest()
 
 
@@ -72,6 +75,16 @@ def file_digest(path: Path) -> str:
     """The blake2b digest of a file, in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names of the files in a folder to the disk, on systems that can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -10,6 +10,7 @@
     all kinds   y (rows,) levels or (rows, width) numbers; w (rows,) where there are weights
 """
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fastpoly.rows.files import FORMAT_VERSION, file_digest
+from fastpoly.rows.files import FORMAT_VERSION
 
 NAME = "manifest.json"
 FORMAT = "fastpoly-shards"
@@ -71,8 +72,8 @@ class Manifest:
     rows : tuple of int
         The number of rows of every shard.
     digest : str
-        The digest of the manifest. It stands for all of the data, because the manifest holds the
-        digests of all files.
+        The digest of the manifest without the names of files, which differ from write to write. It
+        stands for all of the data, because the manifest holds the digests of all files.
     """
 
     kind: str
@@ -88,6 +89,12 @@ class Manifest:
     rows: tuple[int, ...]
     digest: str
 
+    @property
+    def file_names(self) -> set[str]:
+        """The names of all files of these shards, but for the manifest itself."""
+        names = {file.name for files in self.shards for file in files.values()}
+        return names | {f.categories.name for f in self.fields if f.categories is not None}
+
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read the manifest of a folder; a ValueError says what is wrong with it."""
@@ -102,12 +109,26 @@ class Manifest:
         except (OSError, ValueError, RecursionError) as error:
             raise ValueError(f"{path} cannot be read: {error}; write the shards again") from None
         try:
-            return _checked(cls, content, file_digest(path))
-        except (KeyError, TypeError, AttributeError) as error:
+            return _checked(cls, content, _digest(content))
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
             problem = f"{type(error).__name__}: {error}"
             raise ValueError(f"{path} is not a manifest of shards ({problem})") from None
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
+
+
+def _digest(content: dict[str, Any]) -> str:
+    """The digest of a manifest, whatever its files are called."""
+
+    def plain(entry: Any) -> Any:
+        if isinstance(entry, dict):
+            return {
+                k: plain(v) for k, v in entry.items() if not (k == "name" and "digest" in entry)
+            }
+        return [plain(item) for item in entry] if isinstance(entry, list) else entry
+
+    text = json.dumps(plain(content), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
 
 def _checked(cls: type[Manifest], content: Any, digest: str) -> Manifest:

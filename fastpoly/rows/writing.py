@@ -1,14 +1,18 @@
 """A folder of shards, written in one pass over batches of rows, in bounded memory.
 
 Categories are numbered as they come in. When all are known they are sorted, and every shard is
-written in its final form, which does not depend on how the rows were cut into batches. The manifest
-comes last; a folder without it is not valid.
+written in its final form, which does not depend on how the rows were cut into batches.
+
+The names of all files have a token of the write in them, so a write never touches the files of an
+earlier one. The manifest comes last, in one step, when all other files are on the disk: the folder
+holds the old rows until then, and the new ones from then on. Files of the old ones go after that.
 """
 
 import contextlib
 import json
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,11 +23,12 @@ from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES, as_count
 from fastpoly.rows.batches import Table, Targets, pair_arrays
-from fastpoly.rows.files import FORMAT_VERSION, replace_text, write_array
-from fastpoly.rows.manifest import FORMAT, NAME, level_dtype
+from fastpoly.rows.files import FORMAT_VERSION, replace_text, sync_folder, write_array
+from fastpoly.rows.manifest import FORMAT, NAME, Manifest, level_dtype
 from fastpoly.rows.shards import Shards
 
-OURS = re.compile(r"(raw-\d+|\d{6,}|field)-[a-z0-9]+\.npy")  # names of files that we write
+# The names of files that we write: what they hold, and a token of the write.
+OURS = re.compile(r"(raw-\d+|\d{6,}|field)-[a-z0-9]+\.fastpoly-[0-9a-f]{16}\.npy")
 
 
 def write_shards(
@@ -64,7 +69,8 @@ def write_shards(
         Sort the rows of a shard by the first field where there are two one-hot fields and nothing
         else. That makes passes faster. Predictions come in the sorted order, too.
     overwrite : bool
-        Whether shards that are in the folder may be replaced.
+        Whether shards that are in the folder may be replaced. They stay valid until the new ones
+        are complete, so there must be room for both.
     progress : callable, optional
         Called with the number of rows of every batch.
 
@@ -91,9 +97,7 @@ def write_shards(
     path.mkdir(parents=True, exist_ok=True)
     if (path / NAME).exists() and not overwrite:
         raise ValueError(f"{path} already holds shards; pass overwrite=True or another folder")
-    with contextlib.suppress(FileNotFoundError):
-        (path / NAME).unlink()  # the folder is invalid until it is complete again
-    _remove(path)
+    old = _listed(path)
     writer = _Writer(path, table, as_count(rows_per_shard, "rows_per_shard"), sort)
     try:
         for batch in batches:
@@ -102,15 +106,27 @@ def write_shards(
                 progress(n)
         writer.finish()
     except BaseException:
-        _remove(path)
+        # The interrupt may have come just after the manifest; then its files must stay.
+        _remove(set(path.glob(writer.name("*"))) - {path / name for name in _listed(path)})
         raise
-    return Shards(path)
+    shards = Shards(path)
+    left = {file.name for file in path.iterdir() if OURS.fullmatch(file.name)}
+    _remove(path / name for name in (old | left) - shards.manifest.file_names - {NAME})
+    return shards
 
 
-def _remove(folder: Path) -> None:
-    """Delete files of earlier shards; other files stay."""
-    for file in folder.iterdir():
-        if OURS.fullmatch(file.name):
+def _listed(folder: Path) -> set[str]:
+    """The names of the files of the shards in a folder; none where there is no valid manifest."""
+    try:
+        return Manifest.read(folder).file_names
+    except ValueError:
+        return set()
+
+
+def _remove(files: Iterable[Path]) -> None:
+    """Delete files. One that cannot be deleted stays: on some systems that is one in use."""
+    for file in files:
+        with contextlib.suppress(OSError):
             file.unlink()
 
 
@@ -119,6 +135,7 @@ class _Writer:
 
     def __init__(self, folder: Path, table: Table | None, size: int, sort: bool) -> None:
         self.folder, self.table, self.size, self.sort = folder, table, size, sort
+        self.token = secrets.token_hex(8)
         self.targets = Targets("y" if table is None else table.target)
         self.waiting: list[dict[str, Any]] = []
         self.n_waiting = 0
@@ -126,6 +143,15 @@ class _Writer:
         self.names: set[str] = set()
         self.width = 0
         self.single = True
+
+    def name(self, content: str) -> str:
+        """The name of a file of this write."""
+        return f"{content}.fastpoly-{self.token}.npy"
+
+    def _write(self, content: str, array: NDArray) -> dict[str, str]:
+        """Write a file that stays, and return its name and digest for the manifest."""
+        name = self.name(content)
+        return {"name": name, "digest": write_array(self.folder / name, array, sync=True)}
 
     def add(self, batch: Any) -> int:
         """Take a batch and return its number of rows; full shards are spilled to files."""
@@ -191,7 +217,7 @@ class _Writer:
         self.waiting, self.n_waiting = [], 0
 
     def _raw(self, number: int, name: str) -> Path:
-        return self.folder / f"raw-{number}-{name}.npy"
+        return self.folder / self.name(f"raw-{number}-{name}")
 
     def finish(self) -> None:
         """Write every shard in its final form, and then the manifest."""
@@ -215,24 +241,22 @@ class _Writer:
             if ordered:
                 order = np.argsort(arrays["indices"][:, 0], kind="stable")
                 arrays = {name: a[order] for name, a in arrays.items()}
-            files = {}
-            for name, array in arrays.items():
-                file = f"{number:06d}-{name}.npy"
-                files[name] = {"name": file, "digest": write_array(self.folder / file, array)}
+            files = {name: self._write(f"{number:06d}-{name}", a) for name, a in arrays.items()}
             entry = {"rows": n, "files": files}
             if kind == "csr":
                 entry["entries"] = len(arrays["indices"])
             shards.append(entry)
             del arrays
-            for raw in self.folder.glob(f"raw-{number}-*.npy"):
-                raw.unlink()
+            _remove(self.folder.glob(self.name(f"raw-{number}-*")))
         content = {
             "format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "n_samples": sum(self.rows),
             "n_features": d, "width": width, "dtype": dtype, "fields": fields,
             "target": target.kind, "classes": target.classes, "n_targets": target.n_targets,
             "weighted": "w" in self.names, "ordered": ordered, "shards": shards,
         }  # fmt: skip
+        sync_folder(self.folder)
         replace_text(self.folder / NAME, json.dumps(content, indent=1))
+        sync_folder(self.folder)
 
     def _fields(self) -> tuple[list[dict[str, Any]], list[NDArray[np.int32]]]:
         """The fields for the manifest, and the column of X for every provisional number."""
@@ -242,8 +266,8 @@ class _Writer:
             return fields, columns
         for i, categories in enumerate(self.table.categories):
             values, places = categories.finish()
-            file = {"name": f"field-{i}.npy", "dtype": values.dtype.newbyteorder("<").str}
-            file["digest"] = write_array(self.folder / file["name"], values)
+            file = self._write(f"field-{i}", values)
+            file["dtype"] = values.dtype.newbyteorder("<").str
             size = len(values)
             field = {"name": categories.name, "first": first, "size": size, "categories": file}
             fields.append(field)
