@@ -376,6 +376,17 @@ def test_forged_numbers_are_refused_before_any_kernel_sees_them(tmp_path, kind, 
         Shards(tmp_path, verify=True)
 
 
+def test_forged_pointers_whose_differences_overflow(tmp_path):
+    Case("csr").write(tmp_path, 3)
+
+    def change(indptr):
+        indptr[1:3] = np.iinfo(np.int64).max, -2
+
+    forge(tmp_path, "indptr", change)
+    with pytest.raises(ValueError, match="never decrease"):
+        use(tmp_path)
+
+
 def test_forged_weights(tmp_path):
     write_shards(tmp_path, [(np.ones((6, 1)), [0, 1] * 3, np.ones(6))], rows_per_shard=3)
     forge(tmp_path, "w", lambda w: w.__setitem__(1, -1.0))
@@ -386,7 +397,7 @@ def test_forged_weights(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(version=2), "version 2"),
+        (lambda m: m.update(version=2), "version is 2"),
         (lambda m: m.update(format="other"), "format"),
         (lambda m: m.update(kind="zip"), "kind"),
         (lambda m: m.update(n_samples=10**12), "n_samples"),
