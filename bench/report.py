@@ -40,7 +40,9 @@ Some data were seen before. The constants behind the default alpha were chosen o
 are marked in `default_sets.py`; they include segment, vowel, satimage and digits, but not letter
 and krkopt. The grids of `multiclass.py` were set mostly by the validation parts of other splits
 (seeds from 100), and those of `recsys.py` by the validation parts of splits 10 and 11. The results
-were measured at ac27205 with a smallest alpha of 1e-6 n; the descent has become faster since.
+were measured at ac27205 with a smallest alpha of 1e-6 n, except those of `search.py` and `fit.py`,
+which are of the current code. Since then the descent has become faster, and searches leave an alpha
+once a round gains little.
 """
 
 MISSED = """
@@ -69,6 +71,10 @@ Where fastpoly falls short, and what was tried:
 - **Default alpha of ratings.** With the default of 50 vectors the ordinal machine overfits
   slightly; 10 vectors are better on both sets. The regressor's default alpha is too small for
   MovieLens 100k, where it is worse than biases alone; on MovieLens 1M it is fine.
+"""
+
+MORE = """
+Rows in shards: [cost, scale, cluster](results/scale.md), [faults](results/faults.md).
 """
 
 SECTIONS = {
@@ -152,9 +158,11 @@ def main(argv: list[str] | None = None) -> None:
                 picture = ""
             page += f"\n## {title}\n\n{words}\n\n{picture}{text}"
         # Sections written by hand, from the output of fit_profile.py, ablation.py and kernels.py.
-        for name in ("fit_missed", "ablation", "kernels"):
+        for name in ("fit_missed", "threads", "ablation", "kernels"):
             text = where.results / f"{name}.md"
             page += f"\n{text.read_text()}" if text.exists() else ""
+        if own:
+            page += MORE
         page += f"\nMeasured with Python {platform.python_version()} on {platform.machine()}.\n"
         path = (where.results.parent if own else where.results) / "README.md"
         experiment.replace(path, page)

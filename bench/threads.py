@@ -183,7 +183,7 @@ def main() -> None:
                          f"{speed:.2f}", f"{aim}" if speed >= aim else f"**{aim}**"])  # fmt: skip
             print(*rows[-1], sep="\t", flush=True)
     header = ["what", "busy processes", "one thread, ms", "default, ms", "speed", "wanted"]
-    text = f"""# n_threads=None against 1
+    text = f"""## The default number of threads against one
 
 Written by `bench/threads.py`: {effective_n_threads()} threads by default on {os.cpu_count()}
 processors, median of {repetitions} pairs of turns. The load average before the run was {load:.1f}:

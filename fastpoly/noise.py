@@ -56,6 +56,20 @@ def _dual_size(penalty: Any, m: int) -> float:
     return float(np.mean(penalty.dual_norms(Q / np.linalg.norm(Q, axis=1, keepdims=True))))
 
 
+def _alpha_of(
+    design: Rows, y: Any, options: dict[str, Any], model: Model | None = None
+) -> float:
+    """The alpha for a model, by default the best one without basis vectors.
+
+    The sums are made anew: they may hold gradients of all rows, which nothing else needs.
+    """
+    sums = design.sums(design.problem(y, alpha=1.0, **problem_options(options)))
+    with one_blas_thread():
+        if model is None:
+            model = JointRefit(sums, 1e-3, 1000, 1).first(sums.empty_model())
+        return noise_alpha(sums, model)
+
+
 def fit_above_noise(
     design: Rows, y: Any = None, *, start: State | None = None, **options: Any
 ) -> Iterator[State]:
@@ -92,17 +106,13 @@ def fit_above_noise(
     [0.7, 0.7]
     """
     design = as_rows(design)
-    sums = design.sums(design.problem(y, alpha=1.0, **problem_options(options)))
-    with one_blas_thread():
-        empty = JointRefit(sums, 1e-3, 1000, 1).first(sums.empty_model())
-        alpha = noise_alpha(sums, empty)
+    alpha = _alpha_of(design, y, options)
     if start is None or start.alpha is None or start.alpha > LOWER * alpha:
         for state in conditional_gradient(design, y, alpha=alpha, start=start, **options):
             if not state.stop:
                 yield state
                 continue
-            with one_blas_thread():
-                lower = noise_alpha(sums, state.model)
+            lower = _alpha_of(design, y, options, state.model)
             if lower > LOWER * alpha:
                 yield state
                 return

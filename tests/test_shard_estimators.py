@@ -162,6 +162,30 @@ def test_early_stopping_and_checkpoints(cls, data, tmp_path):
         cls(**options, checkpoint=path).fit(train.take([0, 1]))
 
 
+def test_early_stopping_weighs_the_rows_held_out(data, tmp_path):
+    X, score = data
+    y, w = targets(CLASSIFIERS[0], score), np.tile([1.0, 0.0], len(X) // 2)
+    y = np.where(w > 0, y, (y + 1) % 3)  # rows without weight have wrong classes
+    shards = written(tmp_path, X, y, w=w)
+    model = CLASSIFIERS[0](early_stopping=True, random_state=0).fit(shards)
+    _, held = shards.split(0.75, 0.25, seed=0)
+    want = model.score(held, held.targets(), held.weights())
+    assert model.history_["validation_score"].max() == pytest.approx(want)
+    assert want > model.score(held, held.targets()) + 0.2
+
+
+def test_a_fold_without_some_class_is_left_out(data, tmp_path):
+    X, score = data
+    y = (score > np.median(score)).astype(int)
+    y[:3] = 2  # all of them in the first shard
+    shards = written(tmp_path, X, y)
+    folds = [(shards.take([0, 1, 2]), shards.take([3])), (shards.take([1, 2, 3]), shards.take([0]))]
+    search = PathSearchCV(CLASSIFIERS[0](n_components=3, random_state=0), n_alphas=3, cv=folds)
+    with pytest.warns(UserWarning, match="1 of 2 splits cannot be scored"):
+        search.fit(shards)
+    assert np.isfinite(search.best_score_)
+
+
 def test_predictions_in_a_file(data, tmp_path):
     X, score = data
     shards = written(tmp_path / "rows", X, score)

@@ -521,6 +521,17 @@ def test_forged_numbers_are_refused_before_any_kernel_sees_them(tmp_path, kind, 
         Shards(tmp_path, verify=True)
 
 
+def test_forged_pointers_whose_differences_overflow(tmp_path):
+    Case("csr").write(tmp_path, 3)
+
+    def change(indptr):
+        indptr[1:3] = np.iinfo(np.int64).max, -2
+
+    forge(tmp_path, "indptr", change)
+    with pytest.raises(ValueError, match="never decrease"):
+        use(tmp_path)
+
+
 def test_forged_weights(tmp_path):
     write_shards(tmp_path, [(np.ones((6, 1)), [0, 1] * 3, np.ones(6))], rows_per_shard=3)
     forge(tmp_path, "w", lambda w: w.__setitem__(1, -1.0))

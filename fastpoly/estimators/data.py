@@ -204,7 +204,7 @@ class ShardData:
 
     def score(self, model: Any) -> float:
         """The `score` of an estimator on these rows."""
-        return model.score(self.shards, self.shards.targets())
+        return model.score(self.shards, self.shards.targets(), self.shards.weights())
 
 
 def checked_csr(X: Any) -> Any:

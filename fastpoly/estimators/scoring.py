@@ -12,6 +12,7 @@ from sklearn.utils import _safe_indexing
 
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.model import PolyModel
+from fastpoly.rows.shard_design import ShardDesign
 from fastpoly.rows.shards import Shards
 
 Floats = NDArray[np.float64]
@@ -103,7 +104,7 @@ def path_scores(
     K, shape = model.n_components, (len(alphas), model.n_components)
     scores, seconds, models = np.full(shape, np.nan), np.zeros((2, len(alphas))), {}
     X_train, y_train, w_train, X_test, y_test = _fold(X, y, w, split)
-    if len(_labels(model, y_train)) == 1:
+    if len(_labels(model, y_train)) == 1 or _lacks_a_class(model, X_train):
         if report is not None:
             report(scores, len(alphas))
         return FoldResult(scores, *seconds, models)
@@ -153,6 +154,13 @@ def _fold(X: Any, y: Any, w: Any, split: tuple[Any, Any]) -> tuple[Any, ...]:
     w_train = None if w is None else _safe_indexing(w, train)
     X_train, X_test = _safe_indexing(X, train), _safe_indexing(X, test)
     return X_train, _safe_indexing(y, train), w_train, X_test, _safe_indexing(y, test)
+
+
+def _lacks_a_class(model: PolyEstimator, X: Any) -> bool:
+    """Whether shards to train a classifier on have no row of some class."""
+    if not (isinstance(X, Shards) and is_classifier(model)) or X.classes is None:
+        return False
+    return bool((ShardDesign(X).statistics.counts == 0).any())
 
 
 def _labels(model: PolyEstimator, y: Any) -> set[Any]:

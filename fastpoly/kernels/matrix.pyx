@@ -134,7 +134,8 @@ cdef class CsrMatrix(Matrix):
         indices, indptr = X.indices.reshape(-1), steps if X.indptr is None else X.indptr
         if len(indptr) != n + 1 or not len(data) == len(indices) == indptr[n] or indptr[0] != 0:
             raise ValueError("indptr must start at 0 and end with the number of entries")
-        if X.indptr is not None and n and (np.diff(indptr) < 0).any():
+        # Compared, not subtracted: differences of forged numbers could overflow.
+        if X.indptr is not None and n and (indptr[1:] < indptr[:-1]).any():
             raise ValueError("indptr must never decrease")
         _check_range(indices, "indices", d)
         if not _strictly_increasing(indices, indptr, n):

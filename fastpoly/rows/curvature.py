@@ -22,9 +22,9 @@ from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
 
-# Curvature below this counts as zero: its sums would lose digits to underflow. Only a perfect fit,
-# whose loss falls without end, has so little.
-NO_CURVATURE = np.finfo(np.float64).tiny / np.finfo(np.float64).eps
+# Curvature below this counts as zero: the squares of directions in its units would overflow. Only
+# a perfect fit, whose loss falls without end, has so little.
+NO_CURVATURE = 1e-250
 
 
 class DenseCurvature:

@@ -209,6 +209,12 @@ class Shards:
         y = np.concatenate(found)
         return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
 
+    def weights(self) -> NDArray[np.float64] | None:
+        """The weights of the rows that belong to these shards, (n,), or None where all are 1."""
+        if not any("w" in shard.files for shard in self):
+            return None
+        return np.concatenate([shard.weights()[shard.own_rows()] for shard in self])
+
     def on(self, engine: Any) -> Self:
         """The same rows, with passes that an executor or an engine runs.
 
