@@ -56,9 +56,7 @@ def _dual_size(penalty: Any, m: int) -> float:
     return float(np.mean(penalty.dual_norms(Q / np.linalg.norm(Q, axis=1, keepdims=True))))
 
 
-def _alpha_of(
-    design: Rows, y: Any, options: dict[str, Any], model: Model | None = None
-) -> float:
+def _alpha_of(design: Rows, y: Any, options: dict[str, Any], model: Model | None = None) -> float:
     """The alpha for a model, by default the best one without basis vectors.
 
     The sums are made anew: they may hold gradients of all rows, which nothing else needs.

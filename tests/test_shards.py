@@ -320,6 +320,71 @@ NAMES_OF_OTHERS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["pandas", "arrow table", "arrow batch"])
+@pytest.mark.parametrize("name", ["user", "age", "stars", "w"])
+def test_a_column_that_is_there_twice(tmp_path, name, kind):
+    frame = pd.DataFrame({"user": [1, 2], "age": [1.0, 2.0], "stars": [1, 2], "w": [1.0, 1.0]})
+    frame = pd.concat([frame, frame[[name]]], axis=1)
+    if kind != "pandas":
+        arrow = pytest.importorskip("pyarrow")
+        frame = arrow.table([frame.iloc[:, i] for i in range(5)], names=list(frame.columns))
+        frame = frame if kind == "arrow table" else frame.to_batches()[0]
+    how = {"one_hot": ["user"], "numeric": ["age"], "target": "stars", "weight": "w"}
+    with pytest.raises(ValueError, match=f"more than one column '{name}'"):
+        write_shards(tmp_path, [frame], **how)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "mapping", "arrow table"])
+@pytest.mark.parametrize("y", [[1.5, 2.5], [1, 2], ["a", "b"]])
+@pytest.mark.parametrize("user", [[1, 2], ["x", "y"]])
+def test_empty_batches_of_a_table(tmp_path, user, y, kind):
+    table = {"user": user, "age": [1, 2], "stars": y}
+    empty = [frames(kind, {name: np.array([], t) for name in table}) for t in (float, int, str)]
+    batches = [*empty, frames(kind, table), *empty, frames(kind, table)]
+    how = {"one_hot": ["user"], "numeric": ["age"], "target": "stars"}
+    shards = write_shards(tmp_path, batches, **how)
+    assert shards.targets().tolist() == y * 2
+    assert shards.categories("user").tolist() == user
+    with pytest.raises(ValueError, match="different numbers of rows"):
+        write_shards(tmp_path / "b", [{**table, "stars": []}], **how)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_empty_batches_of_pairs(tmp_path, many):
+    X, y = np.arange(6.0).reshape(3, 2), np.array([0.5, 1.5, 2.5])
+    y = np.column_stack([y, y]) if many else y
+    empty = [(X[:0], y[:0]), (X[:0], []), (sp.csr_array((0, 2)), [])]
+    shards = write_shards(tmp_path, [*empty, (X, y), *empty])
+    np.testing.assert_array_equal(shards.targets(), y)
+    np.testing.assert_array_equal(everything(shards)[0], X)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (np.ones((2, 0)), [1, 2], "n_features"),
+        (np.ones((2, 1)), np.ones((2, 0)), "target 'y' must be"),
+        (np.ones((2, 1)), np.ones((2, 1, 1)), "target 'y' must be"),
+        (np.ones((1, 1)), 1.0, "single number"),
+    ],
+)
+def test_what_could_not_be_read_does_not_replace_what_can(tmp_path, X, y, message):
+    digest = Case("dense", n=20).write(tmp_path, 1).digest
+    with pytest.raises(ValueError, match=message):
+        write_shards(tmp_path, [(X, y)], overwrite=True)
+    assert Shards(tmp_path, verify=True).digest == digest
+
+
+def test_shares_and_folds_that_make_no_parts(tmp_path):
+    shards = Case("dense", n=20).write(tmp_path, 1)
+    for shares in ((), (0.5, 0.6), (-0.1,), (np.nan,)):
+        with pytest.raises(ValueError, match="shares must be"):
+            shards.split(*shares)
+    for n_folds in (0, 1, -2):
+        with pytest.raises(ValueError, match="n_folds must be at least"):
+            shards.folds(n_folds)
+
+
 def test_files_of_others_stay(tmp_path):
     case = Case("dense", n=50)
     for name in NAMES_OF_OTHERS:
@@ -701,6 +766,35 @@ def test_bad_csv_files(tmp_path):
     assert [b["a"][0] for b in read_csv_batches(path, rows_per_batch=1, texts=["a"])] == ["1", "x"]
     with pytest.raises(ValueError, match="no columns"):
         list(read_csv_batches(path, columns=["c"]))
+
+
+@pytest.mark.parametrize("blank", ["", "  "])
+@pytest.mark.parametrize("texts", [(), ("b",)])
+def test_a_blank_cell_in_a_csv_file(tmp_path, texts, blank):
+    path = tmp_path / "a.csv"
+    for row in ("1,2", "x,y"):
+        path.write_text(f"a,b\n{row}\n{row}\n{row[0]},{blank}\n")
+        for size in (1, 2, 9):
+            with pytest.raises(ValueError, match="line 4: column 'b' is blank"):
+                list(read_csv_batches(path, texts=texts, rows_per_batch=size))
+        (batch,) = read_csv_batches(path, columns=["a"])
+        assert len(batch["a"]) == 3
+
+
+def test_text_files_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,2\n", encoding="utf-8-sig")
+    assert list(next(read_csv_batches(path))) == ["a", "b"]
+    path.write_text("1 1:2\n", encoding="utf-8-sig")
+    assert next(read_libsvm_batches(path))[1].tolist() == [1]
+
+
+def test_a_csv_file_with_a_column_twice(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,a\n1,2,3\n")
+    with pytest.raises(ValueError, match="more than one column 'a'"):
+        list(read_csv_batches(path))
+    assert list(next(read_csv_batches(path, columns=["b"]))) == ["b"]
 
 
 def test_a_libsvm_file(tmp_path):

@@ -53,6 +53,9 @@ class Table:
 
 def column(batch: Any, name: str) -> Any:
     """A column of a table: an Arrow column as it is, any other as an array."""
+    names = batch.schema.names if hasattr(batch, "num_rows") else getattr(batch, "columns", ())
+    if list(names).count(name) > 1:
+        raise ValueError(f"a batch has more than one column {name!r}; rename or drop one")
     try:
         found = batch.column(name) if hasattr(batch, "schema") and hasattr(batch, "column") and (
             not hasattr(batch, "to_pandas") or hasattr(batch, "num_rows")
@@ -79,6 +82,10 @@ def values(batch: Any, name: str) -> NDArray:
 def numbers(batch: Any, name: str) -> NDArray[np.float64]:
     """A column of finite numbers."""
     found = values(batch, name)
+    if found.ndim != 1:
+        raise ValueError(f"column {name!r} must be 1-D, got shape {found.shape}")
+    if not len(found):  # an empty column may have any dtype
+        return np.empty(0)
     if found.dtype.kind not in "buif":
         raise TypeError(f"column {name!r} must hold numbers, got {found.dtype}")
     found = found.astype(np.float64, copy=False)
@@ -133,6 +140,9 @@ class Targets:
 
     def encode(self, y: Any) -> NDArray:
         """Provisional level numbers (n,), or targets as float64 (n, m)."""
+        shape = getattr(y, "shape", (len(y),))  # Arrow columns have none
+        if len(shape) not in (1, 2) or not shape[-1]:
+            raise ValueError(f"target {self.name!r} must be (n,) or (n, m), got shape {shape}")
         if not hasattr(y, "dictionary_encode") and np.asarray(y).dtype.kind != "f":
             y = np.asarray(y)
             if y.ndim == 2 and y.shape[1] > 1:
@@ -147,7 +157,7 @@ class Targets:
         return self._real(y)
 
     def _real(self, y: NDArray) -> NDArray[np.float64]:
-        y = y.reshape(len(y), -1).astype(np.float64, copy=False)
+        y = (y[:, None] if y.ndim == 1 else y).astype(np.float64, copy=False)
         if not np.isfinite(y).all():
             raise ValueError(f"target {self.name!r} has NaN, infinity or missing values")
         if len(self.categories) or (self.numbers and y.shape[1] != self.width):

@@ -96,6 +96,11 @@ class Manifest:
         return names | {f.categories.name for f in self.fields if f.categories is not None}
 
     @classmethod
+    def of(cls, content: Any) -> Self:
+        """Check the content of a manifest."""
+        return _checked(cls, content, _digest(content))
+
+    @classmethod
     def read(cls, folder: Path) -> Self:
         """Read the manifest of a folder; a ValueError says what is wrong with it."""
         path = folder / NAME
@@ -109,7 +114,7 @@ class Manifest:
         except (OSError, ValueError, RecursionError) as error:
             raise ValueError(f"{path} cannot be read: {error}; write the shards again") from None
         try:
-            return _checked(cls, content, _digest(content))
+            return cls.of(content)
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             problem = f"{type(error).__name__}: {error}"
             raise ValueError(f"{path} is not a manifest of shards ({problem})") from None

@@ -21,7 +21,8 @@ def read_csv_batches(
 ) -> Iterator[dict[str, NDArray]]:
     """Read a CSV file, whose first line names the columns, one batch of rows at a time.
 
-    The first batch decides whether a column holds integers, numbers or strings.
+    The first batch decides whether a column holds integers, numbers or strings. A blank cell is an
+    error in every column that is read, because it would become a category.
 
     Parameters
     ----------
@@ -48,13 +49,16 @@ def read_csv_batches(
     >>> list(read_csv_batches(path, columns=["user", "stars"]))
     [{'user': array(['ann', 'bob'], dtype='<U3'), 'stars': array([4.5, 5. ])}]
     """
-    with open(path, newline="", encoding="utf-8") as file:
+    with open(path, newline="", encoding="utf-8-sig") as file:
         lines = csv.reader(file, delimiter=delimiter)
         names = next(lines, [])
         wanted = list(names if columns is None else columns)
         unknown = set(wanted) - set(names)
         if unknown or not wanted:
             raise ValueError(f"{path} has no columns {sorted(unknown)}; it has {names}")
+        twice = [name for name in wanted if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"{path} has more than one column {twice[0]!r}; rename or drop one")
         places = [names.index(name) for name in wanted]
         kinds: dict[str, type] = dict.fromkeys(texts, str)
         first = 2  # lines are counted from 1, and names come first
@@ -67,7 +71,14 @@ def read_csv_batches(
                 )
             batch = {}
             for name, place in zip(wanted, places, strict=True):
-                values = np.array([row[place] for row in rows])
+                cells = [row[place] for row in rows]
+                blank = next((i for i, cell in enumerate(cells) if not cell.strip()), None)
+                if blank is not None:
+                    raise ValueError(
+                        f"{path}, about line {first + blank}: column {name!r} is blank; fill it, "
+                        "drop the row, or leave the column out of columns"
+                    )
+                values = np.array(cells)
                 if name not in kinds:
                     kinds[name] = _kind(values)
                 try:
@@ -127,7 +138,7 @@ def read_libsvm_batches(
            [0. , 1. , 0. ]]), array([ 1., -1.]))
     """
     width, done = 1, 0
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         while lines := list(islice(file, rows_per_batch)):
             y, indices, values, ends = [], [], [], [0]
             for number, line in enumerate(lines, done + 1):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
+from fastpoly.kernels.checks import as_count
 from fastpoly.rows.batches import numbers, values
 from fastpoly.rows.categories import check_texts, exact_numbers
 from fastpoly.rows.files import file_digest, map_array
@@ -187,13 +188,17 @@ class Shards:
         if self.part is not None:
             raise ValueError("these shards are already a part; split the whole")
         ends = np.concatenate([[0.0], np.cumsum(shares)])
-        if min(shares) <= 0 or ends[-1] > 1 + 1e-12:
-            raise ValueError(f"shares must be positive and sum to at most 1, got {shares}")
+        if not shares or not min(shares) > 0 or not ends[-1] <= 1 + 1e-12:
+            raise ValueError(
+                f"shares must be one or more positive numbers that sum to at most 1, got {shares}"
+            )
         ends[np.abs(ends - 1) < 1e-12] = 1.0
         return [self._but(part=Part(seed, *ends[i : i + 2].tolist())) for i in range(len(shares))]
 
     def folds(self, n_folds: int, seed: int = 0) -> list[tuple[Self, Self]]:
         """For every fold, random rows to train on and the other rows to test with."""
+        if as_count(n_folds, "n_folds") < 2:
+            raise ValueError("n_folds must be at least 2; with one fold there are no training rows")
         shares = [1 / n_folds] * n_folds
         return [
             (test._but(part=replace(test.part, outside=True)), test)

@@ -166,9 +166,14 @@ class _Writer:
             )
         else:
             arrays = self.table.arrays(batch)
+        sizes = {name: _n_rows(a) for name, a in arrays.items()}
+        if len(set(sizes.values())) > 1:
+            raise ValueError(f"the parts of a batch have different numbers of rows: {sizes}")
+        n = sizes["y"]
+        if not n:  # without rows it does not show whether targets are numbers, for example
+            return 0
         arrays["y"] = self.targets.encode(arrays["y"])
         self._check(arrays)
-        n = len(arrays["y"])
         first = 0
         while first < n:
             last = min(n, first + self.size - self.n_waiting)
@@ -180,9 +185,6 @@ class _Writer:
         return n
 
     def _check(self, arrays: dict[str, Any]) -> None:
-        sizes = {name: a.shape[0] for name, a in arrays.items()}
-        if len(set(sizes.values())) > 1:
-            raise ValueError(f"the parts of a batch have different numbers of rows: {sizes}")
         if self.names and self.names != set(arrays):
             raise ValueError(
                 f"batches must be alike: one has {sorted(arrays)}, another {sorted(self.names)}"
@@ -254,6 +256,7 @@ class _Writer:
             "target": target.kind, "classes": target.classes, "n_targets": target.n_targets,
             "weighted": "w" in self.names, "ordered": ordered, "shards": shards,
         }  # fmt: skip
+        Manifest.of(content)  # what could not be read must not replace what can
         sync_folder(self.folder)
         replace_text(self.folder / NAME, json.dumps(content, indent=1))
         sync_folder(self.folder)
@@ -314,6 +317,15 @@ class _Writer:
 
     def _read(self, number: int, name: str) -> NDArray:
         return np.load(self._raw(number, name), mmap_mode="r", allow_pickle=False)
+
+
+def _n_rows(array: Any) -> int:
+    shape = getattr(array, "shape", None)
+    if shape is None:  # an Arrow column
+        return len(array)
+    if not shape:
+        raise ValueError("targets and weights of a batch must be arrays, got a single number")
+    return shape[0]
 
 
 def _csr_arrays(parts: list[sp.csr_array], width: int) -> dict[str, NDArray]:
