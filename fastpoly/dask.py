@@ -9,7 +9,7 @@ only: if a worker is lost, another one computes its part, from the model if nece
 import asyncio
 import concurrent.futures
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import dask
@@ -94,6 +94,8 @@ class DaskEngine:
         # tasks. It is half of the size at which Dask warns about large graphs.
         self.large = parse_bytes(dask.config.get(WARNING)) // 2
         self.instructions: dict[str, Any] = {}
+        # The last sign of life of every worker, by the clock of the scheduler and by ours.
+        self.seen: dict[str, tuple[float, float]] = {}
 
     def reduce(self, job: ShardJob, verb: str, arguments: tuple[Any, ...]) -> Any:
         """The sum of `verb(*arguments)` over all shards."""
@@ -117,24 +119,50 @@ class DaskEngine:
         """Subtrees and their sums."""
         n, m = len(job), min(len(slots), len(job))
         ranges = [subtrees(n * i // m, n * (i + 1) // m) for i in range(m)]
-        sent = self._sent(arguments)
+        sent = self._sent(arguments, slots)
         results = self._run(
             [(slots[i], None, job.key, r, verb, sent) for i, r in enumerate(ranges)]
         )
         missing = [i for i, found in enumerate(results) if found is None]
         if missing:
-            full = self._sent(with_model(arguments))
+            full = self._sent(with_model(arguments), slots)
             again = [(slots[i], job, job.key, ranges[i], verb, full) for i in missing]
             for i, found in zip(missing, self._run(again), strict=True):
                 results[i] = found
         for nodes, found in zip(ranges, results, strict=True):
             yield from zip(nodes, found, strict=True)
 
-    def _sent(self, arguments: tuple[Any, ...]) -> Any:
-        """The arguments, or a future of them where they are large."""
+    def _sent(self, arguments: tuple[Any, ...], slots: list[str]) -> Any:
+        """The arguments, or futures of them where they are large."""
         if _size(arguments) < self.large:
             return arguments
-        return self.client.scatter(arguments, broadcast=True, hash=False, direct=False)
+        workers = sorted(set(slots))
+        how = {"workers": workers, "broadcast": True, "hash": False, "direct": False}
+        return self._answer(lambda: self.client.scatter(arguments, **how), workers)
+
+    def _answer(self, ask: Callable[[], Awaitable[Any]], workers: Iterable[str]) -> Any:
+        """The result of a method of the client; TimeoutError if one of the workers is silent."""
+        answer = self._begin(ask)
+        try:
+            while True:
+                try:
+                    return answer.result(POLL)
+                except TimeoutError:
+                    if answer.done():
+                        return answer.result()  # or the error of a connection that timed out
+                silent = set(workers).difference(self._lively())
+                if silent:
+                    raise TimeoutError(f"no sign of life from {', '.join(sorted(silent))}")
+        finally:
+            answer.cancel()
+
+    def _begin(self, ask: Callable[[], Awaitable[Any]]) -> concurrent.futures.Future:
+        """Call a method of the client in its own thread, where it can be awaited and canceled."""
+
+        async def asked() -> Any:
+            return await ask()
+
+        return asyncio.run_coroutine_threadsafe(asked(), self.client.loop.asyncio_loop)
 
     def _run(self, tasks: list[tuple[Any, ...]]) -> list[Any]:
         """Results of `_task`, in order; a task moves if its worker is lost or falls silent."""
@@ -147,7 +175,7 @@ class DaskEngine:
                     return gathering.result(POLL)
                 except TimeoutError:
                     if gathering.done():
-                        raise  # a connection timed out
+                        return gathering.result()  # or the error of a connection that timed out
                 lively = sorted(self._lively())
                 if lively:
                     alone = time.monotonic()
@@ -173,8 +201,8 @@ class DaskEngine:
 
     def _gather(self, futures: list[distributed.Future]) -> concurrent.futures.Future:
         """The results of the futures, awaited in the thread of the client."""
-        results = self.client.gather(list(futures), direct=True, asynchronous=True)
-        return asyncio.run_coroutine_threadsafe(results, self.client.loop.asyncio_loop)
+        wanted = list(futures)
+        return self._begin(lambda: self.client.gather(wanted, direct=True))
 
     def _submit(self, worker: str, *task: Any) -> distributed.Future:
         return self.client.submit(
@@ -200,19 +228,29 @@ class DaskEngine:
     def _lively(self) -> dict[str, int]:
         """Workers that have sent a sign of life recently, and their numbers of threads."""
         # Not client.scheduler_info, because another thread may empty it at any time.
-        found = self.client.sync(self.client.scheduler.identity, n_workers=-1)["workers"]
+        identity = self.client.scheduler.identity
+        found = self.client.sync(identity, n_workers=-1, callback_timeout=self.timeout)["workers"]
+        # The clock of the scheduler may differ from ours. So a sign of life counts from when we
+        # first see it, or earlier if other workers have sent later ones.
+        now, seen = time.monotonic(), {}
         last = max((worker["last_seen"] for worker in found.values()), default=0.0)
+        for address, worker in found.items():
+            sign, before = worker["last_seen"], self.seen.get(address)
+            new = before is None or before[0] != sign
+            seen[address] = (sign, now - (last - sign)) if new else before
+        self.seen = seen
         return {
             address: worker["nthreads"]
             for address, worker in found.items()
-            if worker["last_seen"] > last - self.timeout
+            if now - seen[address][1] < self.timeout
         }
 
     def _check_alike(self, workers: Any) -> None:
         """Raise if two workers round differently."""
         new = [address for address in workers if address not in self.instructions]
         if new:
-            self.instructions.update(self.client.run(_instructions, workers=new))
+            found = self._answer(lambda: self.client.run(_instructions, workers=new), new)
+            self.instructions.update(found)
         kinds = {self.instructions[address]: address for address in workers}
         if len(kinds) > 1:
             raise ValueError(

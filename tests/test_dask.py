@@ -1,5 +1,6 @@
 """Shards on a Dask cluster: the same bits, and no worker that cannot be spared."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -83,7 +84,11 @@ def test_workers_of_different_kinds_are_refused(tmp_path, client, monkeypatch):
     shards = Case("codes").write(tmp_path, 3)
     mixed = dict.fromkeys(client.nthreads(), ("avx2",))
     mixed[min(mixed)] = ("baseline",)
-    monkeypatch.setattr(client, "run", lambda *a, workers: {w: mixed[w] for w in workers})
+
+    async def run(function, workers):
+        return {worker: mixed[worker] for worker in workers}
+
+    monkeypatch.setattr(client, "run", run)
     with pytest.raises(ValueError, match="strict=False"):
         ShardDesign(on_cluster(shards, client)).largest()
     assert ShardDesign(on_cluster(shards, client, strict=False)).largest() == 1.0
@@ -179,6 +184,55 @@ def test_a_silent_worker_is_given_up(tmp_path):
             assert np.isfinite(design.largest())
         finally:
             os.kill(stopped, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def stopped(pids):
+    """Processes that are alive and do nothing."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_workers_that_all_stop_are_an_error(tmp_path, n_workers):
+    shards = Case("codes").write(tmp_path, 4)
+    with cluster(n_workers) as client:
+        on = on_cluster(shards, client, timeout=3.0)
+        with stopped(client.run(os.getpid).values()):
+            began = time.monotonic()
+            with pytest.raises(RuntimeError, match="no worker"):
+                ShardDesign(on).largest()
+            assert time.monotonic() - began < 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("large", [False, True])
+def test_a_worker_that_stops_before_its_first_use_changes_no_bit(tmp_path, large):
+    shards = Case("codes").write(tmp_path, 6)
+    want = bits(shards)
+    threshold = {"distributed.admin.large-graph-warning-threshold": "20B" if large else "10MB"}
+    with cluster(2) as client, dask.config.set(threshold):
+        on = on_cluster(shards, client, timeout=5.0)
+        with stopped([max(client.run(os.getpid).items())[1]]):
+            assert bits(on) == want
+
+
+@pytest.mark.slow
+def test_a_worker_that_stops_before_large_arguments_changes_no_bit(tmp_path):
+    shards = Case("codes").write(tmp_path, 6)
+    want = bits(shards)
+    with cluster(2) as client:
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "20B"}):
+            on = on_cluster(shards, client, timeout=5.0)
+        assert bits(on) == want
+        with stopped([max(client.run(os.getpid).items())[1]]):
+            assert bits(on) == want
 
 
 @pytest.mark.slow

@@ -2,10 +2,11 @@
 
 import json
 import pickle
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from fastpoly import Design, Shards, alpha_max, conditional_gradient, write_shar
 from fastpoly.kernels.matrix import ScaledRows
 from fastpoly.problem import Problem
 from fastpoly.rows import ShardDesign
-from fastpoly.rows.engines import ThreadEngine, nodes_for
+from fastpoly.rows.engines import ThreadEngine, node_sum, nodes_for
 from fastpoly.rows.job import ShardJob
 from fastpoly.rows.moments import Moments
 from fastpoly.rows.shard_rows import At, ModelMissing
@@ -243,6 +244,35 @@ def test_gradients_of_rows_are_made_again_from_the_model(tmp_path):
     assert gamma.forms(h).tobytes() == want.tobytes()
     with pytest.raises(ModelMissing):
         sums.job.rows(0).gamma(At(99, None), "forms", None, h)
+
+
+def test_two_threads_may_compute_the_same_shard_at_once(tmp_path):
+    """As on a worker that still runs a task of a pass that was given up."""
+    case = Case("dense", n=2000)
+    rows = ShardDesign(case.write(tmp_path, 1), n_threads=1)
+    problem = rows.problem()
+    rng = np.random.default_rng(0)
+    h = rng.standard_normal(8)
+    models = [
+        Model(rng.standard_normal((20, 8)), rng.standard_normal((20, 3)), np.zeros(3), None)
+        for _ in range(2)
+    ]
+
+    def steps(job, version):
+        at = At(version, models[version])
+        value, GV, *_ = node_sum(job, (0, 0), "gradient", (at,))
+        forms = node_sum(job, (0, 0), "gamma", (at, "forms", None, h))
+        return np.float64(value).tobytes() + GV.tobytes() + forms.tobytes()
+
+    want = [steps(rows.sums(problem).job, version) for version in range(2)]
+    job, start = rows.sums(problem).job, Barrier(2)
+
+    def many(version):
+        start.wait()
+        return {steps(job, version) for _ in range(20)}
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(many, range(2))) == [{want[0]}, {want[1]}]
 
 
 # --- strange shards ---

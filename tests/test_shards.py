@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shard_cases import KINDS, Case
 
-from fastpoly import Shards, write_shards
+from fastpoly import FactorizationMachineOrdinalRegressor, Shards, write_shards
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.matrix import StoredRows, as_matrix
 from fastpoly.rows import ShardDesign
@@ -674,6 +675,41 @@ def test_a_file_that_changes_while_it_is_in_use(tmp_path):
     path.write_bytes(content)
     with pytest.raises(ValueError, match="shard 1, file .*changed"):
         sums.value(model)
+
+
+def test_a_file_that_is_replaced_after_opening(tmp_path):
+    shards = Case("codes").write(tmp_path, 2)
+    FactorizationMachineOrdinalRegressor(random_state=0).fit(shards)
+    kept = pickle.dumps((shards, shards[1]))
+    path = tmp_path / "000001-indices.npy"
+    state, content = path.stat(), np.load(path)
+    other = tmp_path / "other.npy"
+    np.save(other, content[::-1].copy())
+    os.replace(other, path)
+    assert path.stat().st_size == state.st_size
+    message = f"shard 1, file {re.escape(str(path))}.*changed"
+    for again in range(2):  # the second time with the old times
+        with pytest.raises(ValueError, match=message):
+            FactorizationMachineOrdinalRegressor(random_state=0).fit(shards)
+        with pytest.raises(ValueError, match=message):
+            shards[1].matrix(False)
+        with pytest.raises(ValueError, match=message):
+            shards.targets()
+        if not again:
+            os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    # Another process compares sizes and whole seconds, and then whatever it saw itself.
+    there, shard = pickle.loads(kept)
+    os.utime(path, ns=(1, state.st_mtime_ns + 5 * 10**9))
+    with pytest.raises(ValueError, match=message):
+        shard.matrix(False)
+    with pytest.raises(ValueError, match=message):
+        there.targets()
+    within = state.st_mtime_ns // 10**9 * 10**9
+    os.utime(path, ns=(1, within))
+    shard.matrix(False)
+    os.utime(path, ns=(1, within + 10**6))
+    with pytest.raises(ValueError, match=message):
+        shard.check_unchanged()
 
 
 def test_no_folder_at_all(tmp_path):

@@ -47,7 +47,7 @@ def nodes_for(n_shards: int, n_tasks: int) -> list[Node]:
 
 def node_sum(job: ShardJob, node: Node, verb: str, arguments: tuple[Any, ...]) -> Any:
     """The sum over the shards of a node, in this thread."""
-    return subtree_sum(node, lambda i: getattr(job.rows(i), verb)(*arguments))
+    return subtree_sum(node, lambda i: job.call(i, verb, arguments))
 
 
 def collect(futures: Iterable[Future]) -> list[Any]:

@@ -18,6 +18,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 FORMAT_VERSION = 1  # the version of all files that this release writes and reads
+SHARED = 2  # how many numbers of an `identity` other processes compare
 
 
 def write_array(path: Path, array: NDArray[Any], *, sync: bool = False) -> str:
@@ -63,12 +64,16 @@ def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray[An
 
 
 def identity(path: Path | str) -> tuple[int, ...]:
-    """Numbers that change when a file is written to or replaced."""
+    """Numbers that change when a file is written to or replaced.
+
+    Only the first two, the size and the time in whole seconds, are the same on all machines that
+    share the file (`SHARED`). The others depend on the file system through which it is seen.
+    """
     try:
         state = os.stat(path)
     except OSError as error:
         raise ValueError(f"it cannot be read: {error.strerror or error}") from None
-    return state.st_size, state.st_mtime_ns, state.st_ino
+    return state.st_size, state.st_mtime_ns // 10**9, state.st_mtime_ns, state.st_ino
 
 
 def file_digest(path: Path) -> str:

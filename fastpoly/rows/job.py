@@ -49,12 +49,13 @@ class ShardJob:
         self.key = key or secrets.token_hex(16)
         self.spare: list[np.ndarray] = []
         self.opened: dict[int, ShardRows] = {}
+        self.locks = [Lock() for _ in self.shards]
 
     def __len__(self) -> int:
         return len(self.shards)
 
     def rows(self, place: int) -> ShardRows:
-        """The rows of a shard. Two threads never ask for the same shard at once."""
+        """The rows of a shard, for one thread at a time."""
         rows = self.opened.get(place)
         if rows is None:
             rows = self.opened[place] = ShardRows(
@@ -62,6 +63,14 @@ class ShardJob:
                 self.scaling, self.spare,
             )  # fmt: skip
         return rows
+
+    def call(self, place: int, verb: str, arguments: tuple[Any, ...]) -> Any:
+        """The result of a method of `ShardRows` for a shard; it waits for others of that shard.
+
+        A worker can still run a task of a pass that was given up, when the same shard comes again.
+        """
+        with self.locks[place]:
+            return getattr(self.rows(place), verb)(*arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
         how = self.activation, self.fit_lower, self.scaling

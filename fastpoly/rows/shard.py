@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
-from fastpoly.rows.files import file_digest, identity, map_array
+from fastpoly.rows.files import SHARED, file_digest, identity, map_array
 from fastpoly.rows.manifest import File
 
 Floats = NDArray[np.float64]
@@ -39,6 +39,11 @@ class Part:
         return ~inside if self.outside else inside
 
 
+def shared(identities: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """What other processes know about files."""
+    return {name: known[:SHARED] for name, known in identities.items()}
+
+
 class Shard:
     """The rows of one shard, mapped when they are first used. It can be pickled.
 
@@ -54,6 +59,9 @@ class Shard:
     n_classes : int
         0 where targets are arbitrary numbers.
     part : Part or None
+    identities : dict of tuple of int
+        The identities of the files when the shards were opened. In another process only their
+        first numbers are known, and the others are added at first use.
     """
 
     def __init__(
@@ -65,15 +73,18 @@ class Shard:
         shape: tuple[int, int],
         n_classes: int,
         part: Part | None,
+        identities: dict[str, tuple[int, ...]],
     ) -> None:
         self.folder, self.number, self.files, self.kind = folder, number, files, kind
         self.shape, self.n_classes, self.part = shape, n_classes, part
+        self.identities = identities
         self.n_rows = shape[0]
         self.matrices: dict[bool, Matrix] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Shard, (
             self.folder, self.number, self.files, self.kind, self.shape, self.n_classes, self.part,
+            shared(self.identities),
         )  # fmt: skip
 
     def check_files(self) -> None:
@@ -94,22 +105,21 @@ class Shard:
     @cached_property
     def arrays(self) -> dict[str, NDArray]:
         """The mapped arrays, by name."""
+        self.check_unchanged()
         return {name: self._map(name, file) for name, file in self.files.items()}
 
     @cached_property
     def _paths(self) -> dict[str, str]:
         return {name: str(self.folder / file.name) for name, file in self.files.items()}
 
-    @cached_property
-    def _identities(self) -> dict[str, tuple[int, ...]]:
-        return {name: identity(path) for name, path in self._paths.items()}
-
     def check_unchanged(self) -> None:
-        """Raise if a file was written to or replaced since it was mapped."""
+        """Raise if a file was written to or replaced since the shards were opened."""
         for name, path in self._paths.items():  # cached, because every pass comes here
             try:
-                if identity(path) != self._identities[name]:
-                    raise ValueError("it changed while it was in use; open the shards again")
+                known, found = self.identities[name], identity(path)
+                if found[: len(known)] != known:
+                    raise ValueError("it changed after the shards were opened; open them again")
+                self.identities[name] = found
             except ValueError as error:
                 raise self._error(name, error) from None
 
@@ -127,7 +137,6 @@ class Shard:
         """X, checked on first use; copied only where sparse rows are scaled."""
         if scaling is None and augment in self.matrices:
             return self.matrices[augment]
-        _ = self._identities  # recorded before anything is read
         a = self.arrays
         try:
             if self.kind == "dense":

@@ -74,6 +74,8 @@ class ShardDesign:
         self.scaling = self._scaling(center, factor)
         self.engine = shards.engine or ThreadEngine(n_threads)
         self.loaders = list(shards)
+        for shard in self.loaders:
+            shard.check_unchanged()  # here, because workers cannot compare as precisely
         self.n_samples = shards.n_samples
         self.n_features = shards.n_features + (fit_lower == "augment")
 

@@ -14,9 +14,9 @@ from scipy.sparse import csr_array, hstack
 from fastpoly.kernels.checks import as_count
 from fastpoly.rows.batches import numbers, values
 from fastpoly.rows.categories import check_texts, exact_numbers
-from fastpoly.rows.files import file_digest, map_array
+from fastpoly.rows.files import file_digest, identity, map_array
 from fastpoly.rows.manifest import Manifest
-from fastpoly.rows.shard import Part, Shard
+from fastpoly.rows.shard import Part, Shard, shared
 
 if TYPE_CHECKING:
     from fastpoly.rows.engines import Engine
@@ -26,8 +26,10 @@ class Shards:
     """Rows in a folder that `write_shards` wrote. Estimators fit them in place of X and y.
 
     Opening reads the manifest and checks the sizes and headers of the files. The indices and
-    numbers of a shard are checked when it is first used. The files must not change after that. A
-    file that was written to is refused; one that is truncated while it is read ends the process.
+    numbers of a shard are checked when it is first used. The files must not change after opening.
+    One that was written to or replaced is refused: this process compares its size, time and inode,
+    and others its size and its time in whole seconds, so copies on other machines must keep the
+    times. A file that is truncated while it is read ends the process.
 
     Parameters
     ----------
@@ -63,6 +65,7 @@ class Shards:
         self.numbers: tuple[int, ...] = tuple(range(len(self.manifest.rows)))
         self.part: Part | None = None
         self.engine: Engine | None = None
+        self.identities = [self._identities(i) for i in self.numbers]
         for shard in self:
             shard.check_files()
         if verify:
@@ -75,8 +78,18 @@ class Shards:
         number, m = self.numbers[i], self.manifest
         return Shard(
             self.folder, number, m.shards[number], m.kind, (m.rows[number], m.n_features),
-            len(m.classes), self.part,
+            len(m.classes), self.part, dict(self.identities[number]),
         )  # fmt: skip
+
+    def _identities(self, number: int) -> dict[str, tuple[int, ...]]:
+        found = {}
+        for name, file in self.manifest.shards[number].items():
+            path = self.folder / file.name
+            try:
+                found[name] = identity(path)
+            except ValueError as error:
+                raise ValueError(f"shard {number}, file {path}: {error}") from None
+        return found
 
     def __iter__(self) -> Iterator[Shard]:
         return (self[i] for i in range(len(self)))
@@ -238,4 +251,5 @@ class Shards:
 
     def __getstate__(self) -> dict[str, Any]:
         # An engine belongs to the process that has it.
-        return {**self.__dict__, "engine": None}
+        known = [shared(identities) for identities in self.identities]
+        return {**self.__dict__, "engine": None, "identities": known}
