@@ -319,9 +319,9 @@ def test_shards_of_any_size_even_none(tmp_path_factory, sizes, kind):
     there, here = rows.sums(rows.problem()), case.design(activation)
     here = here.sums(here.problem(case.y))
     rng = np.random.default_rng(0)
-    d = rows.n_features
+    d, m = rows.n_features, there.problem.m  # few rows may have two classes
     model = Model(
-        rng.standard_normal((3, d)), rng.standard_normal((3, 3)), np.ones(3), np.ones((d, 3))
+        rng.standard_normal((3, d)), rng.standard_normal((3, m)), np.ones(m), np.ones((d, m))
     )
     a, b = there.gradient(model), here.gradient(model)
     assert a.value == pytest.approx(b.value, rel=1e-10)

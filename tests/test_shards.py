@@ -681,7 +681,7 @@ def test_a_file_that_is_replaced_after_opening(tmp_path):
     shards = Case("codes").write(tmp_path, 2)
     FactorizationMachineOrdinalRegressor(random_state=0).fit(shards)
     kept = pickle.dumps((shards, shards[1]))
-    path = tmp_path / "000001-indices.npy"
+    path = file_of(tmp_path, "000001-indices")
     state, content = path.stat(), np.load(path)
     other = tmp_path / "other.npy"
     np.save(other, content[::-1].copy())
