@@ -10,6 +10,7 @@ import asyncio
 import concurrent.futures
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import dask
@@ -25,7 +26,7 @@ from fastpoly.rows.engines import remote_sum, with_model
 from fastpoly.rows.job import ShardJob, received
 from fastpoly.rows.shard_rows import At
 from fastpoly.rows.shards import Shards
-from fastpoly.rows.tree import Node, subtrees, tree_sum
+from fastpoly.rows.tree import Node, balanced_cuts, subtrees, tree_sum
 
 __all__ = ["on_cluster"]
 
@@ -117,8 +118,8 @@ class DaskEngine:
         self, job: ShardJob, slots: list[str], verb: str, arguments: tuple[Any, ...]
     ) -> Iterator[tuple[Node, Any]]:
         """Subtrees and their sums."""
-        n, m = len(job), min(len(slots), len(job))
-        ranges = [subtrees(n * i // m, n * (i + 1) // m) for i in range(m)]
+        cuts = balanced_cuts(len(job), len(slots))
+        ranges = [subtrees(first, last) for first, last in pairwise(cuts)]
         sent = self._sent(arguments, slots)
         results = self._run(
             [(slots[i], None, job.key, r, verb, sent) for i, r in enumerate(ranges)]

@@ -22,7 +22,7 @@ from fastpoly.rows.engines import ThreadEngine, node_sum, nodes_for
 from fastpoly.rows.job import ShardJob
 from fastpoly.rows.moments import Moments
 from fastpoly.rows.shard_rows import At, ModelMissing
-from fastpoly.rows.tree import add, subtree_sum, subtrees, tree_sum
+from fastpoly.rows.tree import add, balanced_cuts, subtree_sum, subtrees, tree_sum
 from fastpoly.state import Model
 
 PENALTIES = ("l1", "l1/l2", "l1/linf")
@@ -61,6 +61,23 @@ def test_nodes_cover_all_shards_once(n_shards, n_tasks):
         s for level, i in nodes_for(n_shards, n_tasks) for s in range(i << level, i + 1 << level)
     ]
     assert covered == list(range(n_shards))
+
+
+@given(st.integers(1, 400), st.integers(1, 50))
+def test_cuts_are_balanced_and_make_no_more_subtrees_than_equal_ones(n_shards, n_parts):
+    cuts, m = balanced_cuts(n_shards, n_parts), min(n_shards, n_parts)
+    lengths = np.diff(cuts)
+    assert cuts[0] == 0
+    assert cuts[-1] == n_shards
+    assert len(lengths) <= m
+    assert lengths.min() > 0
+    assert lengths.max() <= max(1.15 * n_shards / m, -(-n_shards // m))
+    equal = [n_shards * i // m for i in range(m + 1)]
+    assert _count(cuts) <= _count(equal)
+
+
+def _count(cuts):
+    return sum(len(subtrees(*ends)) for ends in pairwise(cuts))
 
 
 def test_adding_joins_lists_and_keeps_none():

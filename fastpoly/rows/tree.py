@@ -6,11 +6,15 @@ so the results are the same to the last bit.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 Node = tuple[int, int]
+
+# How much longer than equal ranges a range may be. More costs more time than the fewer sums save.
+UNEVEN = 0.15
 
 
 def add(a: Any, b: Any) -> Any:
@@ -49,6 +53,30 @@ def subtrees(first: int, last: int) -> list[Node]:
         nodes.append((level, first >> level))
         first += 1 << level
     return nodes
+
+
+def balanced_cuts(n_shards: int, n_parts: int) -> list[int]:
+    """Where to cut the shards into at most n_parts ranges, with both ends.
+
+    Cuts at multiples of a large power of two make few subtrees. It is the largest one with which
+    no range is more than `UNEVEN` longer than with equal ranges.
+
+    Examples
+    --------
+    >>> from fastpoly.rows.tree import balanced_cuts
+    >>> balanced_cuts(40, 3)
+    [0, 14, 26, 40]
+    """
+    n_parts = min(n_shards, n_parts)
+    size = 1 << n_shards.bit_length()
+    while True:
+        equal = (n_shards * i // n_parts for i in range(n_parts))
+        rounded = ((cut + size // 2) // size * size for cut in equal)
+        cuts = sorted({n_shards, *(min(cut, n_shards) for cut in rounded)})
+        longest = max(last - first for first, last in pairwise(cuts))
+        if size == 1 or longest * n_parts <= (1 + UNEVEN) * n_shards:
+            return cuts
+        size //= 2
 
 
 def subtree_sum(node: Node, value: Callable[[int], Any]) -> Any:
