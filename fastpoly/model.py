@@ -375,7 +375,7 @@ class PolyModel:
             raise TypeError(f"c must be the position of an output or its name, got {c!r}")
         position = operator.index(c)
         if not 0 <= position < self.n_outputs:
-            raise ValueError(f"there is no output {c}; they are 0 to {self.n_outputs - 1}")
+            raise ValueError(f"there is no output {c}; valid outputs are 0 to {self.n_outputs - 1}")
         return position
 
     def _factors(self, c: int | str) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:

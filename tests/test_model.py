@@ -176,7 +176,7 @@ def test_names_of_features_and_outputs():
     with pytest.raises(ValueError, match="no output 'x'; their names are None"):
         plain.top_interactions("x")
     for c in (-1, 3):
-        with pytest.raises(ValueError, match="they are 0 to 2"):
+        with pytest.raises(ValueError, match="valid outputs are 0 to 2"):
             plain.linear_terms(c)
     for k in (0, -1):
         with pytest.raises(ValueError, match="k must be at least 1"):

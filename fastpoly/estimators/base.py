@@ -24,7 +24,13 @@ from fastpoly.estimators.callbacks import (
     warn_of_a_poor_fit,
     why_slow,
 )
-from fastpoly.estimators.data import ShardData, TrainingData, checked_csr, column_names
+from fastpoly.estimators.data import (
+    ShardData,
+    TrainingData,
+    checked_csr,
+    column_names,
+    explained_text,
+)
 from fastpoly.estimators.prediction import Predictor
 from fastpoly.kernels.checks import as_count, as_positive, as_weights
 from fastpoly.model import PolyModel
@@ -284,11 +290,12 @@ class PolyEstimator(Predictor):
         if isinstance(X, Shards):
             return self._prepare_shards(X, y, sample_weight, reset)
         names = column_names(y)  # before y becomes an array
-        X, y = validate_data(
-            self, checked_csr(X), checked_csr(y), accept_sparse="csr",
-            dtype=[np.float64, np.float32], multi_output=True,
-            y_numeric=self._numeric_targets(), reset=reset,
-        )  # fmt: skip
+        with explained_text(X):
+            X, y = validate_data(
+                self, checked_csr(X), checked_csr(y), accept_sparse="csr",
+                dtype=[np.float64, np.float32], multi_output=True,
+                y_numeric=self._numeric_targets(), reset=reset,
+            )  # fmt: skip
         y, targets, m, decoding = self._encode_targets(y)
         if not reset:
             check_same_kind(self, decoding)

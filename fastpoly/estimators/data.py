@@ -1,5 +1,7 @@
 """Training rows, in memory or in shards: checked, merged, split, and given to the core."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from threading import current_thread, main_thread
 from typing import Any, NamedTuple, Self
@@ -205,6 +207,25 @@ class ShardData:
     def score(self, model: Any) -> float:
         """The `score` of an estimator on these rows."""
         return model.score(self.shards, self.shards.targets(), self.shards.weights())
+
+
+@contextmanager
+def explained_text(X: Any) -> Iterator[None]:
+    """Name the columns of text, and the cure, in the error that scikit-learn raises for them."""
+    try:
+        yield
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        names = [name for name in getattr(X, "columns", ()) if _holds_text(X[name])]
+        where = f" in the columns {names}" if names else ""
+        raise ValueError(
+            f"{error}{where}; encode text first, for example with scikit-learn's OneHotEncoder"
+        ) from None
+
+
+def _holds_text(column: Any) -> bool:
+    return any(isinstance(value, str) for value in np.asarray(column, dtype=object).ravel())
 
 
 def checked_csr(X: Any) -> Any:
