@@ -135,7 +135,7 @@ cdef class CsrMatrix(Matrix):
         if len(indptr) != n + 1 or not len(data) == len(indices) == indptr[n] or indptr[0] != 0:
             raise ValueError("indptr must start at 0 and end with the number of entries")
         # Compared, not subtracted: differences of forged numbers could overflow.
-        if X.indptr is not None and n and (indptr[1:] < indptr[:-1]).any():
+        if X.indptr is not None and n and (indptr[1:] < indptr[:n]).any():
             raise ValueError("indptr must never decrease")
         _check_range(indices, "indices", d)
         if not _strictly_increasing(indices, indptr, n):
