@@ -57,8 +57,8 @@ Where fastpoly falls short, and what was tried:
   as many alphas, a smaller ridge, a constant feature in place of the linear part.
 - **Satimage.** The network is above logistic regression on all products and 0.16 points below the
   quadratic SVC, with 13 to 28 basis vectors against 650 support vectors.
-- **Time of a search.** `PathSearchCV` is faster than `LogisticRegressionCV` on segment, satimage and
-  digits. It is slower where there are few features and many classes (letter) or one-hot fields
+- **Time of a search.** `PathSearchCV` is faster than `LogisticRegressionCV` on segment, satimage
+  and digits. It is slower where there are few features and many classes (letter) or one-hot fields
   (krkopt, where products of fields are sparse and cheap).
 - **krkopt.** The machine is more accurate than products + LR, even with the best C, but takes 3.5
   times as long as that search.
