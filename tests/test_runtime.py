@@ -129,8 +129,10 @@ def test_helpers_end_with_their_pass():
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    for _ in range(200):
-        g.matvecs(np.ones((30, 5)))
+    deadline = time.monotonic() + 60  # on busy processors helpers are rarely asked, and rarely seen
+    while seen <= before + 1 and time.monotonic() < deadline:
+        for _ in range(200):
+            g.matvecs(np.ones((30, 5)))
     over.set()
     watcher.join()
     assert seen > before + 1  # helpers, besides the watcher
