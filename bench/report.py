@@ -40,9 +40,9 @@ Some data were seen before. The constants behind the default alpha were chosen o
 are marked in `default_sets.py`; they include segment, vowel, satimage and digits, but not letter
 and krkopt. The grids of `multiclass.py` were set mostly by the validation parts of other splits
 (seeds from 100), and those of `recsys.py` by the validation parts of splits 10 and 11. The results
-were measured at ac27205 with a smallest alpha of 1e-6 n, except those of `search.py` and `fit.py`,
-which are of the current code. Since then the descent has become faster, and searches leave an alpha
-once a round gains little.
+were measured at ac27205 with a smallest alpha of 1e-6 n. Those of `search.py`, of `fit.py` and of
+our lines in `recsys.py` are of the current code: the descent has become faster, and searches leave
+an alpha once a round gains little.
 """
 
 MISSED = """
@@ -64,7 +64,7 @@ Where fastpoly falls short, and what was tried:
   times as long as that search.
 - **Ratings.** On MovieLens 100k the searched machine has a lower RMSE than e9adb88 and an nDCG@5
   that is 0.0007 lower, with a standard deviation of 0.005 over the splits, if the penalty is also
-  chosen; with l1/l2, as in e9adb88, they are 0.9301 and 0.7729. On MovieLens 1M both are better.
+  chosen; with l1/l2, as in e9adb88, they are 0.9304 and 0.7724. On MovieLens 1M both are better.
   Both are ahead of cmfrec's ALS. myFM, which averages over samples of its parameters, stays ahead
   by 0.011 and 0.004 in RMSE, and by 0.004 and 0.003 in nDCG@5.
 - **Default alpha of ratings.** With the default of 50 vectors the ordinal machine overfits
