@@ -156,10 +156,10 @@ def test_the_eigenbasis_keeps_every_own_curvature(lower):
     O = (X @ H.T) ** 2 @ V + (X @ linear if sums.explicit else 0)
     E = np.exp(O - O.max(axis=1, keepdims=True))
     E /= E.sum(axis=1, keepdims=True)
-    C = E * (1 - E)
+    C, D = E * (1 - E), E - np.eye(3)[problem.Y.ravel().astype(int)]
     found = sums.curvature(model, np.zeros(len(model.H)))
     for r in range(len(H)):
-        u = 4 * (X @ H[r]) ** 2 * (C @ V[r] ** 2)
+        u = 4 * (X @ H[r]) ** 2 * (C @ V[r] ** 2) + np.abs(D @ V[r])
         B = X.T @ (u[:, None] * X)
         T = found.directions
         np.testing.assert_allclose(found.basis[r], np.diag(T.T @ B @ T), rtol=1e-9)
@@ -361,10 +361,10 @@ def test_separable_data():
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.slow) for s in (0, 2, 3))])
 def test_badly_scaled_columns(seed):
-    """Far from the certificate perhaps, but not behind the output refit, with more vectors."""
+    """Far from the certificate perhaps, but not behind the output refit."""
     X, y = made_up(23 + seed, n=100, d=5, m=3)
     design = Design(X * np.geomspace(1e-3, 1e3, 5), n_threads=1)
-    full = run(design, y, alpha=1.0, n_components=60)[-1]
+    full = run(design, y, alpha=1.0, n_components=30)[-1]
     output = run(design, y, alpha=1.0, n_components=30, block=1, refit="output")[-1]
     assert full.objective <= output.objective * (1 + 1e-3)
 

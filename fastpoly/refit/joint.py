@@ -38,7 +38,7 @@ STRETCHES = (10, 20, 40, 80)
 # Share of the gain of a round. A few iterations of the next round must gain at least this much, and
 # merging and dropping vectors may cost at most this much.
 GAIN_SHARE = 0.1
-LOOSEST = 3e-4  # relative gain of a few iterations that is always enough to continue
+LOOSEST = 1e-3  # relative gain of a few iterations that is always enough to continue
 LIGHTEST = 1e-4  # share of the largest weight below which vectors are dropped
 
 

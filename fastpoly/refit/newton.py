@@ -42,8 +42,8 @@ def newton(
             break
         if mark is None or mark.objective - objective > 0.1 * tol * size or gap < 0.5 * mark.gap:
             mark = best
-        elif n_iter - mark.n_iter >= PATIENCE:  # collinear columns always leave a little to gain
-            break
+        elif n_iter - mark.n_iter >= 4 * PATIENCE:
+            break  # collinear columns always leave a little to gain
         if not P.size or not run.step(G, objective):
             break
     return best._replace(n_iter=n_iter)
