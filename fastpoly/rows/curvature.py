@@ -3,8 +3,8 @@
 With u_ir the curvature of the loss along z_ir = h_r'x_i, vector r sees the curvature
 B_r = X' diag(u_r) X. The Gauss-Newton part of u_ir is almost zero for vectors of little weight, and
 steps are then far too long. So half of the rest is added, in absolute value: |d_i'v_r| for the row
-gradients d_i. Without it, columns of very different scales stall, and segment with l1/linf takes 1.4
-times as long. All vectors share the eigenbasis T of the normalized mean of the B_r, penalty
+gradients d_i. Without it, columns of very different scales stall, and segment with l1/linf takes
+1.4 times as long. All vectors share the eigenbasis T of the normalized mean of the B_r, penalty
 included, in units of its diagonal, because columns may differ by many orders of magnitude. Each
 vector has its own diagonal of T' B_r T. For ANOVA, z_ir^2 / 2 stands in for the kernel. There are
 three sums over rows, `totals`, `mean` and `along`, each of which needs the result of the one
