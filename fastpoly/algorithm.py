@@ -357,7 +357,8 @@ class _Run:
         return replace(
             state,
             violation=chosen.value,
-            violation_bound=chosen.bound,
+            # The model's own vectors count, too; rounding may put them above what was found.
+            violation_bound=max(chosen.bound, state.rows_dual_norm),
             gap=gap,
             gap_found=gap_found,
             stop=self.why_stop(state, chosen),

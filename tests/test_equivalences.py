@@ -13,7 +13,7 @@ from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.losses import LOSSES
 from fastpoly.kernels.penalties import PENALTIES
 
-TOL = {"tol": 3e-4, "n_components": 200}
+TOL = {"tol": 3e-5, "n_components": 200}
 
 
 def fitted(X, y, activation="squared", lower=None, n_threads=1, **options):
