@@ -500,7 +500,7 @@ def manifest(folder):
 
 def use(folder):
     """Open the shards and run one pass over them."""
-    return ShardDesign(Shards(folder), n_threads=1).statistics
+    return ShardDesign(Shards(folder), n_threads=1).statistics()
 
 
 @pytest.mark.parametrize("kind", KINDS)
