@@ -9,6 +9,7 @@ only: if a worker is lost, another one computes its part, from the model if nece
 import asyncio
 import concurrent.futures
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -97,6 +98,11 @@ class DaskEngine:
         self.instructions: dict[str, Any] = {}
         # The last sign of life of every worker, by the clock of the scheduler and by ours.
         self.seen: dict[str, tuple[float, float]] = {}
+
+    @property
+    def n_threads(self) -> int:
+        """The threads of the worker that has most."""
+        return max(Counter(self._workers(refresh=False)).values())
 
     def reduce(self, job: ShardJob, verb: str, arguments: tuple[Any, ...]) -> Any:
         """The sum of `verb(*arguments)` over all shards."""

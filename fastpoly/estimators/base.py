@@ -307,7 +307,7 @@ class PolyEstimator(Predictor):
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(f"{name} must be None: shards hold their own, see write_shards")
-        data = ShardData(shards)
+        data = ShardData(shards, self.n_threads)
         data.targets, data.m, decoding, data.w = self._encode_shards(data)
         if reset:
             self.n_features_in_ = shards.n_features

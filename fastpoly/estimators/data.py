@@ -104,6 +104,7 @@ class ShardData:
     Parameters
     ----------
     shards : Shards
+    n_threads : int or None
 
     Attributes
     ----------
@@ -120,20 +121,20 @@ class ShardData:
     m: int
     w: Floats | None
 
-    def __init__(self, shards: Shards) -> None:
-        self.shards = shards
+    def __init__(self, shards: Shards, n_threads: int | None) -> None:
+        self.shards, self.n_threads = shards, n_threads
 
     @cached_property
     def unweighted(self) -> Statistics:
         """What is known about the rows, without the weights of the classes."""
-        return ShardDesign(self.shards).statistics()
+        return ShardDesign(self.shards, n_threads=self.n_threads).statistics()
 
     @cached_property
     def statistics(self) -> Statistics:
         """The same with the weights of the classes; if there are any, from another pass."""
         if self.w is None:
             return self.unweighted
-        return ShardDesign(self.shards).statistics(sample_weight=self.w)
+        return ShardDesign(self.shards, n_threads=self.n_threads).statistics(sample_weight=self.w)
 
     @property
     def target_moments(self) -> Moments:
@@ -141,7 +142,7 @@ class ShardData:
         return self.statistics.targets
 
     def _with(self, shards: Shards) -> Self:
-        other = ShardData(shards)
+        other = ShardData(shards, self.n_threads)
         other.targets, other.m, other.w = self.targets, self.m, self.w
         return other
 

@@ -99,7 +99,7 @@ class ShardFolds:
         """Whether shards to train a classifier on have rows of every class."""
         if not is_classifier(model) or X.classes is None:
             return True
-        return bool(ShardDesign(X).statistics().counts.all())
+        return bool(ShardDesign(X, n_threads=model.n_threads).statistics().counts.all())
 
 
 def as_folds(X: Any, y: Any, w: Any, groups: Any) -> ArrayFolds | ShardFolds:

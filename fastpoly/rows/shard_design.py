@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
+from weakref import ref
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -77,6 +78,7 @@ class ShardDesign:
         self.loaders = list(shards)
         for shard in self.loaders:
             shard.check_unchanged()  # here, because workers cannot compare as precisely
+        self._running: ref[ShardJob] | None = None
         self.n_samples = shards.n_samples
         self.n_features = shards.n_features + (fit_lower == "augment")
 
@@ -110,7 +112,7 @@ class ShardDesign:
         return self._found(None)
 
     def _found(self, by_class: Floats | None) -> Statistics:
-        job = ShardJob(self.loaders, None)
+        job = self.job(None)
         found = self.engine.reduce(job, "statistics", (by_class,))
         return found if self.shards.classes is None else found.with_classes(self.shards.classes)
 
@@ -164,9 +166,9 @@ class ShardDesign:
         w = self._class_weights(sample_weight)
         ridge = as_positive(alpha_linear, "alpha_linear", or_zero=True)
         problem = Problem(loss, get_penalty(penalty), Y, m, w, alpha, tau, ridge, 0.0)
+        sums = self.sums(problem)
         if not self.statistics().weight:
             raise ValueError("the weights of all rows are zero")
-        sums = self.sums(problem)
         nothing = sums.value(sums.empty_model())
         return replace(problem, small=small_objective(nothing))
 
@@ -203,12 +205,23 @@ class ShardDesign:
         return as_float_array(classes, "the targets of the shards", (None,)), loss
 
     def sums(self, problem: Problem) -> "ShardSums":
-        """The sums over the rows that a problem needs."""
-        return ShardSums(self, problem)
+        """The sums over the rows that a problem needs; earlier ones forget their row gradients."""
+        before = None if self._running is None else self._running()
+        if before is not None:
+            before.release()
+        sums = ShardSums(self, problem)
+        self._running = ref(sums.job)
+        return sums
+
+    def job(self, problem: Problem | None, *how: Any) -> ShardJob:
+        """A job of these shards, within the memory that they may take."""
+        memory = self.shards.memory
+        n_threads = 1 if memory is None else self.engine.n_threads
+        return ShardJob(self.loaders, problem, *how, memory=memory, n_threads=n_threads)
 
     def outputs(self, model: Model) -> Iterator[Floats]:
         """The outputs of the rows, (n, m), one shard at a time, in order."""
-        job = ShardJob(self.loaders, None, self.activation, self.fit_lower, self.scaling)
+        job = self.job(None, self.activation, self.fit_lower, self.scaling)
         for place in range(len(job)):
             yield job.rows(place).outputs(model)
             del job.opened[place]
@@ -223,7 +236,7 @@ class ShardSums:
         self.rows, self.problem = rows, problem
         self.explicit = rows.fit_lower == "explicit"
         self.n_samples, self.n_features = rows.n_samples, rows.n_features
-        self.job = ShardJob(rows.loaders, problem, rows.activation, rows.fit_lower, rows.scaling)
+        self.job = rows.job(problem, rows.activation, rows.fit_lower, rows.scaling)
         self.version = 0
 
     @cached_property
@@ -265,7 +278,8 @@ class ShardSums:
     def _evaluate(self, model: Model) -> tuple[Any, ...]:
         """The model at which rows now keep their gradients, the loss, and its gradients."""
         self.version += 1
-        at = At(self.version, model)
+        # Where gradients may be forgotten, workers need the model in every pass.
+        at = At(self.version, model, send=self.job.memory is not None)
         value, *gradients = self.total("gradient", replace(at, send=True))
         if not np.isfinite(value):
             raise ValueError("the loss overflows; scale X, y or sample_weight down")
