@@ -2,9 +2,8 @@
 
 import json
 import pickle
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from multiprocessing import get_context
 from pathlib import Path
 from threading import Barrier
 
@@ -27,12 +26,6 @@ from fastpoly.rows.tree import add, balanced_cuts, subtree_sum, subtrees, tree_s
 from fastpoly.state import Model
 
 PENALTIES = ("l1", "l1/l2", "l1/linf")
-
-
-@pytest.fixture(scope="module")
-def processes():
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        yield pool
 
 
 # --- the tree ---
@@ -209,24 +202,7 @@ def test_alpha_max_of_shards(tmp_path):
     assert alpha_max(design) == pytest.approx(want, rel=1e-5)
 
 
-# --- bits ---
-
-
-@pytest.mark.parametrize("penalty", PENALTIES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_bits_do_not_depend_on_threads(tmp_path, kind, penalty):
-    for activation in ("squared", "anova"):
-        shards = Case(kind).write(tmp_path, 7)
-        runs = {bits(shards, activation, n_threads=t, penalty=penalty) for t in (1, 2, 5)}
-        assert len(runs) == 1
-        for file in tmp_path.iterdir():
-            file.unlink()
-
-
-def test_bits_do_not_depend_on_the_engine(tmp_path, processes):
-    for kind in KINDS:
-        shards = Case(kind).write(tmp_path / kind, 6)
-        assert bits(shards.on(processes)) == bits(shards)
+# --- bits (test_bits.py compares engines) ---
 
 
 def test_bits_depend_on_the_shards(tmp_path):
