@@ -1,5 +1,6 @@
 """The measurements of `scale.py`: one function each, from data to a dictionary of figures."""
 
+import ctypes
 import gc
 import mmap
 import os
@@ -213,14 +214,14 @@ def dropped(data: Data, repetitions: int) -> Figures:
     step = passes(sums)["value and gradient"]
     files = [shards.folder / f.name for shard in shards for f in shard.files.values()]
     size = sum(file.stat().st_size for file in files)
+    libc = ctypes.CDLL(None)
 
     def drop() -> None:
         for rows in sums.job.opened.values():
             for array in rows.shard.arrays.values():
-                while array is not None and not isinstance(array, mmap.mmap):
-                    array = getattr(array, "base", None)
-                if array is not None:
-                    array.madvise(mmap.MADV_DONTNEED)
+                first = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
+                size = array.ctypes.data + array.nbytes - first
+                libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
         for file in files:
             descriptor = os.open(file, os.O_RDONLY)
             os.fsync(descriptor)
