@@ -34,6 +34,18 @@ LINES = {
     "cost6": (lines.cost, 1e6, "cost per row", "linear within 10 %, <= 60 bytes"),
     "cost7": (lines.cost, 1e7, "cost per row", "linear within 10 %, <= 60 bytes"),
     "cost8": (lines.cost, 1e8, "cost per row", "linear within 10 %, <= 60 bytes"),
+    "limited7": (
+        lines.limited,
+        1e7,
+        "MovieLens 1M x 10, limited memory",
+        "within the limit + 0.5 GB",
+    ),
+    "limited8": (
+        lines.limited,
+        1e8,
+        "MovieLens 1M x 100, limited memory",
+        "within the limit + 0.5 GB",
+    ),
     "growth6": (lines.growth, 1e6, "1,000 passes", "no growth"),
     "write7": (lines.writing, 1e7, "write_shards from parquet", ">= 3e6 rows/s, <= 10 bytes"),
     "latency": (lines.latency, 1e6, "an empty Dask pass", "<= 15 / 40 ms"),

@@ -9,6 +9,7 @@ only: if a worker is lost, another one computes its part, from the model if nece
 import asyncio
 import concurrent.futures
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -48,8 +49,11 @@ def on_cluster(
 ) -> Shards:
     """The same shards, with passes that run on the workers of a cluster.
 
-    The folder must have the same path for every worker and for this process. The fitted model is
-    the same to the last bit as without a cluster. Below about 1e7 rows a cluster does not pay off.
+    The folder must have the same path for every worker and for this process. Copies of it on other
+    machines must keep the modification times of the files (`cp -p`, `rsync -t`), by which a worker
+    knows that they are the same. The fitted model is the same to the last bit as without a cluster.
+    Below about 1e7 rows a cluster does not pay off. Only fits use the workers: `predict` reads the
+    files in this process.
 
     Parameters
     ----------
@@ -98,6 +102,11 @@ class DaskEngine:
         # The last sign of life of every worker, by the clock of the scheduler and by ours.
         self.seen: dict[str, tuple[float, float]] = {}
 
+    @property
+    def n_threads(self) -> int:
+        """The threads of the worker that has most."""
+        return max(Counter(self._workers(refresh=False)).values())
+
     def reduce(self, job: ShardJob, verb: str, arguments: tuple[Any, ...]) -> Any:
         """The sum of `verb(*arguments)` over all shards."""
         for attempt in range(self.retries + 1):
@@ -143,19 +152,30 @@ class DaskEngine:
 
     def _answer(self, ask: Callable[[], Awaitable[Any]], workers: Iterable[str]) -> Any:
         """The result of a method of the client; TimeoutError if one of the workers is silent."""
+
+        def check() -> None:
+            silent = set(workers).difference(self._lively())
+            if silent:
+                raise TimeoutError(f"no sign of life from {', '.join(sorted(silent))}")
+
         answer = self._begin(ask)
         try:
-            while True:
-                try:
-                    return answer.result(POLL)
-                except TimeoutError:
-                    if answer.done():
-                        return answer.result()  # or the error of a connection that timed out
-                silent = set(workers).difference(self._lively())
-                if silent:
-                    raise TimeoutError(f"no sign of life from {', '.join(sorted(silent))}")
+            return self._wait(lambda: answer, check)
         finally:
             answer.cancel()
+
+    def _wait(
+        self, current: Callable[[], concurrent.futures.Future], check: Callable[[], None]
+    ) -> Any:
+        """The result of the current future; `check` runs meanwhile, and may raise or replace it."""
+        while True:
+            future = current()
+            try:
+                return future.result(POLL)
+            except TimeoutError:
+                if future.done():
+                    return future.result()  # or the error of a connection that timed out
+            check()
 
     def _begin(self, ask: Callable[[], Awaitable[Any]]) -> concurrent.futures.Future:
         """Call a method of the client in its own thread, where it can be awaited and canceled."""
@@ -170,31 +190,30 @@ class DaskEngine:
         futures = [self._submit(*task) for task in tasks]
         gathering = self._gather(futures)
         alone = time.monotonic()  # the last time that there was a worker
+
+        def check() -> None:
+            nonlocal alone, gathering
+            lively = sorted(self._lively())
+            if lively:
+                alone = time.monotonic()
+            elif time.monotonic() - alone > self.timeout:
+                raise RuntimeError(
+                    f"there has been no worker for {self.timeout:g} s; start workers and fit "
+                    "again, from the checkpoint if there is one"
+                )
+            # A task whose worker is lost may wait for it forever, even if there are others. Its
+            # result may be lost, too, and Dask does not always compute it again.
+            lost = [i for i, (worker, *_) in enumerate(tasks) if worker not in lively]
+            if lively and lost:
+                for i in lost:
+                    tasks[i] = (lively[i % len(lively)], *tasks[i][1:])
+                    futures[i] = self._submit(*tasks[i])
+                gathering.cancel()
+                gathering = self._gather(futures)
+                self.slots = []
+
         try:
-            while True:
-                try:
-                    return gathering.result(POLL)
-                except TimeoutError:
-                    if gathering.done():
-                        return gathering.result()  # or the error of a connection that timed out
-                lively = sorted(self._lively())
-                if lively:
-                    alone = time.monotonic()
-                elif time.monotonic() - alone > self.timeout:
-                    raise RuntimeError(
-                        f"there has been no worker for {self.timeout:g} s; start workers and fit "
-                        "again, from the checkpoint if there is one"
-                    )
-                # A task whose worker is lost may wait for it forever, even if there are others. Its
-                # result may be lost, too, and Dask does not always compute it again.
-                lost = [i for i, (worker, *_) in enumerate(tasks) if worker not in lively]
-                if lively and lost:
-                    for i in lost:
-                        tasks[i] = (lively[i % len(lively)], *tasks[i][1:])
-                        futures[i] = self._submit(*tasks[i])
-                    gathering.cancel()
-                    gathering = self._gather(futures)
-                    self.slots = []
+            return self._wait(lambda: gathering, check)
         finally:
             if not gathering.done():
                 gathering.cancel()

@@ -24,13 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write shards, or check those of a folder. Errors are printed on one line."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    if options.folder is None or not (options.files or options.verify):
+        parser.error(
+            "name the folder and the files to read first (or a folder and --verify); --one-hot and "
+            "--numeric take all names that follow them"
+        )
     try:
-        if options.verify:
-            shards = Shards(options.folder, verify=True)
-        else:
-            if not options.files:
-                parser.error("name the files to read, or pass --verify")
-            shards = _write(options)
+        shards = Shards(options.folder, verify=True) if options.verify else _write(options)
     except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"fastpoly-shards: {error}", file=sys.stderr)
         return 1
@@ -44,9 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fastpoly-shards",
+        usage="%(prog)s FOLDER FILE ... [--one-hot COLUMN ...] [--target COLUMN] [more options]",
         description="Write CSV, libsvm or parquet files as shards that fastpoly fits.",
     )
-    parser.add_argument("folder", help="the folder for the shards")
+    parser.add_argument("folder", nargs="?", help="the folder for the shards")
     parser.add_argument("files", nargs="*", help="the files to read")
     parser.add_argument("--verify", action="store_true", help="check the shards of the folder")
     parser.add_argument("--one-hot", nargs="+", default=[], metavar="COLUMN")

@@ -10,6 +10,7 @@ checkpoint with another number of workers. All must end with the bits of an undi
 
 import argparse
 import contextlib
+import faulthandler
 import os
 import random
 import signal
@@ -25,6 +26,8 @@ from shard_cases import Case, bits
 
 # Seconds after which a stopped worker is given up, which is most of the time of such a run.
 GIVEN_UP = 5.0
+# Seconds for anything that is waited for, and for a run. A run takes about 20.
+DEADLINE = 120.0
 
 
 @contextlib.contextmanager
@@ -40,11 +43,25 @@ def cluster(n_workers, **options):
         yield client
 
 
+def wait_until(condition, what):
+    """Wait, but not forever."""
+    last = time.monotonic() + DEADLINE
+    while not condition():
+        if time.monotonic() > last:
+            raise TimeoutError(f"{what} took more than {DEADLINE:g} s")
+        time.sleep(0.01)
+
+
 def scale(client, n_workers):
     """Another number of workers."""
     client.cluster.scale(n_workers)
-    while len(client.nthreads()) != n_workers:
-        time.sleep(0.05)
+    wait_until(lambda: len(client.nthreads()) == n_workers, f"scaling to {n_workers} workers")
+
+
+def worker_pids(client):
+    """The processes of the workers, known without asking them, because a stopped one is silent."""
+    nannies = list(client.cluster.workers.values())
+    return sorted(nanny.pid for nanny in nannies if nanny.pid)
 
 
 def hunted(shards, want, seed, most=3, signals=(signal.SIGKILL,), timeout=60.0):
@@ -57,16 +74,16 @@ def hunted(shards, want, seed, most=3, signals=(signal.SIGKILL,), timeout=60.0):
 
         def hunter():
             while not stop.wait(rng.uniform(0.3, 1.5)) and len(hit) < most:
-                with contextlib.suppress(Exception):
-                    pid = rng.choice(sorted(client.run(os.getpid).values()))
+                with contextlib.suppress(IndexError, ProcessLookupError):  # between two workers
+                    pid = rng.choice(worker_pids(client))
                     os.kill(pid, rng.choice(signals))
                     hit.append(pid)
 
         thread = threading.Thread(target=hunter)
         thread.start()
         try:
-            found = {bits(on_cluster(shards, client, timeout=timeout))}
-            while not hit:
+            found, last = set(), time.monotonic() + DEADLINE
+            while not found or (not hit and time.monotonic() < last):
                 found.add(bits(on_cluster(shards, client, timeout=timeout)))
         finally:
             stop.set()
@@ -118,14 +135,19 @@ def driver_killed(shards, want, seed, numbers=(2, 1, 3)):
         for n_workers in numbers:
             scale(client, n_workers)
             driver = subprocess.Popen(command, env=here)
-            if n_workers == numbers[-1]:
-                return hits, driver.wait(120) == 0 and (folder / "bits").read_bytes() == want
-            before = _written(folder)
-            while driver.poll() is None and _written(folder) == before:
-                time.sleep(0.01)
-            time.sleep(rng.uniform(0, 0.3))
-            driver.kill()
-            hits += driver.wait() == -signal.SIGKILL
+            try:
+                if n_workers == numbers[-1]:
+                    right = driver.wait(DEADLINE) == 0
+                    return hits, right and (folder / "bits").read_bytes() == want
+                before = _written(folder)
+                wait_until(
+                    lambda d=driver, b=before: d.poll() is not None or _written(folder) != b,
+                    "a checkpoint",
+                )
+                time.sleep(rng.uniform(0, 0.3))
+            finally:
+                driver.kill()
+                hits += driver.wait() == -signal.SIGKILL
     raise AssertionError("unreachable")
 
 
@@ -156,6 +178,8 @@ def main():
         want, want_checkpointed = bits(shards), checkpointed(shards)
         for seed in range(options.seed, options.seed + options.runs + options.drivers):
             begun = time.monotonic()
+            # A run that hangs ends this process, and says where it was.
+            faulthandler.dump_traceback_later(3 * DEADLINE, exit=True)
             if seed >= options.seed + options.runs:
                 what = "kill -9 of the driver"
                 hits, right = driver_killed(shards, want_checkpointed, seed)
@@ -165,6 +189,7 @@ def main():
             else:
                 what = "kill -9 of workers"
                 hits, right = hunted(shards, want, seed)
+            faulthandler.cancel_dump_traceback_later()
             seconds = time.monotonic() - begun
             rows[what].append((hits, right, seconds))
             verdict = "same bits" if right else "OTHER BITS"

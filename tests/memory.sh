@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mode=${1:-both}
 shift || true
 if [ $# -eq 0 ]; then
-    set -- tests/test_{losses,penalties,fista_update,matrix,gamma,features,eigen,runtime,design}.py \
+    set -- tests/test_{losses,penalties,fista_update,matrix,gamma,features,eigen,runtime,design,stored_rows}.py \
         tests/test_{objective,joint_objective,joint,quadratic,refit,selection,guards,model,npz,checkpoint}.py \
         tests/test_{estimators,estimator_data,estimator_training,fit_robustness,fuzz,leaks}.py
     existing=()

@@ -2,14 +2,14 @@
 
 import json
 import pickle
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from multiprocessing import get_context
 from pathlib import Path
 from threading import Barrier
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_cases import KINDS, Case, bits, last_state
@@ -26,12 +26,6 @@ from fastpoly.rows.tree import add, balanced_cuts, subtree_sum, subtrees, tree_s
 from fastpoly.state import Model
 
 PENALTIES = ("l1", "l1/l2", "l1/linf")
-
-
-@pytest.fixture(scope="module")
-def processes():
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        yield pool
 
 
 # --- the tree ---
@@ -208,24 +202,7 @@ def test_alpha_max_of_shards(tmp_path):
     assert alpha_max(design) == pytest.approx(want, rel=1e-5)
 
 
-# --- bits ---
-
-
-@pytest.mark.parametrize("penalty", PENALTIES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_bits_do_not_depend_on_threads(tmp_path, kind, penalty):
-    for activation in ("squared", "anova"):
-        shards = Case(kind).write(tmp_path, 7)
-        runs = {bits(shards, activation, n_threads=t, penalty=penalty) for t in (1, 2, 5)}
-        assert len(runs) == 1
-        for file in tmp_path.iterdir():
-            file.unlink()
-
-
-def test_bits_do_not_depend_on_the_engine(tmp_path, processes):
-    for kind in KINDS:
-        shards = Case(kind).write(tmp_path / kind, 6)
-        assert bits(shards.on(processes)) == bits(shards)
+# --- bits (test_bits.py compares engines) ---
 
 
 def test_bits_depend_on_the_shards(tmp_path):
@@ -449,7 +426,7 @@ def test_stored_weights(tmp_path, kind):
     state = last_state(design)
     want = last_state(case.design("anova"), case.y, sample_weight=w)
     assert state.objective == pytest.approx(want.objective, rel=1e-9)
-    assert design.statistics.weight == pytest.approx(w.sum())
+    assert design.statistics().weight == pytest.approx(w.sum())
 
 
 def test_parts_are_rows_of_weight_zero(tmp_path):
@@ -489,7 +466,7 @@ def test_statistics(tmp_path, kind):
         X = X.copy()
         X[:, 5] = 0
         case.X = X if kind == "dense" else type(case.X)(X)
-    found = ShardDesign(case.write(tmp_path, 5)).statistics
+    found = ShardDesign(case.write(tmp_path, 5)).statistics()
     assert found.n_samples == found.weight == case.n
     assert found.counts.tolist() == np.bincount(case.y).tolist()
     assert found.classes.tolist() == [0, 1, 2]
@@ -512,7 +489,7 @@ def test_statistics_of_weighted_rows(tmp_path, kind):
         shards = write_shards(tmp_path, [table], rows_per_shard=100, **names)
     else:
         shards = write_shards(tmp_path, [(case.X, case.y, w)], rows_per_shard=100)
-    found = ShardDesign(shards).statistics_with(by_class)
+    found = ShardDesign(shards).statistics(sample_weight=by_class)
     X = case.X if kind == "dense" else case.X.toarray()
     w = w * by_class[case.y]
     np.testing.assert_allclose(found.weights, np.bincount(case.y, w))
@@ -524,6 +501,46 @@ def test_statistics_of_weighted_rows(tmp_path, kind):
         np.testing.assert_allclose(found.features.mean, mean, rtol=1e-12)
         variance = np.average((X - mean) ** 2, axis=0, weights=w)
         np.testing.assert_allclose(found.features.deviation, np.sqrt(variance), rtol=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("numbers", [False, True])
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_statistics_of_both_kinds_of_rows(tmp_path, kind, numbers, weighted):
+    """Rows in memory and in shards answer alike, and as NumPy does."""
+    case = Case(kind)
+    X = case.X if kind == "dense" else case.X.toarray()
+    X = np.column_stack([X, np.zeros(case.n), 5 + 0.1 * X[:, 0]])
+    rng = np.random.default_rng(3)
+    w = np.where(np.arange(case.n) % 3, rng.random(case.n), 0) if weighted else None
+    y = rng.standard_normal((case.n, 2)) if numbers else case.y
+    rows = X if kind == "dense" else sp.csr_array(X)
+    batch = (rows, y) if w is None else (rows, y, w)
+    there = ShardDesign(write_shards(tmp_path, [batch], rows_per_shard=100)).statistics()
+    here = Design(rows, fit_lower="augment").statistics(y, w)
+    counted = np.ones(case.n, dtype=bool) if w is None else w > 0
+    for found in (here, there):
+        assert (found.n_samples, found.n_features) == X.shape
+        assert found.weight == pytest.approx(counted.sum() if w is None else w.sum())
+        assert found.largest == np.abs(X).max()
+        assert found.by_column.tolist() == np.abs(X[counted]).max(axis=0).tolist()
+        assert found.unseen.tolist() == [8]
+        assert found.offset_columns().tolist() == [9]
+        assert found.full.columns.tolist() == np.flatnonzero(X[counted].all(axis=0)).tolist()
+        full = X[:, found.full.columns]
+        mean = np.average(full, axis=0, weights=w)
+        np.testing.assert_allclose(found.full.moments.mean, mean, rtol=1e-12, atol=1e-13)
+        variance = np.average((full - mean) ** 2, axis=0, weights=w)
+        np.testing.assert_allclose(found.full.moments.deviation**2, variance, rtol=1e-12)
+        assert (found.features is None) == (kind == "csr")
+        if numbers:
+            assert found.classes is found.counts is None
+            np.testing.assert_allclose(found.targets.mean, np.average(y, axis=0, weights=w))
+        else:
+            assert found.classes.tolist() == [0, 1, 2]
+            assert found.counts.tolist() == np.bincount(y[counted]).tolist()
+            np.testing.assert_allclose(found.weights, np.bincount(y, w))
+            assert found.targets.mean == pytest.approx(np.average(y, weights=w))
 
 
 def test_moments_keep_their_digits():
@@ -542,7 +559,7 @@ def test_errors_of_threads_leave_nothing_running(tmp_path):
     engine = ThreadEngine(2)
     with pytest.raises(AttributeError):
         engine.reduce(job, "no_such_verb", ())
-    assert engine.reduce(job, "statistics", (None,))[0] == 640
+    assert engine.reduce(job, "statistics", (None,)).weight == 640
 
 
 # --- features and targets that are scaled ---
@@ -613,7 +630,7 @@ def test_scaled_targets(tmp_path):
     y = 100 + 7 * case.X @ np.linspace(-1, 1, 16).reshape(8, 2)
     shards = write_shards(tmp_path, [(case.X, y)], rows_per_shard=100)
     design = ShardDesign(shards, fit_lower="explicit")
-    found = design.statistics
+    found = design.statistics()
     np.testing.assert_allclose(found.targets.mean, y.mean(axis=0), rtol=1e-13)
     np.testing.assert_allclose(found.targets.deviation, y.std(axis=0), rtol=1e-12)
     center, unit = y.mean(axis=0), y.std(axis=0)

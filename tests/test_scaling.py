@@ -12,7 +12,9 @@ from sklearn.feature_selection import SelectFromModel
 from sklearn.preprocessing import StandardScaler
 
 from fastpoly import PolyModel
-from fastpoly.rows.scaling import Scaling, mean_and_deviation
+from fastpoly.rows.moments import Moments, mean_and_deviation
+from fastpoly.rows.scaling import Scaling
+from fastpoly.rows.statistics import row_statistics
 from fastpoly.state import Model
 
 SHIFT = np.array([0, 3, -20, 100, 1])
@@ -39,7 +41,8 @@ def test_folded_is_the_same_function(seed, activation, fit_lower, sparse, weight
     w = rng.uniform(0, 2, n) if weighted else None
     explicit = fit_lower == "explicit"
     rows = sp.csr_array(X) if sparse else X
-    scaling = Scaling.standard(rows, w, explicit).with_targets(Y, w, explicit)
+    scaling = Scaling.standard(row_statistics(rows, w=w), explicit)
+    scaling = scaling.with_targets(Moments.of(Y, w), explicit)
     scaled = scaling.features(rows)
     augment = fit_lower == "augment"
     model = Model(
@@ -73,14 +76,14 @@ def test_mean_and_deviation(weighted):
 
 def test_standard_units_are_those_of_scikit_learn():
     X, _ = load_wine(return_X_y=True)
-    scaled = Scaling.standard(X, None, True).features(X)
+    scaled = Scaling.standard(row_statistics(X), True).features(X)
     np.testing.assert_allclose(scaled, StandardScaler().fit_transform(X), atol=1e-12)
     for rows in (X, sp.csr_array(X)):
-        scaled = Scaling.standard(rows, None, False).features(rows)
+        scaled = Scaling.standard(row_statistics(rows), False).features(rows)
         scaled = scaled if rows is X else scaled.toarray()
         np.testing.assert_allclose(np.abs(scaled).max(axis=0), 1)
     single = X.astype(np.float32)
-    assert Scaling.standard(single, None, True).features(single).dtype == np.float32
+    assert Scaling.standard(row_statistics(single), True).features(single).dtype == np.float32
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
@@ -163,11 +166,13 @@ def test_a_constant_column_changes_nothing(n, constant):
     y = X[:, 0] * X[:, 1] + X[:, 2]
     more = np.column_stack([X, np.full(n, constant)])
     for rows in (more, more.astype(np.float32)):
-        assert not Scaling.standard(rows, None, True).seen[4]
-        assert not Scaling.standard(rows, rng.uniform(0.5, 2, n), True).seen[4]
+        assert not Scaling.standard(row_statistics(rows), True).seen[4]
+        assert not Scaling.standard(row_statistics(rows, w=rng.uniform(0.5, 2, n)), True).seen[4]
     one, other = (REGRESSORS[0](alpha=5.0, random_state=0).fit(A, y) for A in (X, more))
     np.testing.assert_allclose(other.predict(more), one.predict(X), atol=0.01)
-    units = Scaling.none(X).with_targets(np.full((n, 1), constant), None, True)
+    units = Scaling.none(row_statistics(X)).with_targets(
+        Moments.of(np.full((n, 1), constant)), True
+    )
     assert units.target_unit == 1
 
 
@@ -188,8 +193,8 @@ def test_rows_of_weight_zero_set_no_units(kind):
     w = np.ones(200)
     X[100:], w[100:] = X[100:] * 1e4, 0.0
     for centered in (True, False):
-        weighted = Scaling.standard(kind(X), w, centered)
-        dropped = Scaling.standard(kind(X[:100]), None, centered)
+        weighted = Scaling.standard(row_statistics(kind(X), w=w), centered)
+        dropped = Scaling.standard(row_statistics(kind(X[:100])), centered)
         np.testing.assert_allclose(weighted.factor, dropped.factor)
 
 

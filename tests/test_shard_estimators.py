@@ -1,5 +1,7 @@
 """The estimators on rows in files: the model of the same rows in memory."""
 
+import tracemalloc
+import warnings
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -102,6 +104,23 @@ def test_sparse_columns_of_any_scale(cls, data, tmp_path):
         np.testing.assert_array_equal(files._scaling.factor, memory._scaling.factor)
 
 
+def test_columns_that_should_be_centered_are_told(data, tmp_path):
+    """As in memory: columns that are never 0 and not centered."""
+    X, score = data
+    year = np.column_stack([X[:, :4], 2000 + 10 * X[:, 4]])
+    sparse = written(tmp_path / "sparse", sp.csr_array(year), score)
+    with pytest.warns(UserWarning, match="column 4 of X is never 0 .* sparse X is not centered"):
+        REGRESSORS[0](random_state=0).fit(sparse)
+    dense = written(tmp_path / "dense", year, score)
+    with pytest.warns(UserWarning, match="column 4 of X is never 0 .* fit_lower"):
+        REGRESSORS[0](random_state=0, fit_lower="augment").fit(dense)
+    year[:30, 4] = 0  # one shard of four
+    sparse = written(tmp_path / "zero", sp.csr_array(year), score)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        REGRESSORS[0](random_state=0).fit(sparse)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_class_weight(kind, data, tmp_path):
     """Weights of classes count in the units, too: other units would be another problem."""
@@ -193,8 +212,46 @@ def test_predictions_in_a_file(data, tmp_path):
     saved = model.predict(shards, out=tmp_path / "predictions.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "predictions.npy"), model.predict(shards))
     assert isinstance(saved, np.memmap)
-    with pytest.raises(ValueError, match="out is for shards"):
-        model.predict(X, out=tmp_path / "more.npy")
+    model.predict(X, out=tmp_path / "more.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "more.npy"), model.predict(X))
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_predictions_hold_the_outputs_of_one_shard_at_a_time(cls, tmp_path):
+    """Nothing larger than the result and a few arrays of one shard is ever allocated."""
+    rng = np.random.default_rng(0)
+    n, n_shards = 40_000, 20
+    X, y = rng.standard_normal((n, 3)), rng.integers(6, size=n)
+    shards = written(tmp_path, X, y, n_shards)
+    model = cls(n_components=1, alpha=1e4, max_iter=5, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(shards.take([0, 1]))
+    want = model.predict(X)
+    tracemalloc.start()
+    try:
+        found = model.predict(shards)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_allclose(found, want)
+    outputs = 8 * 6 * n
+    assert peak < found.nbytes + 8 * outputs / n_shards < found.nbytes + outputs
+    np.testing.assert_array_equal(list(model.staged_predict(shards))[-1], found)
+
+
+def test_predictions_of_parts_of_shards(data, tmp_path):
+    """Random parts, whose rows are fewer than those of the files, and empty ones."""
+    X, score = data
+    shards = written(tmp_path, X, score)
+    model = REGRESSORS[0](random_state=0).fit(shards)
+    whole = model.predict(shards)
+    for part in (*shards.split(0.3, 0.7), shards.split(1e-9, 0.5)[0]):
+        rows = [
+            np.flatnonzero(shard.part.mask(shard.number, shard.n_rows)) + first
+            for shard, first in zip(part, range(0, 120, 30), strict=True)
+        ]
+        np.testing.assert_array_equal(model.predict(part), whole[np.concatenate(rows)])
 
 
 def test_warm_start_goes_on(data, tmp_path):

@@ -307,18 +307,14 @@ class PolyEstimator(Predictor):
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(f"{name} must be None: shards hold their own, see write_shards")
-        data = ShardData(shards)
+        data = ShardData(shards, self.n_threads)
         data.targets, data.m, decoding, data.w = self._encode_shards(data)
         if reset:
             self.n_features_in_ = shards.n_features
             vars(self).pop("feature_names_in_", None)
         else:
             check_same_kind(self, decoding)
-            if shards.n_features != self.n_features_in_:
-                raise ValueError(
-                    f"X has {shards.n_features} features, but {type(self).__name__} is expecting "
-                    f"{self.n_features_in_} features as input"
-                )
+            self._check_width(shards)
         vars(self).update(decoding, _target_names=None)
         return data
 
@@ -348,11 +344,13 @@ class PolyEstimator(Predictor):
 
     def _units(self, data: Data) -> Scaling:
         """The units in which the model is trained."""
-        check_largest(data.largest())
-        scaling = data.feature_units(self.standardize, self.fit_lower == "explicit")
+        found = data.statistics
+        check_largest(found.largest)
         if not self.standardize:
-            return scaling
-        columns, offset = scaling.mostly_mean(), data.offset_columns(scaling)
+            return Scaling.none(found)
+        scaling = Scaling.standard(found, self.fit_lower == "explicit")
+        columns = scaling.mostly_mean()
+        offset = found.offset_columns() if scaling.center is None else ()
         if len(columns):
             warnings.warn(
                 f"the mean of column {self._column(columns[0])} of X is more than 1e5 times its "

@@ -19,6 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm.auto import tqdm
 
 from fastpoly.refit.rounds import LOOSEST_REFIT_TOL
+from fastpoly.rows.scaling import Scaling
 from fastpoly.state import Model, State
 from fastpoly.storage.stages import Stages, stage_arrays, take_stages
 from fastpoly.storage.state_file import (
@@ -300,7 +301,7 @@ class SlowFit:
 def why_slow(model: Any, data: Any, state: State, first: State) -> str | None:
     """Say what makes a fit slow, and what to do about it."""
     if not model.standardize:
-        largest = data.feature_units(True, centered=False).factor
+        largest = Scaling.standard(data.statistics, centered=False).factor
         if largest is not None and largest.max() > FAR_APART * largest.min():
             return (
                 f"the columns of X differ in size by a factor of "

@@ -133,7 +133,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
                 raise ValueError("class_weight must be None for labels in shards; write weights")
             m = data.shards.manifest.n_targets
             return None, m, {"classes_": np.arange(m), "_multilabel": True}, None
-        counts = data.statistics.counts
+        counts = data.unweighted.counts
         if (counts == 0).any():
             raise ValueError(f"the shards hold no row of class {classes[counts == 0][0]!r}")
         if len(classes) < 2:
@@ -230,7 +230,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
             that of the first, (n,).
         """
         now = self._snapshot()
-        return now._decision(now._outputs(X))
+        return now._apply(now._decision, X)
 
     def _probabilities(self, O: Floats) -> Floats:
         return expit(O) if self._multilabel else softmax(O, axis=1)
@@ -249,7 +249,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
             Rows sum to 1. For multi-label y they do not: each entry is the probability of a label.
         """
         now = self._snapshot()
-        return now._probabilities(now._outputs(X))
+        return now._apply(now._probabilities, X)
 
     @available_if(_has_probabilities)
     def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
@@ -264,7 +264,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         ndarray, (n, m)
         """
         now = self._snapshot()
-        return map(now._probabilities, now._staged_outputs(X))
+        return now._staged(now._probabilities, X)
 
 
 @documented(LOSS, CLASSES, CLASS_WEIGHT)

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import current_thread, main_thread
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,12 @@ from sklearn.model_selection import train_test_split
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.matrix import as_csr
-from fastpoly.rows.contract import Statistics
 from fastpoly.rows.design import Design
-from fastpoly.rows.scaling import Scaling, offset_columns
+from fastpoly.rows.moments import Moments
+from fastpoly.rows.scaling import Scaling
 from fastpoly.rows.shard_design import ShardDesign
 from fastpoly.rows.shards import Shards
+from fastpoly.rows.statistics import Statistics, row_statistics
 from fastpoly.storage.state_file import fingerprint
 
 Floats = NDArray[np.float64]
@@ -26,7 +28,8 @@ Floats = NDArray[np.float64]
 SMALL_DATA_ENTRIES = BLOCK_DOUBLES // 8
 
 
-class TrainingData(NamedTuple):
+@dataclass(frozen=True)
+class TrainingData:
     """Checked rows.
 
     Attributes
@@ -51,12 +54,12 @@ class TrainingData(NamedTuple):
     def take(self, rows: NDArray[np.intp]) -> Self:
         """Some of the rows."""
         w = None if self.w is None else self.w[rows]
-        return self._replace(X=self.X[rows], y=self.y[rows], targets=self.targets[rows], w=w)
+        return replace(self, X=self.X[rows], y=self.y[rows], targets=self.targets[rows], w=w)
 
     def merged(self) -> Self:
         """The rows with equal ones merged into weights (see `merge_rows`), without y."""
         X, targets, w = merge_rows(self.X, self.targets, self.w)
-        return self._replace(X=X, y=None, targets=targets, w=w)
+        return replace(self, X=X, y=None, targets=targets, w=w)
 
     def hold_out(self, share: float, seed: int, strata: Any) -> tuple[Self, Self]:
         """Rows to train on and rows to validate with, by stratum where there are strata."""
@@ -68,24 +71,15 @@ class TrainingData(NamedTuple):
         """A digest of the rows."""
         return fingerprint(self.targets, self.w, self.X)
 
-    def largest(self) -> float:
-        """The largest |x|."""
-        values = self.X.data if hasattr(self.X, "indptr") else self.X
-        return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+    @cached_property
+    def statistics(self) -> Statistics:
+        """What is known about the features before the fit."""
+        return row_statistics(self.X, w=self.w)
 
-    def feature_units(self, standardize: bool, centered: bool) -> Scaling:
-        """The units in which features are trained: standard ones, or as they are."""
-        return Scaling.standard(self.X, self.w, centered) if standardize else Scaling.none(self.X)
-
-    def offset_columns(self, scaling: Scaling) -> NDArray[np.intp]:
-        """Columns that should be centered and are not."""
-        if scaling.center is not None:
-            return np.zeros(0, dtype=np.intp)
-        return offset_columns(self.X, self.w)
-
-    def target_units(self, scaling: Scaling, centered: bool) -> Scaling:
-        """The scaling with the units of the targets added."""
-        return scaling.with_targets(self.targets, self.w, centered)
+    @property
+    def target_moments(self) -> Moments:
+        """Means and deviations of the targets."""
+        return Moments.of(self.targets, self.w)
 
     def design(
         self, scaling: Scaling, activation: str, fit_lower: str | None, n_threads: int | None
@@ -110,6 +104,7 @@ class ShardData:
     Parameters
     ----------
     shards : Shards
+    n_threads : int or None
 
     Attributes
     ----------
@@ -126,23 +121,28 @@ class ShardData:
     m: int
     w: Floats | None
 
-    def __init__(self, shards: Shards) -> None:
-        self.shards = shards
+    def __init__(self, shards: Shards, n_threads: int | None) -> None:
+        self.shards, self.n_threads = shards, n_threads
+
+    @cached_property
+    def unweighted(self) -> Statistics:
+        """What is known about the rows, without the weights of the classes."""
+        return ShardDesign(self.shards, n_threads=self.n_threads).statistics()
 
     @cached_property
     def statistics(self) -> Statistics:
-        """One pass over the rows."""
-        return ShardDesign(self.shards).statistics
-
-    @cached_property
-    def weighted_statistics(self) -> Statistics:
-        """The statistics with the weights of the classes; if there are any, in another pass."""
+        """The same with the weights of the classes; if there are any, from another pass."""
         if self.w is None:
-            return self.statistics
-        return ShardDesign(self.shards).statistics_with(self.w)
+            return self.unweighted
+        return ShardDesign(self.shards, n_threads=self.n_threads).statistics(sample_weight=self.w)
+
+    @property
+    def target_moments(self) -> Moments:
+        """Means and deviations of the targets."""
+        return self.statistics.targets
 
     def _with(self, shards: Shards) -> Self:
-        other = ShardData(shards)
+        other = ShardData(shards, self.n_threads)
         other.targets, other.m, other.w = self.targets, self.m, self.w
         return other
 
@@ -160,32 +160,6 @@ class ShardData:
     def digest(self) -> str:
         """A digest of the rows, from the manifest."""
         return fingerprint("shards", self.shards.digest, self.targets, self.w)
-
-    def largest(self) -> float:
-        """The largest |x|."""
-        return self.statistics.largest
-
-    def feature_units(self, standardize: bool, centered: bool) -> Scaling:
-        """The units in which features are trained: standard ones, or as they are."""
-        found = self.weighted_statistics
-        if not standardize:
-            return Scaling(None, None, found.by_column > 0)
-        if found.features is None or not centered:
-            return Scaling.to_largest(found.by_column)
-        return Scaling.to_deviation(found.features.mean, found.features.deviation)
-
-    def offset_columns(self, scaling: Scaling) -> NDArray[np.intp]:
-        """No columns, because sparse shards are not searched for them."""
-        return np.zeros(0, dtype=np.intp)
-
-    def target_units(self, scaling: Scaling, centered: bool) -> Scaling:
-        """The scaling with the units of the targets added."""
-        found = self.weighted_statistics
-        if self.targets is None:
-            return scaling.with_target_moments(
-                found.targets.mean, found.targets.deviation, centered
-            )
-        return scaling.with_targets(self.targets, found.weights, centered)
 
     def design(
         self, scaling: Scaling, activation: str, fit_lower: str | None, n_threads: int | None

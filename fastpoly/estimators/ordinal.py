@@ -259,7 +259,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         ndarray, (n, len(classes_))
             Not negative; rows sum to 1.
         """
-        return level_probabilities(self._outputs(X))
+        return self._apply(level_probabilities, X)
 
     @available_if(_has_levels)
     def decision_function(self, X: Any) -> Floats:
@@ -273,7 +273,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         -------
         ndarray, (n, len(classes_) - 1)
         """
-        return self._outputs(X)
+        return self._apply(self._decision, X)
 
 
 @documented(LOSS, CLASSES, LEVELS)

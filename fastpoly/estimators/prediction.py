@@ -2,7 +2,8 @@
 
 import copy
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -48,20 +49,25 @@ class Predictor(BaseEstimator):
     def _threads(self, X: Any) -> int | None:
         return default_threads(X) if self.n_threads is None else self.n_threads
 
-    def _outputs(self, X: Any) -> Floats:
-        if isinstance(X, Shards):
-            return np.concatenate(list(self._shard_outputs(X, self.model_)))
-        X = self._validated(X)
-        return self.model_.decision(X, n_threads=self._threads(X))
-
-    def _shard_outputs(self, shards: Shards, model: PolyModel) -> Iterator[Floats]:
-        """The outputs of rows in files, one shard at a time."""
+    def _outputs_of(self, X: Any) -> tuple[int, Callable[[PolyModel], Iterator[Floats]]]:
+        """The number of rows, and a function from a model to outputs, one part of the rows each."""
         check_is_fitted(self, "model_")
+        if isinstance(X, Shards):
+            self._check_width(X)
+            return sum(shard.n_own_rows for shard in X), partial(self._shard_outputs, X)
+        X = self._validated(X)
+        n_threads = self._threads(X)
+        return X.shape[0], lambda model: iter([model.decision(X, n_threads=n_threads)])
+
+    def _check_width(self, shards: Shards) -> None:
         if shards.n_features != self.n_features_in_:
             raise ValueError(
                 f"X has {shards.n_features} features, but {type(self).__name__} is expecting "
                 f"{self.n_features_in_} features as input"
             )
+
+    def _shard_outputs(self, shards: Shards, model: PolyModel) -> Iterator[Floats]:
+        """The outputs of rows in files, one shard at a time."""
         for shard in shards:
             X = shard.matrix(model.augment)
             design = Design(X, self._activation, n_threads=self.n_threads)
@@ -70,14 +76,16 @@ class Predictor(BaseEstimator):
                 O += LinearTerms(shard.matrix(False)).outputs(model.linear.T)
             yield (O + model.intercept)[shard.own_rows()]
 
-    def _staged_outputs(self, X: Any) -> Iterator[Floats]:
-        X = X if isinstance(X, Shards) else self._validated(X)
+    def _apply(self, form: Callable[[Floats], NDArray], X: Any, out: Any = None) -> NDArray:
+        """What `form` makes of the outputs (n, m); of shards, one shard's outputs at a time."""
+        n, outputs = self._outputs_of(X)
+        return joined(map(form, outputs(self.model_)), n, out)
+
+    def _staged(self, form: Callable[[Floats], NDArray], X: Any) -> Iterator[NDArray]:
+        """The same for the model of every stage."""
+        n, outputs = self._outputs_of(X)
         for stage in self._stages:
-            model = self._poly_model(stage)
-            if isinstance(X, Shards):
-                yield np.concatenate(list(self._shard_outputs(X, model)))
-            else:
-                yield model.decision(X, n_threads=self._threads(X))
+            yield joined(map(form, outputs(self._poly_model(stage))), n)
 
     def predict(self, X: Any, out: str | os.PathLike[str] | None = None) -> NDArray:
         """Predict targets, in the form of the y of `fit`; for ordinal levels, the expected level.
@@ -85,31 +93,16 @@ class Predictor(BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame or sparse, (n, d), or Shards
+            Shards are predicted one at a time, in the order of their rows, by this process.
         out : str or path-like, optional
-            A .npy file for the predictions of shards. They are written one shard at a time, and
-            returned as an array that is mapped from the file.
+            A .npy file for the predictions, which are then mapped from the file.
 
         Returns
         -------
         ndarray, (n,) or (n, m)
         """
         now = self._snapshot()
-        if out is None:
-            return now._predict(now._outputs(X))
-        if not isinstance(X, Shards):
-            raise ValueError("out is for shards; np.save stores the predictions of an array")
-        check_is_fitted(now, "model_")
-        parts, first = map(now._predict, now._shard_outputs(X, now.model_)), 0
-        n = sum(np.arange(shard.n_rows)[shard.own_rows()].size for shard in X)
-        file = None
-        for part in parts:
-            if file is None:
-                shape = (n, *part.shape[1:])
-                file = np.lib.format.open_memmap(out, "w+", dtype=part.dtype, shape=shape)
-            file[first : first + len(part)] = part
-            first += len(part)
-        file.flush()
-        return file
+        return now._apply(now._predict, X, out)
 
     def staged_predict(self, X: Any) -> Iterator[NDArray]:
         """Yield the predictions after each step of training, the empty model first.
@@ -124,7 +117,7 @@ class Predictor(BaseEstimator):
             Predictions in the form of `predict`; the last ones are those of `predict`.
         """
         now = self._snapshot()
-        return map(now._predict, now._staged_outputs(X))
+        return now._staged(now._predict, X)
 
     def staged_decision_function(self, X: Any) -> Iterator[Floats]:
         """Yield the outputs after each step of training, the empty model first.
@@ -138,7 +131,7 @@ class Predictor(BaseEstimator):
         ndarray, (n,) or (n, m)
         """
         now = self._snapshot()
-        return map(now._decision, now._staged_outputs(X))
+        return now._staged(now._decision, X)
 
     def interaction_matrix(self, output: Any = None) -> Floats:
         """The quadratic part of an output as a symmetric matrix C: it equals x'Cx.
@@ -262,3 +255,22 @@ class Predictor(BaseEstimator):
             classes.dtype.kind == "U" and any("\0" in each for each in classes)
         )
         return classes if plain else None
+
+
+def joined(parts: Iterator[NDArray], n: int, out: str | os.PathLike[str] | None = None) -> NDArray:
+    """Parts of n rows in one array, or in one that is mapped from a new file `out`."""
+    result, first = None, 0
+    for part in parts:
+        if result is None:
+            if out is None and len(part) == n:
+                return part
+            shape = n, *part.shape[1:]
+            if out is None:
+                result = np.empty(shape, part.dtype)
+            else:
+                result = np.lib.format.open_memmap(out, "w+", part.dtype, shape)
+        result[first : first + len(part)] = part
+        first += len(part)
+    if out is not None:
+        result.flush()
+    return result

@@ -98,7 +98,7 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         # A loss object may depend on the scale of its targets; the squared loss does not.
         if get_loss(self._model_loss()).__class__ is not Squared:
             return scaling
-        return data.target_units(scaling, self.fit_lower == "explicit")
+        return scaling.with_targets(data.target_moments, self.fit_lower == "explicit")
 
     def _model_loss(self) -> Any:
         return named_loss(self.loss, "real") if isinstance(self.loss, str) else self.loss
@@ -118,7 +118,7 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         -------
         ndarray, (n, m)
         """
-        return self._decision(self._outputs(X))
+        return self._apply(self._decision, X)
 
     def _decision(self, O: Floats) -> Floats:
         return O[:, 0] if self._one_dimensional else O

@@ -8,12 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.metrics import check_scoring
-from sklearn.utils import _safe_indexing
 
 from fastpoly.estimators.base import PolyEstimator
+from fastpoly.estimators.folds import ArrayFolds, ShardFolds, labels_of
 from fastpoly.model import PolyModel
-from fastpoly.rows.shard_design import ShardDesign
-from fastpoly.rows.shards import Shards
 
 Floats = NDArray[np.float64]
 
@@ -76,8 +74,8 @@ def negative_log_loss(model: PolyEstimator, X: Any, y: Any) -> float:
 
 
 def path_scores(
-    model: PolyEstimator, transformers: BaseEstimator | None, X: Any, y: Any, w: Any,
-    split: tuple[NDArray, NDArray], alphas: Floats, all_alphas: bool,
+    model: PolyEstimator, transformers: BaseEstimator | None, rows: ArrayFolds | ShardFolds,
+    split: tuple[Any, Any], alphas: Floats, all_alphas: bool,
     scorer: Callable[..., float], keep_models: bool, report: Callable[..., None] | None = None,
 ) -> FoldResult:  # fmt: skip
     """Walk down the path of alphas on the training rows, and score every model on the test rows.
@@ -88,10 +86,10 @@ def path_scores(
         Unfitted; its n_components is K.
     transformers : estimator or None
         Unfitted; fitted on the training rows.
-    X, y, w
-        All rows; w may be None.
+    rows : ArrayFolds or ShardFolds
+        All rows.
     split : tuple
-        Numbers of training and test rows, or the two parts of shards.
+        One of the splits of these rows.
     alphas : ndarray, (a,)
         Decreasing. Each run starts from the model of the alpha before.
     all_alphas : bool
@@ -103,8 +101,8 @@ def path_scores(
     """
     K, shape = model.n_components, (len(alphas), model.n_components)
     scores, seconds, models = np.full(shape, np.nan), np.zeros((2, len(alphas))), {}
-    X_train, y_train, w_train, X_test, y_test = _fold(X, y, w, split)
-    if len(_labels(model, y_train)) == 1 or _lacks_a_class(model, X_train):
+    X_train, y_train, w_train, X_test, y_test = rows.fold(split)
+    if not rows.trainable(model, X_train, y_train):
         if report is not None:
             report(scores, len(alphas))
         return FoldResult(scores, *seconds, models)
@@ -141,31 +139,6 @@ def _score(scorer: Callable[..., float], view: Any, X: Any, y: Any, y_train: Any
     try:
         return scorer(view, X, y)
     except ValueError:
-        if _labels(view, y) <= _labels(view, y_train):
+        if labels_of(view, y) <= labels_of(view, y_train):
             raise
         return np.nan  # a class or level without a model
-
-
-def _fold(X: Any, y: Any, w: Any, split: tuple[Any, Any]) -> tuple[Any, ...]:
-    """X, y, w to train on, X and y to test with; shards are split already."""
-    train, test = split
-    if isinstance(X, Shards):
-        return train, None, None, test, test.targets()
-    w_train = None if w is None else _safe_indexing(w, train)
-    X_train, X_test = _safe_indexing(X, train), _safe_indexing(X, test)
-    return X_train, _safe_indexing(y, train), w_train, X_test, _safe_indexing(y, test)
-
-
-def _lacks_a_class(model: PolyEstimator, X: Any) -> bool:
-    """Whether shards to train a classifier on have no row of some class."""
-    if not (isinstance(X, Shards) and is_classifier(model)) or X.classes is None:
-        return False
-    return bool((ShardDesign(X).statistics.counts == 0).any())
-
-
-def _labels(model: PolyEstimator, y: Any) -> set[Any]:
-    """The distinct classes or levels of a 1-D y; nothing for other targets."""
-    if y is None:
-        return set()  # shards, whose parts have all classes
-    y = np.asarray(y)
-    return set() if model._numeric_targets() or y.ndim != 1 else set(y.tolist())

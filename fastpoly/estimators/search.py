@@ -1,6 +1,5 @@
 """Choosing alpha and the number of basis vectors: one path of alphas per fold."""
 
-import numbers
 import warnings
 from collections.abc import Callable
 from typing import Any, Self
@@ -9,27 +8,20 @@ import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.metrics import check_scoring
-from sklearn.model_selection import (
-    ShuffleSplit,
-    StratifiedKFold,
-    StratifiedShuffleSplit,
-    check_cv,
-)
 from sklearn.pipeline import Pipeline
-from sklearn.utils import Tags, get_tags, indexable
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import checked_csr
+from fastpoly.estimators.folds import as_folds
 from fastpoly.estimators.scoring import FoldResult, default_scorer, path_scores
 from fastpoly.kernels.checks import as_float_array
 from fastpoly.path import alpha_grid
-from fastpoly.rows.shards import Shards
 
 Floats = NDArray[np.float64]
 
@@ -203,31 +195,27 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         for name in ("best_estimator_", "classes_", "n_features_in_", "feature_names_in_"):
             vars(self).pop(name, None)  # left from an earlier fit
         head, model, self._prefix = pipeline_parts(self.estimator)
-        if isinstance(X, Shards):
-            if head is not None:
-                raise TypeError("shards cannot go through a Pipeline; transform the rows first")
-        else:
-            X, y, sample_weight, groups = indexable(checked_csr(X), y, sample_weight, groups)
+        rows = as_folds(X, y, sample_weight, groups)
         model = clone(model).set_params(alpha=None)  # its alpha is not used
         model._check_parameters()
-        whole = X if head is None else clone(head).fit_transform(X, y)
+        whole = rows.X if head is None else rows.transformed(head)
         prepared = clone(model)
-        labels = prepared._prepare(whole, y, sample_weight).y  # raises the errors of a fit
+        labels = prepared._prepare(whole, rows.y, rows.w).y  # raises the errors of a fit
         self.scorer_ = (
             default_scorer(model) if self.scoring is None else check_scoring(model, self.scoring)
         )
-        self.alphas_ = self._grid(clone(model), whole, y, sample_weight)
-        splits = self._splits(prepared, labels, X, y, groups)
+        self.alphas_ = self._grid(clone(model), whole, rows.y, rows.w)
+        splits = rows.splits(self.cv, prepared, labels)
         self.n_splits_ = len(splits)
-        folds = self._run(head, model, X, y, sample_weight, splits)
+        folds = self._run(head, model, rows, splits)
         self._tabulate(folds, model.n_components)
         self._warn_at_borders(model.n_components)
         if self.refit:
-            self._refit(folds[0], X, y, sample_weight)
+            self._refit(folds[0], rows.X, rows.y, rows.w)
         return self
 
     def _run(
-        self, head: Pipeline | None, model: PolyEstimator, X: Any, y: Any, w: Any, splits: list
+        self, head: Pipeline | None, model: PolyEstimator, rows: Any, splits: list
     ) -> list[FoldResult]:
         """Run one path per fold, with a progress bar if `verbose` asks for one."""
         n_jobs = effective_n_jobs(self.n_jobs)
@@ -247,7 +235,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
             def job(i: int) -> tuple[Any, ...]:
                 transformers = None if head is None else clone(head)
                 grid = self.alphas_, self.alphas is not None
-                return clone(model), transformers, X, y, w, splits[i], *grid, self.scorer_
+                return clone(model), transformers, rows, splits[i], *grid, self.scorer_
 
             if n_jobs == 1:
                 return [path_scores(*job(i), i == 0, report) for i in range(len(splits))]
@@ -306,42 +294,6 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         if alphas.min() <= 0 or (np.diff(alphas) >= 0).any():
             raise ValueError("alphas must be positive and decreasing; sort them, largest first")
         return alphas
-
-    def _splits(
-        self, model: PolyEstimator, labels: NDArray, X: Any, y: Any, groups: Any
-    ) -> list[tuple[NDArray, NDArray]]:
-        """Training and test rows; `labels` is y in the form of the model."""
-        if isinstance(X, Shards):
-            return self._shard_splits(model, X)
-        if isinstance(self.cv, numbers.Real) and not isinstance(self.cv, numbers.Integral):
-            if not 0 < self.cv < 1:
-                raise ValueError(f"cv as a share of the rows must be in 0..1, got {self.cv}")
-            seed = model.random_state if isinstance(model.random_state, numbers.Integral) else None
-            strata = model._strata(labels, float(self.cv))
-            kind = ShuffleSplit if strata is None else StratifiedShuffleSplit
-            split = kind(n_splits=1, test_size=float(self.cv), random_state=seed)
-            return list(split.split(X, strata))
-        if model._task == "ordinal" and (self.cv is None or isinstance(self.cv, numbers.Integral)):
-            n_folds = 5 if self.cv is None else int(self.cv)
-            strata = model._strata(labels, 1 / n_folds)
-            return list(StratifiedKFold(n_folds).split(X, strata))
-        return list(check_cv(self.cv, y, classifier=is_classifier(model)).split(X, y, groups))
-
-    def _shard_splits(self, model: PolyEstimator, shards: Shards) -> list[tuple[Shards, Shards]]:
-        """Parts of shards to train on and to test with: random rows, or the parts in cv."""
-        seed = model.random_state if isinstance(model.random_state, numbers.Integral) else 0
-        if self.cv is None or isinstance(self.cv, numbers.Integral):
-            return shards.folds(5 if self.cv is None else int(self.cv), seed=int(seed))
-        if isinstance(self.cv, numbers.Real):
-            share = float(self.cv)
-            return [tuple(shards.split(1 - share, share, seed=int(seed)))]
-        splits = list(self.cv) if np.iterable(self.cv) else []
-        if not splits or not all(isinstance(each, Shards) for pair in splits for each in pair):
-            raise TypeError(
-                "cv must be a number of folds, a share, or pairs of shards to train on and to "
-                "test with, such as (shards.take([0, 1]), shards.take([2]))"
-            )
-        return splits
 
     def _tabulate(self, folds: list[FoldResult], n_sizes: int) -> None:
         """cv_results_ and the best pair."""

@@ -13,44 +13,10 @@ from numpy.typing import NDArray
 
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.problem import Problem
-from fastpoly.rows.moments import Moments
+from fastpoly.rows.statistics import Statistics
 from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
-
-
-class Statistics(NamedTuple):
-    """What one pass over the rows finds before anything is fitted.
-
-    Attributes
-    ----------
-    n_samples, n_features : int
-    weight : float
-        Sum of the weights of the rows; n_samples where there are none.
-    classes : ndarray, (n_levels,), or None
-        The distinct targets, sorted; None where targets are arbitrary numbers.
-    weights, counts : ndarray, (n_levels,), or None
-        Weight and number of the rows of each class; rows of weight 0 do not count.
-    largest : float
-        The largest |x| of all rows.
-    by_column : ndarray, (n_features,)
-        The largest |x| of each feature in rows that count.
-    features : Moments or None
-        Means and deviations of the features; None where rows are sparse.
-    targets : Moments or None
-        Means and deviations of targets that are numbers.
-    """
-
-    n_samples: int
-    n_features: int
-    weight: float
-    classes: NDArray | None
-    weights: Floats | None
-    counts: Floats | None
-    largest: float
-    by_column: Floats
-    features: Moments | None
-    targets: Moments | None
 
 
 class Gradient(NamedTuple):
@@ -165,6 +131,13 @@ class Rows(Protocol):
 
     def largest(self) -> float:
         """The largest |x|."""
+
+    def statistics(self, y: Any = None, sample_weight: Any = None) -> Statistics:
+        """What is known before a fit: sizes, moments, unseen features, and classes where y has any.
+
+        Shards hold y, and their sample_weight has one entry per class. Features are as stored, not
+        scaled.
+        """
 
     def problem(self, y: Any, **options: Any) -> Problem:
         """The problem of these rows and targets, with everything checked; see `Problem.of`."""

@@ -7,14 +7,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from fastpoly.kernels.checks import LARGEST
+from fastpoly.kernels.checks import LARGEST, as_array, as_float_array, as_weights
 from fastpoly.kernels.explicit import make_gamma
 from fastpoly.kernels.features import ACTIVATIONS, Features, make_features
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.linear import LinearTerms
-from fastpoly.kernels.matrix import Matrix, ScaledRows, as_matrix
+from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
 from fastpoly.kernels.runtime import effective_n_threads
 from fastpoly.problem import Problem
+from fastpoly.rows.statistics import Statistics, row_statistics
 
 if TYPE_CHECKING:
     from fastpoly.rows.contract import Rows
@@ -135,6 +136,35 @@ class Design:
         """The largest |x|."""
         return largest_entry(self.matrix)
 
+    def statistics(
+        self, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Statistics:
+        """What is known about the rows before a fit.
+
+        Parameters
+        ----------
+        y : array-like, (n,) or (n, m), optional
+            Targets. Integers and strings (n,) are classes; others are numbers.
+        sample_weight : array-like, (n,), optional
+
+        Returns
+        -------
+        Statistics
+            Without the constant feature.
+        """
+        n, M = self.n_samples, self.matrix
+        w = as_weights(sample_weight, "sample_weight", n, some=True)
+        X = sparse_values(M) if M.sparse else dense_values(M)
+        if y is None:
+            return row_statistics(X, None, w)
+        y = as_array(y, "y")
+        if len(y) != n:
+            raise ValueError(f"y has {len(y)} samples, X has {n}")
+        if y.ndim != 1 or y.dtype.kind == "f":
+            return row_statistics(X, as_float_array(y, "y", (n, *(None,) * (y.ndim - 1))), w)
+        classes, codes = np.unique(y, return_inverse=True)
+        return row_statistics(X, codes, w, len(classes)).with_classes(classes)
+
     def problem(self, y: ArrayLike | None, **options: Any) -> Problem:
         """The problem of these rows and targets; see `Problem.of`."""
         if y is None:
@@ -158,25 +188,19 @@ def check_kind(activation: str, fit_lower: str | None) -> None:
 
 def largest_entry(X: Matrix) -> float:
     """The largest |x| of the stored entries."""
-    values = X.arrays[0] if X.sparse else X.source
-    if isinstance(values, ScaledRows):
-        values = X.rows(slice(None))
+    values = X.arrays[0] if X.sparse else dense_values(X)
     return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
 
 
-def largest_by_column(X: Matrix, w: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """The largest |x| of each column, (d,), without the constant, in rows of positive weight."""
-    if not X.sparse:
-        values = X.source if w is None or w.all() else X.source[w > 0]
-        sizes = np.maximum(values.max(axis=0, initial=0), -values.min(axis=0, initial=0))
-        return sizes.astype(np.float64)
+def dense_values(X: Matrix) -> NDArray:
+    """The rows of a dense Matrix as an array, without the constant."""
+    return X.rows(slice(None)) if isinstance(X.source, ScaledRows) else X.source
+
+
+def sparse_values(X: Matrix) -> StoredRows:
+    """The rows of a sparse Matrix as CSR arrays, without the constant."""
     data, indices, indptr = X.arrays
-    if w is not None and not w.all():
-        kept = np.repeat(w > 0, np.diff(indptr))
-        data, indices = data[kept], indices[kept]
-    largest = np.zeros(X.d - X.augment)
-    np.maximum.at(largest, indices, np.abs(data))
-    return largest
+    return StoredRows((X.n, X.d - X.augment), indices, data, indptr)
 
 
 def check_scale(design: "Rows") -> None:

@@ -22,7 +22,15 @@ TASKS = 4
 
 
 class Engine(Protocol):
-    """Runs passes over shards."""
+    """Runs passes over shards.
+
+    Attributes
+    ----------
+    n_threads : int
+        Threads of one process that compute at once.
+    """
+
+    n_threads: int
 
     def reduce(self, job: ShardJob, verb: str, arguments: tuple[Any, ...]) -> Any:
         """The sum of `verb(*arguments)` over all shards."""
@@ -127,6 +135,8 @@ class ExecutorEngine:
         How many tasks the executor runs at once. By default its `_max_workers`, or the number of
         processors.
     """
+
+    n_threads = 1
 
     def __init__(self, executor: Executor, n_slots: int | None = None) -> None:
         self.executor = executor

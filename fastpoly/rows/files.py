@@ -17,6 +17,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from fastpoly.rows.mapping import mapped
+
 FORMAT_VERSION = 1  # the version of all files that this release writes and reads
 SHARED = 2  # how many numbers of an `identity` other processes compare
 
@@ -53,12 +55,11 @@ def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray[An
                 raise ValueError(
                     f"it does not begin as an array {shape} of {dtype}; it has {own} bytes"
                 )
-            size = file.tell() + math.prod(shape) * dtype.itemsize
+            first = file.tell()
+            size = first + math.prod(shape) * dtype.itemsize
             if own != size:
                 raise ValueError(f"it has {own} bytes, but should have {size}")
-            if size == file.tell():
-                return np.empty(shape, dtype)
-            return np.memmap(file, dtype, "r", file.tell(), shape).view(np.ndarray)
+            return np.frombuffer(mapped(file, size)[first:], dtype).reshape(shape)
     except OSError as error:
         raise ValueError(f"it cannot be read: {error.strerror or error}") from None
 

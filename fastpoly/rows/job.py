@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastpoly.problem import Problem
+from fastpoly.rows.budget import Budget
 from fastpoly.rows.shard import Affine, Shard
 from fastpoly.rows.shard_rows import ShardRows
 
@@ -31,6 +32,10 @@ class ShardJob:
     activation : str
     fit_lower : str or None
     scaling : Affine or None
+    memory : float or None
+        Bytes that the rows may take in a process; None for no limit.
+    n_threads : int
+        Threads of a process that compute the job.
     key : str, optional
         The name by which other processes know the job; by default drawn at random.
     """
@@ -42,10 +47,14 @@ class ShardJob:
         activation: str = "squared",
         fit_lower: str | None = None,
         scaling: Affine | None = None,
+        memory: float | None = None,
+        n_threads: int = 1,
         key: str | None = None,
     ) -> None:
         self.shards, self.problem = list(shards), problem
         self.activation, self.fit_lower, self.scaling = activation, fit_lower, scaling
+        self.memory, self.n_threads = memory, n_threads
+        self.budget = self._budget()
         self.key = key or secrets.token_hex(16)
         self.spare: list[np.ndarray] = []
         self.opened: dict[int, ShardRows] = {}
@@ -53,6 +62,12 @@ class ShardJob:
 
     def __len__(self) -> int:
         return len(self.shards)
+
+    def _budget(self) -> Budget | None:
+        if self.memory is None:
+            return None
+        m = 0 if self.problem is None else self.problem.m
+        return Budget(self.shards, m, self.scaling is not None, self.memory, self.n_threads)
 
     def rows(self, place: int) -> ShardRows:
         """The rows of a shard, for one thread at a time."""
@@ -70,10 +85,21 @@ class ShardJob:
         A worker can still run a task of a pass that was given up, when the same shard comes again.
         """
         with self.locks[place]:
-            return getattr(self.rows(place), verb)(*arguments)
+            try:
+                return getattr(self.rows(place), verb)(*arguments)
+            finally:
+                if self.budget is not None and not self.budget.keeps(place):
+                    self.opened.pop(place, None)
+
+    def release(self) -> None:
+        """Forget what the shards keep; what is needed again is computed again."""
+        for place, lock in enumerate(self.locks):
+            with lock:
+                self.opened.pop(place, None)
+        self.budget = self._budget()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        how = self.activation, self.fit_lower, self.scaling
+        how = self.activation, self.fit_lower, self.scaling, self.memory, self.n_threads
         return _job, (self.shards, self.problem, *how, self.key)
 
 
@@ -83,6 +109,9 @@ def _job(*parts: Any) -> ShardJob:
     with _lock:
         if key not in _received:
             _received[key] = ShardJob(*parts)
+            for other in _received.values():
+                if other.key != key and other.budget is not None:
+                    other.release()  # it is over, or waits for this one
         _received.move_to_end(key)
         while len(_received) > KEPT_JOBS:
             _received.popitem(last=False)

@@ -13,7 +13,9 @@
 import hashlib
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -147,18 +149,22 @@ def _checked(cls: type[Manifest], content: Any, digest: str) -> Manifest:
     kind, target = content["kind"], content["target"]
     if kind not in KINDS or target not in ("levels", "real"):
         raise ValueError(f"unknown kind {kind!r} or target {target!r}")
-    d = _count(content["n_features"], "n_features", least=1)
+    # One less than an index can count, because a constant feature may be added.
+    d = _count(content["n_features"], "n_features", least=1, most=np.iinfo(np.int32).max - 1)
     fields = tuple(_field(f) for f in content["fields"])
     at = 0
     for f in fields:
         if f.first != at:
             raise ValueError(f"field {f.name!r} begins at column {f.first}, not {at}")
         at += f.size
+    twice = [name for name, count in Counter(f.name for f in fields).items() if count > 1]
+    if twice:
+        raise ValueError(f"two fields are called {twice[0]!r}")
     if fields and at != d:
         raise ValueError(f"its fields have {at} columns, but n_features is {d}")
     classes = tuple(content["classes"])
-    if not all(type(c) in (int, float, str) for c in classes) or len(set(classes)) < len(classes):
-        raise ValueError("its classes must be distinct numbers or strings")
+    if not _sorted_classes(classes):
+        raise ValueError("its classes must be finite numbers, or strings, that increase")
     if (target == "levels") != bool(classes):
         raise ValueError("levels need classes, and numbers have none")
     n_targets = _count(content["n_targets"], "n_targets", least=1)
@@ -203,6 +209,13 @@ def _checked(cls: type[Manifest], content: Any, digest: str) -> Manifest:
         kind, sum(rows), d, fields, target, classes, n_targets, weighted, ordered, tuple(shards),
         tuple(rows), digest,
     )  # fmt: skip
+
+
+def _sorted_classes(classes: tuple[Any, ...]) -> bool:
+    """Whether these are strings, or finite numbers of 64 bits, in increasing order."""
+    texts = all(type(c) is str for c in classes)
+    numbers = all(type(c) in (int, float) and abs(c) < 2**63 for c in classes)  # NaN is not
+    return (texts or numbers) and all(a < b for a, b in pairwise(classes))
 
 
 def level_dtype(n_classes: int) -> np.dtype:

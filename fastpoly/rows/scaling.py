@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fastpoly.rows.moments import Moments, varies
+from fastpoly.rows.statistics import Statistics
 from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
@@ -43,12 +45,12 @@ class Scaling(NamedTuple):
     target_unit: Floats | None = None
 
     @classmethod
-    def none(cls, X: Any) -> Self:
+    def none(cls, found: Statistics) -> Self:
         """Features that are not scaled."""
-        return cls(None, None, _occurs(X))
+        return cls(None, None, found.by_column > 0)
 
     @classmethod
-    def standard(cls, X: Any, w: Floats | None, centered: bool) -> Self:
+    def standard(cls, found: Statistics, centered: bool) -> Self:
         """Dense X gets mean 0 and unit variance; where it is not centered, |x| is at most 1.
 
         Without centering, the largest |x| is a better unit than the deviation, and it leaves
@@ -56,45 +58,22 @@ class Scaling(NamedTuple):
 
         Parameters
         ----------
-        X : ndarray or CSR, (n, d)
-        w : ndarray, (n,), or None
-            Sample weights of the mean and the variance.
+        found : Statistics
         centered : bool
             Whether the model has a linear part, which takes the terms that centering adds. Sparse X
             is never centered.
         """
-        if hasattr(X, "indptr") or not centered:
-            return cls._largest(X if w is None or w.all() else X[w > 0])
-        return cls.to_deviation(*mean_and_deviation(X, w))
-
-    @classmethod
-    def to_deviation(cls, mean: Floats, deviation: Floats) -> Self:
-        """Features of mean 0 and deviation 1."""
+        if found.features is None or not centered:
+            seen = found.by_column > 0
+            factor = 1 / np.where(seen, found.by_column, 1.0)
+            return cls(None, None if (factor == 1).all() else factor, seen)
+        mean, deviation = found.features.mean, found.features.deviation
         seen = varies(mean, deviation)
         return cls(mean, 1 / np.where(seen, deviation, 1.0), seen)
 
-    @classmethod
-    def _largest(cls, X: Any) -> Self:
-        if hasattr(X, "indptr"):
-            largest = np.zeros(X.shape[1])
-            np.maximum.at(largest, X.indices, np.abs(X.data))
-        else:
-            largest = np.abs(X).max(axis=0, initial=0.0).astype(np.float64)
-        return cls.to_largest(largest)
-
-    @classmethod
-    def to_largest(cls, largest: Floats) -> Self:
-        """Features with |x| at most 1, from the largest |x| of each, (d,)."""
-        seen = largest > 0
-        factor = 1 / np.where(seen, largest, 1.0)
-        return cls(None, None if (factor == 1).all() else factor, seen)
-
-    def with_targets(self, Y: Floats, w: Floats | None, centered: bool) -> Self:
+    def with_targets(self, found: Moments, centered: bool) -> Self:
         """Also scale each target to unit variance, or to mean square 1 if not centered."""
-        return self.with_target_moments(*mean_and_deviation(Y, w), centered)
-
-    def with_target_moments(self, mean: Floats, deviation: Floats, centered: bool) -> Self:
-        """As `with_targets`, from the means and deviations of the targets, (m,) each."""
+        mean, deviation = found.mean, found.deviation
         if not centered:
             mean, deviation = np.zeros_like(mean), np.hypot(mean, deviation)
         unit = np.where(varies(mean, deviation), deviation, 1.0)
@@ -163,58 +142,6 @@ class Scaling(NamedTuple):
             return np.zeros(0, dtype=np.intp)
         squares = (self.center * self.factor) ** 2
         return np.flatnonzero(self.seen & (squares > np.finfo(np.float64).eps ** (-2 / 3)))
-
-
-def mean_and_deviation(X: NDArray, w: Floats | None) -> tuple[Floats, Floats]:
-    """Weighted mean and standard deviation of columns, (d,) each, in two passes.
-
-    Rows of weight 0 do not count. The sums are of differences from one row, so that the deviation
-    of a constant column is exactly 0. The differences are divided by the largest one, so that
-    squares neither overflow nor vanish.
-    """
-    if w is not None and not w.all():
-        X, w = X[w > 0], w[w > 0]
-    first = np.array(X[0], dtype=np.float64)
-    share = np.full(len(X), 1 / len(X)) if w is None else w / w.sum()
-    step = max(1, 2**17 // max(1, X.shape[1]))  # 1 MB at a time
-    parts = [slice(i, i + step) for i in range(0, len(X), step)]
-    largest = np.max([np.abs(X[part] - first).max(axis=0) for part in parts], axis=0)
-    unit = np.where(largest > 0, largest, 1.0)
-    mean = sum(share[part] @ ((X[part] - first) / unit) for part in parts)
-    variance = sum(share[part] @ ((X[part] - first) / unit - mean) ** 2 for part in parts)
-    return first + mean * unit, np.sqrt(variance) * unit
-
-
-def varies(mean: Floats, deviation: Floats) -> NDArray[np.bool_]:
-    """Which columns vary by more than the rounding of their entries."""
-    return deviation > 10 * np.finfo(np.float64).eps * np.abs(mean)
-
-
-def offset_columns(X: Any, w: Floats | None) -> NDArray[np.intp]:
-    """Columns that are never 0 and whose deviation is smaller than the size of their mean.
-
-    Without centering they are hard to fit, because their squares are mostly those of their means.
-    """
-    n = X.shape[0]
-    if hasattr(X, "indptr"):
-        full = np.flatnonzero(
-            np.bincount(X.indices, weights=X.data != 0, minlength=X.shape[1]) == n
-        )
-        X = X[:, full].toarray() if len(full) else np.zeros((n, 0))
-    else:
-        full = np.flatnonzero(X.all(axis=0))
-        X = X[:, full]
-    if not len(full):
-        return full
-    mean, deviation = mean_and_deviation(X, w)
-    return full[varies(mean, deviation) & (deviation < np.abs(mean))]
-
-
-def _occurs(X: Any) -> NDArray[np.bool_]:
-    """Which features, (d,), are not 0 in all rows."""
-    if hasattr(X, "indices"):
-        return np.bincount(X.indices, weights=X.data != 0, minlength=X.shape[1]) > 0
-    return X.any(axis=0)
 
 
 def _shift(H: Floats, center: Floats, activation: str) -> tuple[Floats, Floats]:

@@ -170,6 +170,11 @@ class Shard:
         """An index of the rows that belong to the part, or of all rows if there is no part."""
         return slice(None) if self.part is None else self.part.mask(self.number, self.n_rows)
 
+    @property
+    def n_own_rows(self) -> int:
+        """How many rows belong to the part."""
+        return self.n_rows if self.part is None else int(np.count_nonzero(self.own_rows()))
+
     def weights(self) -> Floats | None:
         """The weights of the rows, 0 for rows of other parts; None where all are 1."""
         w = self.arrays.get("w")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
+from weakref import ref
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +16,7 @@ from fastpoly.kernels.matrix import Matrix, as_matrix
 from fastpoly.kernels.penalties import get_penalty
 from fastpoly.kernels.summed import SummedGamma
 from fastpoly.problem import Problem, check_strength, encode, resolve_loss, small_objective
-from fastpoly.rows.contract import Curvature, Gradient, Statistics
+from fastpoly.rows.contract import Curvature, Gradient
 from fastpoly.rows.curvature import eigen_curvature, has_eigenbasis
 from fastpoly.rows.design import check_kind
 from fastpoly.rows.engines import ThreadEngine
@@ -23,6 +24,7 @@ from fastpoly.rows.job import ShardJob
 from fastpoly.rows.shard import Affine
 from fastpoly.rows.shard_rows import At
 from fastpoly.rows.shards import Shards
+from fastpoly.rows.statistics import Statistics
 from fastpoly.rows.sums import empty_model, loss_curvature_bound, noise_of
 from fastpoly.state import Model
 
@@ -76,6 +78,7 @@ class ShardDesign:
         self.loaders = list(shards)
         for shard in self.loaders:
             shard.check_unchanged()  # here, because workers cannot compare as precisely
+        self._running: ref[ShardJob] | None = None
         self.n_samples = shards.n_samples
         self.n_features = shards.n_features + (fit_lower == "augment")
 
@@ -89,25 +92,40 @@ class ShardDesign:
             raise ValueError("center must be None or zero, because these rows are sparse")
         return Affine(center, factor)
 
-    @cached_property
-    def statistics(self) -> Statistics:
-        """The statistics of the rows before scaling, from one pass; see `Statistics`."""
-        return self.statistics_with(None)
+    def statistics(self, y: None = None, sample_weight: ArrayLike | None = None) -> Statistics:
+        """The statistics of the rows before scaling, from one pass.
 
-    def statistics_with(self, by_class: Floats | None) -> Statistics:
-        """The statistics where rows are also weighted by their class, weights (n_classes,)."""
-        job = ShardJob(self.loaders, None)
-        weight, weights, counts, largest, by_column, *moments = self.engine.reduce(
-            job, "statistics", (by_class,)
-        )
-        return Statistics(
-            self.n_samples, self.shards.n_features, weight, self.shards.classes, weights, counts,
-            float(largest.value), by_column.value, *moments,
-        )  # fmt: skip
+        Parameters
+        ----------
+        y : None
+            The shards hold the targets.
+        sample_weight : array-like, (n_classes,), optional
+            Weights of the classes; the shards hold the weights of the rows.
+        """
+        if y is not None:
+            raise ValueError("y must be None: the shards hold the targets")
+        w = self._class_weights(sample_weight)
+        return self._plain if w is None else self._found(w)
+
+    @cached_property
+    def _plain(self) -> Statistics:
+        return self._found(None)
+
+    def _found(self, by_class: Floats | None) -> Statistics:
+        job = self.job(None)
+        found = self.engine.reduce(job, "statistics", (by_class,))
+        return found if self.shards.classes is None else found.with_classes(self.shards.classes)
+
+    def _class_weights(self, sample_weight: ArrayLike | None) -> Floats | None:
+        if sample_weight is None:
+            return None
+        if self.shards.classes is None:
+            raise ValueError("sample_weight must be None: these targets have no classes")
+        return as_weights(sample_weight, "sample_weight", len(self.shards.classes), some=True)
 
     def largest(self) -> float:
         """The largest |x|; of centered rows, the largest root mean square of a feature."""
-        found = self.statistics
+        found = self.statistics()
         if self.scaling is None:
             return found.largest
         center, factor = self.scaling
@@ -145,16 +163,12 @@ class ShardDesign:
         alpha, tau = check_strength(alpha, tau)
         Y, loss = self._targets(y, loss)
         Y, m = encode(loss, Y, n_outputs, len(Y))
-        w = sample_weight
-        if w is not None:
-            if self.shards.classes is None:
-                raise ValueError("sample_weight must be None: these targets have no classes")
-            w = as_weights(w, "sample_weight", len(Y), some=True)
+        w = self._class_weights(sample_weight)
         ridge = as_positive(alpha_linear, "alpha_linear", or_zero=True)
         problem = Problem(loss, get_penalty(penalty), Y, m, w, alpha, tau, ridge, 0.0)
-        if not self.statistics.weight:
-            raise ValueError("the weights of all rows are zero")
         sums = self.sums(problem)
+        if not self.statistics().weight:
+            raise ValueError("the weights of all rows are zero")
         nothing = sums.value(sums.empty_model())
         return replace(problem, small=small_objective(nothing))
 
@@ -191,12 +205,23 @@ class ShardDesign:
         return as_float_array(classes, "the targets of the shards", (None,)), loss
 
     def sums(self, problem: Problem) -> "ShardSums":
-        """The sums over the rows that a problem needs."""
-        return ShardSums(self, problem)
+        """The sums over the rows that a problem needs; earlier ones forget their row gradients."""
+        before = None if self._running is None else self._running()
+        if before is not None:
+            before.release()
+        sums = ShardSums(self, problem)
+        self._running = ref(sums.job)
+        return sums
+
+    def job(self, problem: Problem | None, *how: Any) -> ShardJob:
+        """A job of these shards, within the memory that they may take."""
+        memory = self.shards.memory
+        n_threads = 1 if memory is None else self.engine.n_threads
+        return ShardJob(self.loaders, problem, *how, memory=memory, n_threads=n_threads)
 
     def outputs(self, model: Model) -> Iterator[Floats]:
         """The outputs of the rows, (n, m), one shard at a time, in order."""
-        job = ShardJob(self.loaders, None, self.activation, self.fit_lower, self.scaling)
+        job = self.job(None, self.activation, self.fit_lower, self.scaling)
         for place in range(len(job)):
             yield job.rows(place).outputs(model)
             del job.opened[place]
@@ -211,14 +236,13 @@ class ShardSums:
         self.rows, self.problem = rows, problem
         self.explicit = rows.fit_lower == "explicit"
         self.n_samples, self.n_features = rows.n_samples, rows.n_features
-        self.job = ShardJob(rows.loaders, problem, rows.activation, rows.fit_lower, rows.scaling)
+        self.job = rows.job(problem, rows.activation, rows.fit_lower, rows.scaling)
         self.version = 0
 
     @cached_property
     def weight(self) -> float:
         """Sum of the weights of the rows, each times the weight of its class."""
-        found, w = self.rows.statistics, self.problem.w
-        return found.weight if w is None else self.total("weight")
+        return self.rows.statistics(sample_weight=self.problem.w).weight
 
     def total(self, verb: str, *arguments: Any) -> Any:
         """The sum of a method of `ShardRows` over all shards."""
@@ -254,7 +278,8 @@ class ShardSums:
     def _evaluate(self, model: Model) -> tuple[Any, ...]:
         """The model at which rows now keep their gradients, the loss, and its gradients."""
         self.version += 1
-        at = At(self.version, model)
+        # Where gradients may be forgotten, workers need the model in every pass.
+        at = At(self.version, model, send=self.job.memory is not None)
         value, *gradients = self.total("gradient", replace(at, send=True))
         if not np.isfinite(value):
             raise ValueError("the loss overflows; scale X, y or sample_weight down")

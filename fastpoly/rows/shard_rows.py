@@ -15,10 +15,10 @@ from fastpoly.kernels.explicit import explicit_gamma, row_gamma
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.joint import JointObjective
 from fastpoly.problem import Problem
-from fastpoly.rows.design import Design, largest_by_column, largest_entry
-from fastpoly.rows.moments import Maximum, Moments
+from fastpoly.rows.design import Design, sparse_values
 from fastpoly.rows.sampling import take_rows
 from fastpoly.rows.shard import Affine, Shard
+from fastpoly.rows.statistics import Statistics, row_statistics
 from fastpoly.rows.sums import RowSums, noise_weights, squared_outputs
 from fastpoly.state import Model
 
@@ -129,9 +129,6 @@ class ShardRows:
 
     # --- sums that need the parameters only ---
 
-    def weight(self) -> float:
-        return float(len(self.shard.targets()) if self.weights is None else self.weights.sum())
-
     def value(self, model: Model) -> float:
         return self.value_layers(model)[0]  # as fast as the outputs, and without their memory
 
@@ -156,27 +153,17 @@ class ShardRows:
     def dense_curvature(self, model: Model, name: str, *arguments: Any) -> Floats:
         return getattr(self.full_sums.dense_curvature(model), name)(*arguments)
 
-    def statistics(self, by_class: Floats | None) -> tuple[Any, ...]:
-        """Weights and counts of classes, the largest |x| in all and by column, moments of x and y.
+    def statistics(self, by_class: Floats | None) -> Statistics:
+        """The statistics of these rows, without the classes that their codes stand for.
 
         `by_class` (n_classes,) are weights of the classes; the weight of a row is multiplied by
-        that of its class. Only dense rows, and targets that are numbers, have moments.
+        that of its class.
         """
-        X, y, n_classes = self.design.matrix, self.shard.targets(), self.shard.n_classes
-        w = self.shard.weights()
+        X, y, w = self.design.matrix, self.shard.targets(), self.shard.weights()
         if by_class is not None:
             w = by_class[y] if w is None else by_class[y] * w
-        of_x = None if X.sparse else Moments.of(X.array, w)
-        if n_classes:
-            present = y if w is None else y[w > 0]
-            counts = np.bincount(present, minlength=n_classes).astype(np.float64)
-            weights = np.bincount(y, w, n_classes).astype(np.float64)  # integers if empty
-            of_y = None
-        else:
-            counts, weights, of_y = None, None, Moments.of(y, w)
-        weight = float(len(y) if w is None else w.sum())
-        sizes = Maximum(largest_entry(X)), Maximum(largest_by_column(X, w))
-        return weight, weights, counts, *sizes, of_x, of_y
+        rows = sparse_values(X) if X.sparse else X.array
+        return row_statistics(rows, y, w, self.shard.n_classes)
 
     def sample(self, numbers: list[NDArray[np.intp]]) -> list[Any]:
         """The rows of this shard among the requested ones, in a list."""

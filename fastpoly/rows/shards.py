@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
-from fastpoly.kernels.checks import as_count
+from fastpoly.kernels.checks import as_count, as_positive
 from fastpoly.rows.batches import numbers, values
 from fastpoly.rows.categories import check_texts, exact_numbers
 from fastpoly.rows.files import file_digest, identity, map_array
@@ -36,6 +36,10 @@ class Shards:
     folder : str or path-like
     verify : bool
         Also read every file now, compare its digest, and check all rows.
+    memory : float, optional
+        Bytes that the rows may take in each process of a fit, besides the mapped files. What does
+        not fit is computed again in every pass, with the same result. By default everything is
+        kept, about 8 bytes per row and output.
 
     Attributes
     ----------
@@ -59,7 +63,14 @@ class Shards:
     (2, 4, 3, array([1, 2]))
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, verify: bool = False) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        verify: bool = False,
+        memory: float | None = None,
+    ) -> None:
+        self.memory = None if memory is None else as_positive(memory, "memory")
         self.folder = Path(os.path.abspath(folder))
         self.manifest = Manifest.read(self.folder)
         self.numbers: tuple[int, ...] = tuple(range(len(self.manifest.rows)))

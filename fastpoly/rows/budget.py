@@ -1,0 +1,86 @@
+"""How much memory the rows of a fit may take in one process, and which shards it is kept for.
+
+A shard may keep the loss gradients of its rows, its targets and weights in the form of the loss,
+and scaled copies of sparse values. All of that can be computed again from the files and the model,
+so a limit costs time, and never changes a result. Mapped files do not count: the system takes their
+memory back when it needs it.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from threading import Lock
+
+from fastpoly.kernels.checks import BLOCK_DOUBLES
+from fastpoly.rows.shard import Shard
+
+DOUBLE = 8  # bytes
+
+
+class Budget:
+    """Decides which shards keep what they have computed.
+
+    Parameters
+    ----------
+    shards : sequence of Shard
+    n_outputs : int
+        0 where only statistics are computed.
+    scaled : bool
+        Whether features are scaled.
+    memory : float
+        Bytes that the rows may take in this process. ValueError if they are too few for any pass.
+    n_threads : int
+        Threads of this process that compute a shard each.
+    """
+
+    def __init__(
+        self, shards: Sequence[Shard], n_outputs: int, scaled: bool, memory: float, n_threads: int
+    ) -> None:
+        self.sizes = [kept_bytes(shard, n_outputs, scaled) for shard in shards]
+        n_threads = min(n_threads, len(shards))
+        needs = [
+            kept + pass_bytes(shard, n_outputs)
+            for kept, shard in zip(self.sizes, shards, strict=True)
+        ]
+        least = n_threads * max(needs)
+        if memory < least:
+            rows = max(shard.n_rows for shard in shards)
+            raise ValueError(
+                f"memory={memory:.3g} bytes are too few: {n_threads} thread(s) need {least:.3g} "
+                f"bytes for shards of up to {rows} rows; raise memory, lower n_threads, or write "
+                "smaller shards with rows_per_shard"
+            )
+        self.room = memory - least
+        self.kept: set[int] = set()
+        self.lock = Lock()
+
+    def keeps(self, place: int) -> bool:
+        """Whether a shard may keep what it has computed."""
+        with self.lock:
+            if place not in self.kept and self.sizes[place] <= self.room:
+                self.kept.add(place)
+                self.room -= self.sizes[place]
+            return place in self.kept
+
+
+def kept_bytes(shard: Shard, n_outputs: int, scaled: bool) -> int:
+    """The most that a shard keeps between passes."""
+    columns = 2 * n_outputs + 1  # gradients, some combinations of them, and weights
+    if shard.files["y"].dtype.itemsize > 1:
+        columns += n_outputs  # targets; levels of one byte are used as they are
+    copied = n_entries(shard) if scaled and shard.kind != "dense" else 0
+    return DOUBLE * (shard.n_rows * columns + copied)
+
+
+def pass_bytes(shard: Shard, n_outputs: int) -> int:
+    """The most that a pass over a shard takes while it runs, besides the parameters."""
+    outputs = shard.n_rows * (3 * n_outputs + 1)  # outputs, curvature, targets, and weights
+    entries = n_entries(shard)
+    if shard.kind != "dense":
+        return DOUBLE * max(outputs, 4 * entries)
+    # Two copies of the rows, or several of a block of rows.
+    return DOUBLE * (outputs + max(2 * entries, 5 * min(entries, BLOCK_DOUBLES)))
+
+
+def n_entries(shard: Shard) -> int:
+    """How many numbers are stored in the rows."""
+    return prod(shard.files["x" if shard.kind == "dense" else "indices"].shape)
