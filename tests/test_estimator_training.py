@@ -5,13 +5,24 @@ from inspect import signature
 
 import numpy as np
 import pytest
-from estimator_cases import ALL, CLASSIFIERS, CORE, JOINT, ORDINAL, PAPER, REGRESSORS, targets
+from estimator_cases import (
+    ALL,
+    CLASSIFIERS,
+    CORE,
+    JOINT,
+    ORDINAL,
+    PAPER,
+    REGRESSORS,
+    targets,
+    watching_scores,
+)
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from fastpoly import PathSearchCV
+from fastpoly import Design, PathSearchCV, conditional_gradient
 from fastpoly.estimators.base import PolyEstimator
+from fastpoly.storage.stages import Stages
 
 
 @pytest.mark.parametrize("cls", ALL)
@@ -140,8 +151,16 @@ def test_stages(cls, data, refit):
         np.testing.assert_allclose(short.objective_, model.history_["objective"][i], rtol=1e-2)
     else:
         np.testing.assert_array_equal(predictions[i], short.predict(X))
-    if refit == "output":
-        assert len(model._stages.pool) <= model.n_iter_  # each basis vector once
+
+
+def test_stages_store_each_basis_vector_once(data):
+    X, score = data
+    stages, options = Stages(X.shape[1]), {"alpha": 0.1, "n_components": 6, "random_state": 0}
+    for state in conditional_gradient(Design(X), score, loss="squared", **options, **PAPER):
+        stages.append(state, state.model)
+    assert sum(stages.sizes()) > 2 * len(stages)
+    assert len(stages.pool) < len(stages)
+    np.testing.assert_array_equal(stages[-1].H, state.H)
 
 
 @pytest.mark.parametrize("cls", ALL)
@@ -195,11 +214,14 @@ def test_warm_start_holds_out_the_same_rows(cls, data):
     """Else rows that were trained on would be validated with."""
     X, score = data
     y = targets(cls, score)
-    model = cls(n_components=1, early_stopping=True, warm_start=True).fit(X, y)
-    first = model._hold_out(model._prepare(X, y, None))[1].X
+    watched, seen = watching_scores(cls)
+    model = watched(n_components=1, early_stopping=True, warm_start=True).fit(X, y)
+    first, rounds = seen[0][0], len(seen)
+    assert len(first) == len(X) // 4
     model.set_params(n_components=2).fit(X, y)
-    again = model._hold_out(model._prepare(X, y, None))[1].X
-    np.testing.assert_array_equal(again, first)
+    assert len(seen) > rounds
+    for held, _ in seen:
+        np.testing.assert_array_equal(held, first)
 
 
 @pytest.mark.parametrize("cls", ALL)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from estimator_cases import PAPER
+from estimator_cases import PAPER, watching_scores
 from joblib import parallel_config
 from scipy.special import softmax
 from sklearn.base import clone
@@ -247,17 +247,19 @@ def test_hold_out_share_has_levels_in_both_parts(names):
     X, y = rng.standard_normal((60, 2)), np.array(names)[codes]
     for seed in range(10):
         model = FactorizationMachineOrdinalRegressor(
-            n_components=1, early_stopping=True, levels=names, random_state=seed
+            n_components=1, levels=names, random_state=seed
         )
-        search = PathSearchCV(clone(model).set_params(early_stopping=False), alphas=[1.0], cv=0.25)
+        search = PathSearchCV(model, alphas=[1.0], cv=0.25)
         X_test, y_test = held_out(search, X, y)
         trained = ~(X[:, None] == X_test).all(axis=2).any(axis=1)
         assert set(y[trained]) == set(names)
         assert len(y_test) == (~trained).sum() == 15
-        model._split_seed = seed
-        train, test = model._hold_out(model._prepare(X, y, None))
-        assert set(train.y) == set(names)
-        assert len(test.y) == 15
+        watched, seen = watching_scores(FactorizationMachineOrdinalRegressor)
+        watched(n_components=1, early_stopping=True, levels=names, random_state=seed).fit(X, y)
+        X_test, y_test = seen[0]
+        trained = ~(X[:, None] == X_test).all(axis=2).any(axis=1)
+        assert set(y[trained]) == set(names)
+        assert len(y_test) == (~trained).sum() == 15
 
 
 @pytest.mark.parametrize(
