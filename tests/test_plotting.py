@@ -123,6 +123,23 @@ def test_interaction_display_does_not_depend_on_units(data):
     np.testing.assert_allclose(there.matrix, here.matrix, rtol=1e-4, atol=1e-6)
 
 
+def test_standardized_targets(data):
+    """The display and `top_interactions` are in standard units of the features and the target."""
+    X, y = data[0] * [1e3, 1, 1e-3, 1], 50 + 300 * data[1]
+    model = PolynomialNetworkRegressor(n_components=3, random_state=0).fit(X, y)
+    shown = InteractionDisplay.from_estimator(model).matrix
+    unit = X.std(axis=0)
+    expected = model.interaction_matrix() * np.outer(unit, unit) / y.std()
+    np.testing.assert_allclose(shown, expected, rtol=1e-10)
+    pairs = model.top_interactions(k=3, standardized=True)
+    assert pairs[0][:2] == (0, 1)  # y is x_0 x_1 and noise
+    for i, j, coefficient in pairs:
+        assert coefficient == pytest.approx(2 * shown[i, j])
+    raw = InteractionDisplay.from_estimator(model.set_params(standardize=False).fit(*data))
+    np.testing.assert_array_equal(raw.matrix, model.interaction_matrix())
+    assert raw.label == "C in x'Cx"
+
+
 def test_outputs_are_called_what_they_are(data):
     X, y = data
     Y = np.column_stack([y, X[:, 2] * X[:, 3]])
