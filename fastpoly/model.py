@@ -319,7 +319,8 @@ class PolyModel:
             Sorted by decreasing |coefficient|, equal ones by position; i < j are positions, or
             names where the model has them. The coefficient is 2 C_ij, with the C of
             `interaction_matrix`. Pairs whose coefficient is 0 are left out. Squares x_i^2 are not
-            pairs.
+            pairs. (The product of two one-hot columns of the same field is 0 in every row, so its
+            coefficient has no effect, but it may be listed.)
 
         Examples
         --------
