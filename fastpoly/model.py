@@ -425,7 +425,7 @@ def _classes(classes: ArrayLike | None, task: str, m: int) -> NDArray[Any] | Non
     if classes.dtype.kind not in CLASS_KINDS:
         raise TypeError(f"classes must be numbers or strings, got dtype {classes.dtype}")
     if classes.shape != (count,) or len(np.unique(classes)) < count:
-        raise ValueError(f"classes must be {count} distinct ones, got shape {classes.shape}")
+        raise ValueError(f"classes must be {count} distinct values, got shape {classes.shape}")
     classes.setflags(write=False)
     return classes
 

@@ -367,7 +367,7 @@ def test_fingerprints_tell_things_apart():
     ],
 )  # fmt: skip
 def test_killed_at_any_moment(kind, signum, tmp_path):
-    """`python tests/killing.py` does this as often as one likes."""
+    """`python tests/killing.py` does this as often as you like."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     whole.mkdir()
     killed.mkdir()

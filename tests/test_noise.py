@@ -79,7 +79,7 @@ def test_alpha_falls_as_the_model_learns():
 
 @pytest.mark.parametrize("cls", ALL)
 def test_noise_alone_gives_no_interactions(cls, data):
-    """Few vectors, if any, where the targets are drawn by lot."""
+    """Few vectors, if any, where the targets are random."""
     X, _ = data
     rng = np.random.default_rng(1)
     sizes = []

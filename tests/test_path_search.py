@@ -1,4 +1,4 @@
-"""PathSearchCV against the naive grid search, which fits every pair anew."""
+"""PathSearchCV against the naive grid search, which fits every pair from scratch."""
 
 import numpy as np
 import pytest
@@ -108,8 +108,8 @@ def test_a_path_ends_where_smaller_alphas_do_not_help():
     scores = table["mean_test_score"].reshape(9, 20)
     assert (scores[runs:] == scores[runs - 1]).all()
     assert search.best_params_["alpha"] == alphas[runs - 4]
-    told = PathSearchCV(model, alphas=alphas, cv=0.5).fit(X, y)  # alphas that a user names
-    assert (told.cv_results_["mean_fit_time"] > 0).all()
+    given = PathSearchCV(model, alphas=alphas, cv=0.5).fit(X, y)  # alphas that a user names
+    assert (given.cv_results_["mean_fit_time"] > 0).all()
 
 
 def test_one_standard_error(iris):
@@ -305,7 +305,7 @@ def test_labels_unseen_in_training_cost_a_split_not_the_search(cls):
     assert search.best_score_ == means.max()
     with pytest.raises(ValueError, match="all scores are NaN"):
         PathSearchCV(model, alphas=[1.0], cv=cv[:2], scoring=scoring).fit(X, y)
-    with pytest.raises(ValueError, match="broken"):  # other errors of a scorer are told
+    with pytest.raises(ValueError, match="broken"):  # other errors of a scorer are passed on
         PathSearchCV(model, alphas=[1.0], cv=cv[2:], scoring=_broken).fit(X, y)
 
 

@@ -193,7 +193,7 @@ def test_rows_of_weight_zero_set_no_units(kind):
         np.testing.assert_allclose(weighted.factor, dropped.factor)
 
 
-def test_columns_that_should_be_centered_are_told(data):
+def test_warning_for_columns_that_should_be_centered(data):
     X, score = data
     year = np.column_stack([X[:, :4], 2000 + 10 * X[:, 4]])
     with pytest.warns(UserWarning, match="column 4 of X is never 0 .* sparse X is not centered"):
@@ -206,7 +206,7 @@ def test_columns_that_should_be_centered_are_told(data):
         REGRESSORS[0](random_state=0, fit_lower=None).fit(frame, score)
 
 
-def test_a_mean_that_costs_digits_is_told(data):
+def test_warning_for_a_mean_that_costs_digits(data):
     X, score = data
     with pytest.warns(UserWarning, match="mean of column 2 .* subtract a constant"):
         REGRESSORS[0](random_state=0).fit(X + np.array([0, 0, 1e7, 0, 0]), score)
