@@ -203,7 +203,7 @@ def test_best_estimator_of_a_search_is_shown(search, data):
     np.testing.assert_array_equal(display.ax_[0].lines[0].get_ydata(), best.history_["objective"])
     display = InteractionDisplay.from_estimator(search)
     deviation = data[0].std(axis=0)
-    expected = best.interaction_matrix() * np.outer(deviation, deviation)
+    expected = best.interaction_matrix() * np.outer(deviation, deviation) / data[1].std()
     np.testing.assert_allclose(display.matrix, expected, rtol=1e-12)
     without = PathSearchCV(search.estimator, alphas=[1.0], cv=2, refit=False).fit(*data)
     assert len(PathDisplay.from_estimator(without).lines_) == 1
