@@ -70,6 +70,17 @@ def test_path_display_draws_the_table(search):
     assert display.figure_ is display.ax_.figure
 
 
+@pytest.mark.parametrize("options", [{}, {"drawstyle": "default"}], ids=str)
+def test_band_of_a_path_follows_its_line(options):
+    """One standard deviation around the best line, in steps if the line has steps."""
+    mean, std = [[1.0, 3.0], [2.0, 6.0]], [[0.5, 0.5], [0.25, 1.0]]
+    display = PathDisplay([1.0, 0.1], [1, 2], mean, std, best=(0.1, 2)).plot(**options)
+    (band,) = display.ax_.collections
+    corners = set(map(tuple, band.get_paths()[0].vertices.tolist()))
+    assert {(1, 1.75), (1, 2.25), (2, 5.0), (2, 7.0)} <= corners
+    assert ((2, 2.25) in corners) == (not options)  # level until the next number of vectors
+
+
 def test_path_display_on_given_axes(search):
     _, ax = plt.subplots()
     assert PathDisplay.from_estimator(search, ax=ax, linewidth=3).ax_ is ax
@@ -81,6 +92,7 @@ def test_convergence_display(data):
     display = ConvergenceDisplay.from_estimator(model)
     for ax, name in zip(display.ax_, ("objective", "violation"), strict=True):
         np.testing.assert_array_equal(ax.lines[0].get_ydata(), model.history_[name])
+        assert ax.get_yscale() == "log"
     assert display.ax_[1].lines[1].get_ydata()[0] == 0.5
     assert "0.5 (dashed)" in display.ax_[1].get_title()
     model = PolynomialNetworkRegressor(n_components=4, random_state=0).fit(*data)
@@ -188,10 +200,10 @@ def test_names_that_reach_the_model():
         ConvergenceDisplay.from_estimator(fitted)
     lines = PathDisplay.from_estimator(last).lines_
     np.testing.assert_array_equal(lines[0].get_xdata(), [1, 2, 3, 4])
-    parts = make_pipeline(PCA(3), network).fit(X, y)
-    assert InteractionDisplay.from_estimator(parts, "setosa").feature_names == [
-        "pca0", "pca1", "pca2",
-    ]  # fmt: skip
+    for frames in ("default", "pandas"):  # the names of the transformer, or those of the model
+        parts = make_pipeline(PCA(3).set_output(transform=frames), network).fit(X, y)
+        display = InteractionDisplay.from_estimator(parts, "setosa")
+        assert display.feature_names == ["pca0", "pca1", "pca2"]
     nameless = make_pipeline(FunctionTransformer(lambda X: np.asarray(X)[:, :2]), network)
     display = InteractionDisplay.from_estimator(nameless.fit(X, y), "setosa")
     assert display.feature_names == ["0", "1"]
