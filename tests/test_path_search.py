@@ -226,6 +226,22 @@ def test_hold_out_share_is_stratified(iris):
     assert (np.bincount(y_test) == 10).all()
 
 
+def test_hold_out_share_follows_the_random_state(iris):
+    first, again, other = (
+        held_out(
+            PathSearchCV(
+                PolynomialNetworkClassifier(n_components=1, random_state=seed),
+                alphas=[1.0],
+                cv=0.2,
+            ),
+            *iris,
+        )[0]
+        for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
 def held_out(search, X, y):
     """The rows of the single test part, as the scorer sees them."""
     seen = []
@@ -283,7 +299,7 @@ def test_strata_of_levels(counts, share, strata):
 
 
 @pytest.mark.parametrize("cls", [FactorizationMachineOrdinalRegressor, PolynomialNetworkClassifier])
-def test_labels_unseen_in_training_cost_a_split_not_the_search(cls):
+def test_labels_unseen_in_training_cost_a_split_not_the_search(cls, capsys):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 3))
     y = np.array(["a", "b", "c"])[np.digitize(X[:, 0] * X[:, 1], [-0.2, 0.2])]
@@ -295,9 +311,10 @@ def test_labels_unseen_in_training_cost_a_split_not_the_search(cls):
     model = cls(n_components=2, random_state=0)
     if cls is FactorizationMachineOrdinalRegressor:
         model.set_params(levels=["a", "b", "c", "z"])
-    search = PathSearchCV(model, alphas=[1.0], cv=cv, scoring=scoring)
+    search = PathSearchCV(model, alphas=[1.0], cv=cv, scoring=scoring, verbose=1)
     with pytest.warns(UserWarning, match="2 of 4 splits cannot be scored"):
         search.fit(X, y)
+    assert "4/4" in capsys.readouterr().err  # the progress bar counts them
     table = search.cv_results_
     assert np.isnan([table["split0_test_score"], table["split1_test_score"]]).all()
     means = (table["split2_test_score"] + table["split3_test_score"]) / 2
@@ -372,6 +389,23 @@ def test_parallel_equals_serial(iris):
         for name, values in serial.cv_results_.items():
             if not name.endswith("_time"):
                 np.testing.assert_array_equal(values, parallel.cv_results_[name])
+
+
+@pytest.mark.parametrize(("n_jobs", "asked", "used"), [(2, None, 1), (2, 3, 3), (1, None, None)])
+def test_parallel_folds_share_the_cores(n_jobs, asked, used, iris):
+    """Each fold has one thread, unless the user asks for more."""
+    seen = set()
+
+    def scoring(estimator, X, y):
+        seen.add(estimator.n_threads)
+        return 0.0
+
+    model = PolynomialNetworkClassifier(n_components=1, n_threads=asked, random_state=0)
+    with parallel_config("threading"):
+        PathSearchCV(model, alphas=[1.0], cv=2, scoring=scoring, refit=False, n_jobs=n_jobs).fit(
+            *iris
+        )
+    assert seen == {used}
 
 
 def test_weights_reach_the_fits():
