@@ -1,5 +1,7 @@
 """PathSearchCV against the naive grid search, which fits every pair from scratch."""
 
+import warnings
+
 import numpy as np
 import pytest
 from estimator_cases import PAPER, watching_scores
@@ -131,6 +133,14 @@ def test_warnings_at_the_borders(iris):
         PathSearchCV(model, alphas=[20.0, 10.0], cv=3).fit(X, y)
     with pytest.warns(UserWarning, match="smallest of the grid: lower alpha_min_ratio"):
         PathSearchCV(model, n_alphas=2, alpha_min_ratio=0.5, cv=3).fit(X, y)
+    noise = np.random.default_rng(0).integers(0, 2, len(X))
+    with pytest.warns(UserWarning, match="best alpha, 9, is the largest of the grid: add larger"):
+        PathSearchCV(model, alphas=[9.0, 0.1], cv=3).fit(X, noise)
+    with pytest.warns(UserWarning, match="largest of the grid: the best model has no interactions"):
+        PathSearchCV(model, n_alphas=3, cv=3).fit(X, noise)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="the best")
+        PathSearchCV(clone(model).set_params(n_components=9), cv=3).fit(X, X[:, 0] * X[:, 1] > 0)
 
 
 @pytest.mark.parametrize("n_jobs", [None, 2])
