@@ -16,8 +16,7 @@ from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.levels import level_probabilities, level_values
 from fastpoly.rows.design import Design
-from fastpoly.rows.files import FORMAT_VERSION
-from fastpoly.storage.npz import read_arrays, write_arrays
+from fastpoly.storage.model_file import CLASS_KINDS, read_model, write_model
 
 TASKS = ("regression", "classification", "multilabel", "ordinal")
 
@@ -320,7 +319,8 @@ class PolyModel:
             Sorted by decreasing |coefficient|, equal ones by position; i < j are positions, or
             names where the model has them. The coefficient is 2 C_ij, with the C of
             `interaction_matrix`. Pairs whose coefficient is 0 are left out. Squares x_i^2 are not
-            pairs.
+            pairs. (The product of two one-hot columns of the same field is 0 in every row, so its
+            coefficient has no effect, but it may be listed.)
 
         Examples
         --------
@@ -391,9 +391,7 @@ class PolyModel:
         path : str or path-like
             Used as it is, without adding a suffix. The notes of the class list the arrays.
         """
-        values = zip(fields(self), self._values(), strict=True)
-        arrays = {field.name: np.asarray(value) for field, value in values if value is not None}
-        write_arrays(path, {"format_version": np.asarray(FORMAT_VERSION, dtype=np.int64), **arrays})
+        write_model(path, {field.name: getattr(self, field.name) for field in fields(self)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -414,36 +412,7 @@ class PolyModel:
         OSError
             If the file cannot be opened (such as FileNotFoundError).
         """
-        arrays = read_arrays(path)
-        try:
-            return cls(**_arguments(arrays))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{os.fspath(path)} does not hold a PolyModel: {error}") from error
-
-
-# The kind of dtype of each array in a file; the constructor checks the shapes.
-_REQUIRED = {"H": "f", "V": "f", "intercept": "f", "activation": "U", "augment": "b"}
-_KINDS = _REQUIRED | {"linear": "f", "feature_names": "U", "output_names": "U", "task": "U"}
-_KINDS["classes"] = "Uifub"
-
-
-def _arguments(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    """The arguments of PolyModel from the arrays of a file."""
-    version = arrays.pop("format_version", None)
-    if version is None or version.dtype.kind != "i" or version.ndim:
-        raise ValueError("it has no integer format_version")
-    if version != FORMAT_VERSION:
-        raise ValueError(f"it has format version {version}, this fastpoly reads {FORMAT_VERSION}")
-    missing, unknown = _REQUIRED.keys() - arrays.keys(), arrays.keys() - _KINDS.keys()
-    if missing or unknown:
-        raise ValueError(f"missing arrays: {sorted(missing)}; unknown: {sorted(unknown)}")
-    for name, array in arrays.items():
-        if array.dtype.kind not in _KINDS[name]:
-            raise ValueError(f"{name} must not have dtype {array.dtype}")
-    return {
-        name: a if a.dtype.kind == "f" or name == "classes" else a.tolist()
-        for name, a in arrays.items()
-    }
+        return read_model(path, cls)
 
 
 def _classes(classes: ArrayLike | None, task: str, m: int) -> NDArray[Any] | None:
@@ -453,10 +422,10 @@ def _classes(classes: ArrayLike | None, task: str, m: int) -> NDArray[Any] | Non
         raise ValueError(f"classes must be None for task={task!r}")
     count = m + (task == "ordinal")
     classes = np.array(classes)
-    if classes.dtype.kind not in _KINDS["classes"]:
+    if classes.dtype.kind not in CLASS_KINDS:
         raise TypeError(f"classes must be numbers or strings, got dtype {classes.dtype}")
     if classes.shape != (count,) or len(np.unique(classes)) < count:
-        raise ValueError(f"classes must be {count} distinct ones, got shape {classes.shape}")
+        raise ValueError(f"classes must be {count} distinct values, got shape {classes.shape}")
     classes.setflags(write=False)
     return classes
 

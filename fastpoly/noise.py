@@ -59,7 +59,7 @@ def _dual_size(penalty: Any, m: int) -> float:
 def _alpha_of(design: Rows, y: Any, options: dict[str, Any], model: Model | None = None) -> float:
     """The alpha for a model, by default the best one without basis vectors.
 
-    The sums are made anew: they may hold gradients of all rows, which nothing else needs.
+    The sums are new ones, because they may hold gradients of all rows, which nothing else needs.
     """
     sums = design.sums(design.problem(y, alpha=1.0, **problem_options(options)))
     with one_blas_thread():

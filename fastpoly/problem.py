@@ -49,7 +49,7 @@ class Problem:
         Ridge penalty of the linear weights.
     small : float
         Tolerances are relative to the objective, or to this number where the objective is smaller.
-        That is a perfect fit, whose objective may fall without end.
+        That is a perfect fit, whose objective may keep falling.
     """
 
     loss: Any

@@ -31,3 +31,15 @@ def targets(cls, score):
     if cls in REGRESSORS:
         return score
     return np.digitize(score, [-0.5, 0.5])
+
+
+def watching_scores(cls):
+    """A subclass of an estimator, and the list of the (X, y) that are given to its `score`."""
+    seen = []
+
+    class Watched(cls):
+        def score(self, X, y, sample_weight=None):
+            seen.append((X, y))
+            return super().score(X, y, sample_weight)
+
+    return Watched, seen

@@ -92,7 +92,7 @@ def fit(draw):
     if hasattr(model, "predict_proba"):
         P = model.predict_proba(other)
         assert ((P >= 0) & (P <= 1)).all()
-        if not getattr(model, "_multilabel", False):
+        if model.model_.task != "multilabel":
             np.testing.assert_allclose(P.sum(axis=1), 1)
     np.testing.assert_array_equal(list(model.staged_predict(other))[-1], prediction)
     model.top_interactions(0, 3)

@@ -1,4 +1,4 @@
-"""Strategies for inputs that nobody meant: most are fit for use, some have one fault or more."""
+"""Strategies for inputs, most of them valid, the others with one fault or more."""
 
 import warnings
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Inputs that nobody meant, for every public entry; the outcome is a sound result or a refusal.
+"""Valid and malformed inputs for every public entry: each gives a sound result or an error.
 
     pytest tests/test_fuzz.py                    a few thousand inputs
     python tests/fuzzing.py --inputs 100000      the long run; resumes from --progress FILE
@@ -37,7 +37,7 @@ SHARES = {"fit": 4, "core": 3, "search": 0.2}
 def attempt(entry, draw):
     """One input for an entry; raises unless the outcome is one of the two that may be."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of overflow, of no convergence: the result tells
+        warnings.simplefilter("ignore")  # of overflow, of no convergence: the result shows it
         try:
             entry(draw)
         except REFUSALS as refusal:
@@ -83,8 +83,8 @@ def long_run(inputs, progress, first=0, batch=200):
             saved = {"batches": done, "failures": failures, "counts": COUNTS}
             progress.with_suffix(".tmp").write_text(json.dumps(saved))
             progress.with_suffix(".tmp").replace(progress)
-    told = ", ".join(f"{name} {COUNTS[name]}" for name in ("inputs", "results", "refusals"))
-    print(f"{told}, faults injected {COUNTS['faults']}, failures {len(failures)}")
+    shown = ", ".join(f"{name} {COUNTS[name]}" for name in ("inputs", "results", "refusals"))
+    print(f"{shown}, faults injected {COUNTS['faults']}, failures {len(failures)}")
     return len(failures)
 
 

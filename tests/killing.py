@@ -1,7 +1,7 @@
 """Fits in a process of their own that is killed, and what is left of them.
 
 `python tests/killing.py --runs 50` is the long form of what `test_checkpoint.py` does a few times:
-kill -9 at random moments, resume until the fit is done, compare with the fit that nobody disturbed.
+kill -9 at random moments, resume until the fit is done, compare with an uninterrupted fit.
 """
 
 import argparse

@@ -127,19 +127,18 @@ def test_a_run_without_a_seed_goes_on_with_its_own(cls, data, tmp_path, cut):
     cut(2)
     with pytest.raises(Cut):
         model.fit(X, targets(cls, score))
+    seeds = [int(read_arrays(path)[name].item()) for name in ("split_seed", "state.seed")]
     cut(10**6)
     model.fit(X, targets(cls, score))
     arrays = read_arrays(path)
-    assert arrays["split_seed"].item() == str(model._split_seed)
+    assert [int(arrays[name].item()) for name in ("split_seed", "state.seed")] == seeds
     assert len(np.unique(arrays["validation_scores"])) > 1
-    seed = int(arrays["state.seed"].item())
 
-    class Seeds(cls):
-        def _seed(self, drawn=[]):  # noqa: B006
-            drawn.append(0)
-            return model._split_seed if len(drawn) == 1 else seed
+    class Seeds(np.random.RandomState):
+        def randint(self, *_):
+            return seeds.pop(0)
 
-    whole = Seeds(**options).fit(X, targets(cls, score))
+    whole = cls(random_state=Seeds(), **options).fit(X, targets(cls, score))
     assert whole.model_ == model.model_
 
 
@@ -368,7 +367,7 @@ def test_fingerprints_tell_things_apart():
     ],
 )  # fmt: skip
 def test_killed_at_any_moment(kind, signum, tmp_path):
-    """`python tests/killing.py` does this as often as one likes."""
+    """`python tests/killing.py` does this as often as you like."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     whole.mkdir()
     killed.mkdir()

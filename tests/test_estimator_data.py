@@ -127,7 +127,7 @@ def test_declared_order_of_levels(cls, data):
     ):
         with pytest.raises(error, match=message):
             cls(levels=levels).fit(X, words)
-    with pytest.raises(ValueError, match="must rise"):
+    with pytest.raises(ValueError, match="must increase"):
         cls(levels=[2, 1, 3]).fit(X, codes + 1)
 
 

@@ -5,13 +5,24 @@ from inspect import signature
 
 import numpy as np
 import pytest
-from estimator_cases import ALL, CLASSIFIERS, CORE, JOINT, ORDINAL, PAPER, REGRESSORS, targets
+from estimator_cases import (
+    ALL,
+    CLASSIFIERS,
+    CORE,
+    JOINT,
+    ORDINAL,
+    PAPER,
+    REGRESSORS,
+    targets,
+    watching_scores,
+)
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from fastpoly import PathSearchCV
+from fastpoly import Design, PathSearchCV, conditional_gradient
 from fastpoly.estimators.base import PolyEstimator
+from fastpoly.storage.stages import Stages
 
 
 @pytest.mark.parametrize("cls", ALL)
@@ -140,13 +151,21 @@ def test_stages(cls, data, refit):
         np.testing.assert_allclose(short.objective_, model.history_["objective"][i], rtol=1e-2)
     else:
         np.testing.assert_array_equal(predictions[i], short.predict(X))
-    if refit == "output":
-        assert len(model._stages.pool) <= model.n_iter_  # each basis vector once
+
+
+def test_stages_store_each_basis_vector_once(data):
+    X, score = data
+    stages, options = Stages(X.shape[1]), {"alpha": 0.1, "n_components": 6, "random_state": 0}
+    for state in conditional_gradient(Design(X), score, loss="squared", **options, **PAPER):
+        stages.append(state, state.model)
+    assert sum(stages.sizes()) > 2 * len(stages)
+    assert len(stages.pool) < len(stages)
+    np.testing.assert_array_equal(stages[-1].H, state.H)
 
 
 @pytest.mark.parametrize("cls", ALL)
 def test_stages_of_blocks(cls, data):
-    """A stage per round, with the sizes that the history tells."""
+    """A stage per round, with the sizes in the history."""
     X, score = data
     options = {"alpha": 0.02, "tol": 1e-3, "n_components": 40}
     model = cls(random_state=0, **options).fit(X, targets(cls, score))
@@ -156,11 +175,11 @@ def test_stages_of_blocks(cls, data):
     predictions = list(model.staged_predict(X))
     np.testing.assert_array_equal(predictions[-1], model.predict(X))
     assert len(predictions) == len(sizes)
-    # Each stage is the model of its round: what it predicts has the loss that the history tells
+    # Each stage is the model of its round: its predictions have the loss in the history
     # (of y in units of its own for regression, which the quotient is not).
-    y, told = targets(cls, score), model.history_["loss"]
+    y, recorded = targets(cls, score), model.history_["loss"]
     losses = np.array([loss_sum(cls, y, O) for O in model.staged_decision_function(X)])
-    np.testing.assert_allclose(losses / losses[0], told / told[0], rtol=1e-9)
+    np.testing.assert_allclose(losses / losses[0], recorded / recorded[0], rtol=1e-9)
 
 
 def loss_sum(cls, y, O):
@@ -169,7 +188,7 @@ def loss_sum(cls, y, O):
         return ((O - y) ** 2).sum() / 2
     if cls in CLASSIFIERS:
         return (logsumexp(O, axis=1) - O[np.arange(len(y)), y]).sum()
-    below = y[:, None] <= np.arange(O.shape[1])  # output c tells how probable y <= c is
+    below = y[:, None] <= np.arange(O.shape[1])  # output c is the log odds of y <= c
     return np.logaddexp(0, np.where(below, -O, O)).sum()
 
 
@@ -195,11 +214,14 @@ def test_warm_start_holds_out_the_same_rows(cls, data):
     """Else rows that were trained on would be validated with."""
     X, score = data
     y = targets(cls, score)
-    model = cls(n_components=1, early_stopping=True, warm_start=True).fit(X, y)
-    first = model._hold_out(model._prepare(X, y, None))[1].X
+    watched, seen = watching_scores(cls)
+    model = watched(n_components=1, early_stopping=True, warm_start=True).fit(X, y)
+    first, rounds = seen[0][0], len(seen)
+    assert len(first) == len(X) // 4
     model.set_params(n_components=2).fit(X, y)
-    again = model._hold_out(model._prepare(X, y, None))[1].X
-    np.testing.assert_array_equal(again, first)
+    assert len(seen) > rounds
+    for held, _ in seen:
+        np.testing.assert_array_equal(held, first)
 
 
 @pytest.mark.parametrize("cls", ALL)
@@ -317,7 +339,7 @@ def test_warnings_of_poor_fits(cls, data):
 
 
 @pytest.mark.parametrize("cls", ALL)
-def test_a_model_without_interactions_is_told(cls, data):
+def test_a_model_without_interactions_warns(cls, data):
     X, score = data
     y = targets(cls, score)
     largest = cls(alpha=1000.0).fit(X, y).violation_
@@ -376,14 +398,14 @@ def test_a_slow_fit_tells_why_while_it_goes_on(data, monkeypatch):
     X, score = data
     monkeypatch.setattr("fastpoly.estimators.callbacks.SLOW_SECONDS", 0.0)
     with pytest.warns(
-        UserWarning, match="goes on: .* differ in size by a factor .* standardize=True"
+        UserWarning, match="seconds so far: .* differ in size by a factor .* standardize=True"
     ):
         REGRESSORS[0](standardize=False, alpha=0.1, random_state=0).fit(
             X * [1, 1e4, 1, 1, 1], score
         )
-    with pytest.warns(UserWarning, match="goes on: alpha=.* is tiny.* raise alpha"):
+    with pytest.warns(UserWarning, match="seconds so far: alpha=.* is tiny.* raise alpha"):
         REGRESSORS[0](alpha=1e-6, random_state=0).fit(X, score)
-    with pytest.warns(UserWarning, match="goes on: alpha=.* is tiny.* raise alpha"):
+    with pytest.warns(UserWarning, match="seconds so far: alpha=.* is tiny.* raise alpha"):
         PathSearchCV(REGRESSORS[0](random_state=0), alphas=[1e-5, 1e-6], cv=0.3).fit(X, score)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -182,13 +182,25 @@ def test_threads_of_a_pool_share_the_cores(data, monkeypatch):
     """By default a kernel takes all cores only where no other Python thread asks for them."""
     monkeypatch.setattr("fastpoly.estimators.data.SMALL_DATA_ENTRIES", 0)
     X, score = data
-    model, asked = REGRESSORS[0](), CLASSIFIERS[0](n_threads=3)
-    assert (model._threads(X), asked._threads(X)) == (None, 3)
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(model._threads, X).result() == 1
-        assert pool.submit(asked._threads, X).result() == 3
-    monkeypatch.undo()
-    assert model._threads(X) == 1  # small data
+    by_default, asked = (REGRESSORS[0](n_threads=n).fit(X, score) for n in (None, 3))
+
+    def threads(model):
+        model.predict(X)
+        return given[-1]
+
+    given, decision = [], PolyModel.decision
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            PolyModel,
+            "decision",
+            lambda self, X, n_threads: given.append(n_threads) or decision(self, X, n_threads),
+        )
+        assert (threads(by_default), threads(asked)) == (None, 3)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(threads, by_default).result() == 1
+            assert pool.submit(threads, asked).result() == 3
+        patch.setattr("fastpoly.estimators.data.SMALL_DATA_ENTRIES", X.size)
+        assert threads(by_default) == 1
 
 
 def test_joblib_processes(data):

@@ -1,4 +1,4 @@
-"""Inputs that nobody meant; `python tests/fuzzing.py` tries as many as one likes."""
+"""Malformed inputs; `python tests/fuzzing.py` tries as many as you like."""
 
 import fuzzing
 import pytest

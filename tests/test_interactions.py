@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fastpoly import interactions
-from fastpoly.interactions import largest_pairs
+from fastpoly.interactions import largest_pairs, strongest_features
 
 check = settings(max_examples=150, deadline=None, derandomize=True)
 
@@ -110,3 +110,12 @@ def test_examples():
     results = doctest.testmod(interactions)
     assert results.attempted
     assert not results.failed
+
+
+@pytest.mark.parametrize("count", [3, 4, 7])
+def test_the_strongest_features_are_not_only_those_of_the_strongest_pairs(count):
+    """All largest pairs are among the first count - 1 features; the last one comes after them."""
+    F = np.full((1, 12), 0.1)
+    F[0, : count - 1], F[0, 10] = 10.0, 1.0
+    found = strongest_features(F, np.ones(1), count, squares=False)
+    np.testing.assert_array_equal(found, [*range(count - 1), 10])

@@ -20,7 +20,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import fastpoly.model
 from fastpoly import PolyModel
 from fastpoly.kernels.features import ACTIVATIONS
-from fastpoly.model import FORMAT_VERSION
+from fastpoly.storage.model_file import FORMAT_VERSION
 
 check = settings(
     max_examples=60,

@@ -10,7 +10,7 @@ from scipy.special import softmax
 from sklearn.base import clone
 
 from fastpoly import Design, alpha_max, conditional_gradient
-from fastpoly.noise import LOWER, fit_above_noise
+from fastpoly.noise import LOWER, fit_above_noise, noise_alpha
 from fastpoly.problem import PERFECT, Problem
 from fastpoly.rows.sums import RowSums
 
@@ -33,6 +33,27 @@ def test_noise_level_by_its_definition(activation, kind, weighted):
     largest = np.linalg.eigvalsh(X.T @ (weights[:, None] * X))[-1]
     expected = np.sqrt(largest) * (1 if activation == "squared" else 0.5)
     assert sums.noise_level(model) == pytest.approx(expected, rel=5e-3)
+
+
+@pytest.mark.parametrize("weight", [1.0, 5.0])
+@pytest.mark.parametrize(
+    ("penalty", "size"),
+    # Means over the unit circle: of the Euclidean norm, of |cos| + |sin|, of the larger of the two.
+    [("l1/l2", 1.0), ("l1/linf", 4 / np.pi), ("l1", np.sqrt(8) / np.pi)],
+)
+def test_alpha_is_a_share_of_the_noise_level(penalty, size, weight):
+    """A third of it; for classes, one share per class."""
+    rng = np.random.default_rng(0)
+    design, w = Design(rng.standard_normal((40, 6))), np.full(40, weight)
+    for loss, y, divisor in (
+        ("squared", rng.standard_normal((40, 2)), 3),
+        ("logistic", rng.integers(0, 2, 40), 2),
+    ):
+        problem = Problem.of(40, y, loss=loss, penalty=penalty, alpha=1.0, sample_weight=w)
+        sums = RowSums(design, problem)
+        model = sums.empty_model()
+        expected = size * sums.noise_level(model) / divisor
+        assert noise_alpha(sums, model) == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.parametrize("m", [1, 4])
@@ -79,7 +100,7 @@ def test_alpha_falls_as_the_model_learns():
 
 @pytest.mark.parametrize("cls", ALL)
 def test_noise_alone_gives_no_interactions(cls, data):
-    """Few vectors, if any, where the targets are drawn by lot."""
+    """Few vectors, if any, where the targets are random."""
     X, _ = data
     rng = np.random.default_rng(1)
     sizes = []

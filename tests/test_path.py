@@ -1,14 +1,17 @@
 """The regularization path: where it begins, and that warm starts cost nothing in the end."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from reference_fits import LOSSES, made_up, products, run, spectral_norm
 from scipy.optimize import minimize
 
 from fastpoly import Design, alpha_max
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.penalties import PENALTIES
-from fastpoly.path import alpha_grid, regularization_path
+from fastpoly.path import alpha_grid, gained_little, regularization_path
 
 
 def lower_only(X, y, m, loss, ridge):
@@ -46,6 +49,28 @@ def test_alpha_max_of_l1_is_an_eigenvalue(activation, loss, lower):
     assert above[-1].n_components == 0
     assert above[-1].stop == "optimal"
     assert run(design, y, alpha=0.97 * found, **options)[-1].n_components > 0
+
+
+def test_alpha_max_over_many_sparse_features():
+    """By Lanczos steps, which stop at the tolerance."""
+    rng = np.random.default_rng(0)
+    X = sp.random_array((300, 150), density=0.05, rng=rng, format="csr")
+    y = rng.standard_normal((300, 2))
+    dense = X.toarray()
+    true = spectral_norm(np.einsum("ic,ij,ik->cjk", y, dense, dense))
+    assert alpha_max(Design(X), y, loss="squared", penalty="l1") == pytest.approx(true, rel=1e-6)
+
+
+def test_a_round_that_gains_little():
+    """Less than a hundredth of the tolerance, relative to the objective."""
+    X, y = made_up(32)
+    first, second, *_ = run(Design(X), y, alpha=0.1)
+    assert not gained_little(first, 0.1)  # there is no round before it
+    assert not gained_little(second, 0.1)
+    for gain, little in ((0.9e-3, True), (1.1e-3, False)):
+        state = replace(second, objective=10.0, recent=(20.0, 10.0 * (1 + gain)))
+        assert gained_little(state, 0.1) == little
+        assert not gained_little(state, 0.01)
 
 
 @pytest.mark.parametrize("lower", [None, "explicit"])

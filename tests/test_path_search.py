@@ -1,8 +1,10 @@
-"""PathSearchCV against the naive grid search, which fits every pair anew."""
+"""PathSearchCV against the naive grid search, which fits every pair from scratch."""
+
+import warnings
 
 import numpy as np
 import pytest
-from estimator_cases import PAPER
+from estimator_cases import PAPER, watching_scores
 from joblib import parallel_config
 from scipy.special import softmax
 from sklearn.base import clone
@@ -108,8 +110,8 @@ def test_a_path_ends_where_smaller_alphas_do_not_help():
     scores = table["mean_test_score"].reshape(9, 20)
     assert (scores[runs:] == scores[runs - 1]).all()
     assert search.best_params_["alpha"] == alphas[runs - 4]
-    told = PathSearchCV(model, alphas=alphas, cv=0.5).fit(X, y)  # alphas that a user names
-    assert (told.cv_results_["mean_fit_time"] > 0).all()
+    given = PathSearchCV(model, alphas=alphas, cv=0.5).fit(X, y)  # alphas that a user names
+    assert (given.cv_results_["mean_fit_time"] > 0).all()
 
 
 def test_one_standard_error(iris):
@@ -131,6 +133,14 @@ def test_warnings_at_the_borders(iris):
         PathSearchCV(model, alphas=[20.0, 10.0], cv=3).fit(X, y)
     with pytest.warns(UserWarning, match="smallest of the grid: lower alpha_min_ratio"):
         PathSearchCV(model, n_alphas=2, alpha_min_ratio=0.5, cv=3).fit(X, y)
+    noise = np.random.default_rng(0).integers(0, 2, len(X))
+    with pytest.warns(UserWarning, match="best alpha, 9, is the largest of the grid: add larger"):
+        PathSearchCV(model, alphas=[9.0, 0.1], cv=3).fit(X, noise)
+    with pytest.warns(UserWarning, match="largest of the grid: the best model has no interactions"):
+        PathSearchCV(model, n_alphas=3, cv=3).fit(X, noise)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="the best")
+        PathSearchCV(clone(model).set_params(n_components=9), cv=3).fit(X, X[:, 0] * X[:, 1] > 0)
 
 
 @pytest.mark.parametrize("n_jobs", [None, 2])
@@ -226,6 +236,22 @@ def test_hold_out_share_is_stratified(iris):
     assert (np.bincount(y_test) == 10).all()
 
 
+def test_hold_out_share_follows_the_random_state(iris):
+    first, again, other = (
+        held_out(
+            PathSearchCV(
+                PolynomialNetworkClassifier(n_components=1, random_state=seed),
+                alphas=[1.0],
+                cv=0.2,
+            ),
+            *iris,
+        )[0]
+        for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
 def held_out(search, X, y):
     """The rows of the single test part, as the scorer sees them."""
     seen = []
@@ -247,17 +273,19 @@ def test_hold_out_share_has_levels_in_both_parts(names):
     X, y = rng.standard_normal((60, 2)), np.array(names)[codes]
     for seed in range(10):
         model = FactorizationMachineOrdinalRegressor(
-            n_components=1, early_stopping=True, levels=names, random_state=seed
+            n_components=1, levels=names, random_state=seed
         )
-        search = PathSearchCV(clone(model).set_params(early_stopping=False), alphas=[1.0], cv=0.25)
+        search = PathSearchCV(model, alphas=[1.0], cv=0.25)
         X_test, y_test = held_out(search, X, y)
         trained = ~(X[:, None] == X_test).all(axis=2).any(axis=1)
         assert set(y[trained]) == set(names)
         assert len(y_test) == (~trained).sum() == 15
-        model._split_seed = seed
-        train, test = model._hold_out(model._prepare(X, y, None))
-        assert set(train.y) == set(names)
-        assert len(test.y) == 15
+        watched, seen = watching_scores(FactorizationMachineOrdinalRegressor)
+        watched(n_components=1, early_stopping=True, levels=names, random_state=seed).fit(X, y)
+        X_test, y_test = seen[0]
+        trained = ~(X[:, None] == X_test).all(axis=2).any(axis=1)
+        assert set(y[trained]) == set(names)
+        assert len(y_test) == (~trained).sum() == 15
 
 
 @pytest.mark.parametrize(
@@ -281,7 +309,7 @@ def test_strata_of_levels(counts, share, strata):
 
 
 @pytest.mark.parametrize("cls", [FactorizationMachineOrdinalRegressor, PolynomialNetworkClassifier])
-def test_labels_unseen_in_training_cost_a_split_not_the_search(cls):
+def test_labels_unseen_in_training_cost_a_split_not_the_search(cls, capsys):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 3))
     y = np.array(["a", "b", "c"])[np.digitize(X[:, 0] * X[:, 1], [-0.2, 0.2])]
@@ -293,9 +321,10 @@ def test_labels_unseen_in_training_cost_a_split_not_the_search(cls):
     model = cls(n_components=2, random_state=0)
     if cls is FactorizationMachineOrdinalRegressor:
         model.set_params(levels=["a", "b", "c", "z"])
-    search = PathSearchCV(model, alphas=[1.0], cv=cv, scoring=scoring)
+    search = PathSearchCV(model, alphas=[1.0], cv=cv, scoring=scoring, verbose=1)
     with pytest.warns(UserWarning, match="2 of 4 splits cannot be scored"):
         search.fit(X, y)
+    assert "4/4" in capsys.readouterr().err  # the progress bar counts them
     table = search.cv_results_
     assert np.isnan([table["split0_test_score"], table["split1_test_score"]]).all()
     means = (table["split2_test_score"] + table["split3_test_score"]) / 2
@@ -303,7 +332,7 @@ def test_labels_unseen_in_training_cost_a_split_not_the_search(cls):
     assert search.best_score_ == means.max()
     with pytest.raises(ValueError, match="all scores are NaN"):
         PathSearchCV(model, alphas=[1.0], cv=cv[:2], scoring=scoring).fit(X, y)
-    with pytest.raises(ValueError, match="broken"):  # other errors of a scorer are told
+    with pytest.raises(ValueError, match="broken"):  # other errors of a scorer are passed on
         PathSearchCV(model, alphas=[1.0], cv=cv[2:], scoring=_broken).fit(X, y)
 
 
@@ -370,6 +399,23 @@ def test_parallel_equals_serial(iris):
         for name, values in serial.cv_results_.items():
             if not name.endswith("_time"):
                 np.testing.assert_array_equal(values, parallel.cv_results_[name])
+
+
+@pytest.mark.parametrize(("n_jobs", "asked", "used"), [(2, None, 1), (2, 3, 3), (1, None, None)])
+def test_parallel_folds_share_the_cores(n_jobs, asked, used, iris):
+    """Each fold has one thread, unless the user asks for more."""
+    seen = set()
+
+    def scoring(estimator, X, y):
+        seen.add(estimator.n_threads)
+        return 0.0
+
+    model = PolynomialNetworkClassifier(n_components=1, n_threads=asked, random_state=0)
+    with parallel_config("threading"):
+        PathSearchCV(model, alphas=[1.0], cv=2, scoring=scoring, refit=False, n_jobs=n_jobs).fit(
+            *iris
+        )
+    assert seen == {used}
 
 
 def test_weights_reach_the_fits():

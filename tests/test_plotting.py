@@ -70,6 +70,17 @@ def test_path_display_draws_the_table(search):
     assert display.figure_ is display.ax_.figure
 
 
+@pytest.mark.parametrize("options", [{}, {"drawstyle": "default"}], ids=str)
+def test_band_of_a_path_follows_its_line(options):
+    """One standard deviation around the best line, in steps if the line has steps."""
+    mean, std = [[1.0, 3.0], [2.0, 6.0]], [[0.5, 0.5], [0.25, 1.0]]
+    display = PathDisplay([1.0, 0.1], [1, 2], mean, std, best=(0.1, 2)).plot(**options)
+    (band,) = display.ax_.collections
+    corners = set(map(tuple, band.get_paths()[0].vertices.tolist()))
+    assert {(1, 1.75), (1, 2.25), (2, 5.0), (2, 7.0)} <= corners
+    assert ((2, 2.25) in corners) == (not options)  # level until the next number of vectors
+
+
 def test_path_display_on_given_axes(search):
     _, ax = plt.subplots()
     assert PathDisplay.from_estimator(search, ax=ax, linewidth=3).ax_ is ax
@@ -81,6 +92,7 @@ def test_convergence_display(data):
     display = ConvergenceDisplay.from_estimator(model)
     for ax, name in zip(display.ax_, ("objective", "violation"), strict=True):
         np.testing.assert_array_equal(ax.lines[0].get_ydata(), model.history_[name])
+        assert ax.get_yscale() == "log"
     assert display.ax_[1].lines[1].get_ydata()[0] == 0.5
     assert "0.5 (dashed)" in display.ax_[1].get_title()
     model = PolynomialNetworkRegressor(n_components=4, random_state=0).fit(*data)
@@ -121,6 +133,23 @@ def test_interaction_display_does_not_depend_on_units(data):
     there = InteractionDisplay.from_estimator(model.fit(X * [1e3, 1, 1e-3, 1], y), max_features=3)
     assert here.feature_names == there.feature_names
     np.testing.assert_allclose(there.matrix, here.matrix, rtol=1e-4, atol=1e-6)
+
+
+def test_standardized_targets(data):
+    """The display and `top_interactions` are in standard units of the features and the target."""
+    X, y = data[0] * [1e3, 1, 1e-3, 1], 50 + 300 * data[1]
+    model = PolynomialNetworkRegressor(n_components=3, random_state=0).fit(X, y)
+    shown = InteractionDisplay.from_estimator(model).matrix
+    unit = X.std(axis=0)
+    expected = model.interaction_matrix() * np.outer(unit, unit) / y.std()
+    np.testing.assert_allclose(shown, expected, rtol=1e-10)
+    pairs = model.top_interactions(k=3, standardized=True)
+    assert pairs[0][:2] == (0, 1)  # y is x_0 x_1 and noise
+    for i, j, coefficient in pairs:
+        assert coefficient == pytest.approx(2 * shown[i, j])
+    raw = InteractionDisplay.from_estimator(model.set_params(standardize=False).fit(*data))
+    np.testing.assert_array_equal(raw.matrix, model.interaction_matrix())
+    assert raw.label == "C in x'Cx"
 
 
 def test_outputs_are_called_what_they_are(data):
@@ -171,10 +200,10 @@ def test_names_that_reach_the_model():
         ConvergenceDisplay.from_estimator(fitted)
     lines = PathDisplay.from_estimator(last).lines_
     np.testing.assert_array_equal(lines[0].get_xdata(), [1, 2, 3, 4])
-    parts = make_pipeline(PCA(3), network).fit(X, y)
-    assert InteractionDisplay.from_estimator(parts, "setosa").feature_names == [
-        "pca0", "pca1", "pca2",
-    ]  # fmt: skip
+    for frames in ("default", "pandas"):  # the names of the transformer, or those of the model
+        parts = make_pipeline(PCA(3).set_output(transform=frames), network).fit(X, y)
+        display = InteractionDisplay.from_estimator(parts, "setosa")
+        assert display.feature_names == ["pca0", "pca1", "pca2"]
     nameless = make_pipeline(FunctionTransformer(lambda X: np.asarray(X)[:, :2]), network)
     display = InteractionDisplay.from_estimator(nameless.fit(X, y), "setosa")
     assert display.feature_names == ["0", "1"]
@@ -186,7 +215,7 @@ def test_best_estimator_of_a_search_is_shown(search, data):
     np.testing.assert_array_equal(display.ax_[0].lines[0].get_ydata(), best.history_["objective"])
     display = InteractionDisplay.from_estimator(search)
     deviation = data[0].std(axis=0)
-    expected = best.interaction_matrix() * np.outer(deviation, deviation)
+    expected = best.interaction_matrix() * np.outer(deviation, deviation) / data[1].std()
     np.testing.assert_allclose(display.matrix, expected, rtol=1e-12)
     without = PathSearchCV(search.estimator, alphas=[1.0], cv=2, refit=False).fit(*data)
     assert len(PathDisplay.from_estimator(without).lines_) == 1

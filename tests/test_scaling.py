@@ -1,5 +1,7 @@
 """Standard units: the folded model is the same function, and scales do not matter."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -198,7 +200,7 @@ def test_rows_of_weight_zero_set_no_units(kind):
         np.testing.assert_allclose(weighted.factor, dropped.factor)
 
 
-def test_columns_that_should_be_centered_are_told(data):
+def test_warning_for_columns_that_should_be_centered(data):
     X, score = data
     year = np.column_stack([X[:, :4], 2000 + 10 * X[:, 4]])
     with pytest.warns(UserWarning, match="column 4 of X is never 0 .* sparse X is not centered"):
@@ -211,10 +213,26 @@ def test_columns_that_should_be_centered_are_told(data):
         REGRESSORS[0](random_state=0, fit_lower=None).fit(frame, score)
 
 
-def test_a_mean_that_costs_digits_is_told(data):
+def test_warning_for_a_mean_that_costs_digits(data):
     X, score = data
     with pytest.warns(UserWarning, match="mean of column 2 .* subtract a constant"):
         REGRESSORS[0](random_state=0).fit(X + np.array([0, 0, 1e7, 0, 0]), score)
+
+
+@pytest.mark.parametrize("fit_lower", ["explicit", "augment", None])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+def test_ordinary_columns_do_not_warn(kind, fit_lower, data):
+    X, score = data
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*column.* of X")
+        REGRESSORS[0](random_state=0, fit_lower=fit_lower).fit(kind(X), score)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+def test_a_feature_of_one_row_is_seen(kind):
+    X = np.eye(3)[[0, 1, 1]]
+    assert Scaling.none(kind(X)).seen.tolist() == [True, True, False]
+    assert Scaling.standard(kind(X), None, centered=False).seen.tolist() == [True, True, False]
 
 
 def test_a_loss_object_sees_targets_as_they_are(data):

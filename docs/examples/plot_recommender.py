@@ -1,6 +1,6 @@
 """
-Stars of users for items: an ordinal recommender
-================================================
+Users' ratings of items: an ordinal recommender
+===============================================
 
 Stars are ordered levels: four stars are more than three, but it is not known by how much. The
 ordinal factorization machine predicts the probability of every level. The probabilities give the

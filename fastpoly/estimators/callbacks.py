@@ -292,7 +292,7 @@ class SlowFit:
         reason = self.reason(state, self.first)
         if reason:
             warnings.warn(
-                f"the fit has taken more than {SLOW_SECONDS:g} seconds and goes on: {reason}",
+                f"the fit has taken more than {SLOW_SECONDS:g} seconds so far: {reason}",
                 stacklevel=5,
             )
         return False

@@ -67,7 +67,7 @@ warm_start : bool, default=False
 {more}n_threads : int, optional
     Threads of the kernels. The default is one for small data, and in any Python thread but the main
     one, so that a pool of threads does not use more threads than there are cores. Otherwise it is
-    the number of OpenMP, which joblib sets in the processes that it starts.
+    OpenMP's number, which joblib sets in the processes that it starts.
 checkpoint : str or path-like, optional
     A file that the fit is saved to and continues from. If it exists, `fit` resumes its run and ends
     with the same model, bit for bit for the same number of threads. n_components may be larger than

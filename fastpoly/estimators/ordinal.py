@@ -55,9 +55,9 @@ def as_levels(levels: ArrayLike) -> list[Any]:
         raise TypeError(f"levels must be a list, the lowest level first, got {levels!r}")
     order = np.asarray(levels).tolist() if hasattr(levels, "dtype") else list(levels)
     if len(set(order)) < len(order) or len(order) < 2:
-        raise ValueError(f"levels must be two or more distinct ones, got {order}")
+        raise ValueError(f"levels must be two or more distinct values, got {order}")
     if all(isinstance(each, numbers.Real) for each in order) and order != sorted(order):
-        raise ValueError(f"levels that are numbers must rise, got {order}; sort them")
+        raise ValueError(f"levels that are numbers must increase, got {order}; sort them")
     return order
 
 

@@ -162,8 +162,8 @@ class Predictor(BaseEstimator):
             As in `interaction_matrix`.
         k : int
         standardized : bool
-            Whether coefficients refer to features and targets in standard units, so that they can
-            be compared, or to the original ones.
+            Whether coefficients refer to features (and, for the squared loss, targets) in standard
+            units, so that they can be compared, or to the original ones.
 
         Returns
         -------

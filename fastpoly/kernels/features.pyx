@@ -13,7 +13,7 @@ X (n, d), H (k, d), S (n, k); V (k, m), D (n, m), M (n, k).
         anova     (M * Z).T @ X - (M.T @ (X * X)) * H
 
 Only `activations` holds an n x k matrix. The other methods compute each block of rows in a buffer
-that stays in cache, and use it there.
+that stays in cache, and use it there. `features_csr.pxi` and `features_dense.pxi` compute a block.
 """
 
 import numpy as np
@@ -348,96 +348,8 @@ cdef class Features(RowBlocks):
         pass
 
 
-cdef class CsrFeatures(Features):
-    """Activations of CSR rows: a gather of rows of H transposed."""
-
-    def __init__(self, Matrix X not None, H, bint anova=False, n_threads=1):
-        if not X.sparse:
-            raise TypeError("X must be a CsrMatrix; DenseFeatures takes the other ones")
-        Features.__init__(self, X, H, anova, n_threads)
-
-    cdef double prepare(self) except -1:
-        self.Ht = np.zeros((self.X.d, max(4, (self.k + 3) // 4 * 4)))
-        self.Ht.base[:, :self.k] = self.H.T
-        return 2.0 * len((<CsrMatrix> self.X).arrays[0]) / max(1, self.n)  # gathered
-
-    cdef void fill(
-        self, Py_ssize_t first, Py_ssize_t last, double* S, double* buffer
-    ) noexcept nogil:
-        cdef csr_rows csr = rows_of(<CsrMatrix> self.X)
-        loops.activations(&csr, self.anova, first, last, &self.Ht[0, 0], self.k, S)
-
-    cdef Py_ssize_t grad_size(self) noexcept nogil:
-        return self.X.d * self.Ht.shape[1]
-
-    cdef void add_basis_grad(
-        self, Py_ssize_t first, Py_ssize_t last, const double* M, double* G, double* buffer
-    ) noexcept nogil:
-        cdef csr_rows csr = rows_of(<CsrMatrix> self.X)
-        loops.basis_grad(&csr, self.anova, first, last, &self.Ht[0, 0], self.k, M, G)
-
-    def _finish_grad(self, G):
-        G = G.reshape(self.X.d, -1)[:, :self.k].T
-        return np.ascontiguousarray(G if self.anova else 2 * G)
-
-
-cdef class DenseFeatures(Features):
-    """Activations of dense rows: products of a block of X with H, through BLAS."""
-
-    cdef double prepare(self) except -1:
-        cdef Py_ssize_t d = max(1, self.X.d)
-        self.H_rows = self.H
-        self.H_squares = self.H * self.H
-        self.block = serial_rows(max(8, min(self.block, 2 * BLOCK_DOUBLES // d)), self.k * d)
-        return d
-
-    # Scratch: activations or M * Z (block, k), then rows of X and their squares (block, d) and
-    # the products with the squares (block, k).
-    cdef Py_ssize_t scratch_size(self) noexcept nogil:
-        return self.block * (2 * self.k + 2 * self.X.d)
-
-    cdef void fill(
-        self, Py_ssize_t first, Py_ssize_t last, double* S, double* buffer
-    ) noexcept nogil:
-        cdef Py_ssize_t i, d = self.X.d, k = self.k, n = last - first
-        cdef double* squares = buffer + self.block * (k + d)
-        cdef double* of_squares = squares + self.block * d
-        cdef const double* x
-        if k == 0:
-            return
-        x = self.X.dense_rows(first, last, buffer + self.block * k)
-        product_nt(n, k, d, x, d, &self.H_rows[0, 0], d, 0, S, k)
-        if self.anova:
-            for i in range(n * d):
-                squares[i] = x[i] * x[i]
-            product_nt(n, k, d, squares, d, &self.H_squares[0, 0], d, 0, of_squares, k)
-            for i in range(n * k):
-                S[i] = 0.5 * (S[i] * S[i] - of_squares[i])
-        else:
-            for i in range(n * k):
-                S[i] *= S[i]
-
-    cdef Py_ssize_t grad_size(self) noexcept nogil:
-        return 2 * self.k * self.X.d
-
-    cdef void add_basis_grad(
-        self, Py_ssize_t first, Py_ssize_t last, const double* M, double* G, double* buffer
-    ) noexcept nogil:
-        cdef Py_ssize_t i, d = self.X.d, k = self.k, n = last - first
-        cdef double* squares = buffer + self.block * (k + d)
-        cdef const double* x = self.X.dense_rows(first, last, buffer + self.block * k)
-        product_nt(n, k, d, x, d, &self.H_rows[0, 0], d, 0, buffer, k)
-        for i in range(n * k):
-            buffer[i] *= M[i]
-        product_tn(k, d, n, buffer, k, x, d, 1, G, d)
-        if self.anova:
-            for i in range(n * d):
-                squares[i] = x[i] * x[i]
-            product_tn(k, d, n, M, k, squares, d, 1, G + k * d, d)
-
-    def _finish_grad(self, G):
-        G, of_squares = G.reshape(2, self.k, self.X.d)
-        return G - of_squares * self.H if self.anova else 2 * G
+include "features_csr.pxi"
+include "features_dense.pxi"
 
 
 def make_features(Matrix X not None, H, activation="squared", n_threads=1):

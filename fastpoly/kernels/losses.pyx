@@ -345,10 +345,11 @@ def get_loss(loss):
     return loss
 
 
-# --- for the tests, because the value of a loss does not show the accuracy of these functions ---
+def exp_log1p(const double[::1] x not None):
+    """The vectorized exp(x), x <= 600, and log(1 + x), x >= 0, of the losses; len(x) >= 1.
 
-def _exp_log1p(const double[::1] x not None):
-    """The vectorized exp(x), x <= 600, and log(1 + x), x >= 0; len(x) >= 1."""
+    For tests: the value of a loss does not show the accuracy of these functions.
+    """
     e, l = np.empty((2, x.shape[0]))
     cdef double[::1] e_view = e, l_view = l
     loops.exp(&x[0], &e_view[0], x.shape[0])

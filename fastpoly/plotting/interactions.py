@@ -14,8 +14,6 @@ from fastpoly.plotting.axes import get_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Floats = NDArray[np.float64]
-
 # The word for an output in a title, by the task of its model.
 KINDS = {
     "classification": "class",
@@ -93,9 +91,9 @@ class InteractionDisplay:
         max_features : int
             If there are more features, only those with the largest interactions are shown.
         standardized : bool
-            Whether to show the coefficients of features in the units of training (unit variance for
-            dense X), so that they can be compared, or those of the original features. A PolyModel
-            knows only the latter.
+            Whether coefficients refer to features (and, for the squared loss, targets) in standard
+            units, so that they can be compared, or to the original ones, as in `top_interactions`.
+            A PolyModel knows only the latter.
         ax : matplotlib Axes, optional
         **options
             Passed on to matplotlib's `imshow`.
@@ -105,20 +103,20 @@ class InteractionDisplay:
         InteractionDisplay
         """
         max_features = as_count(max_features, "max_features")
-        model, unit = estimator, None
+        model, label = estimator, "C in x'Cx"
         if not isinstance(model, PolyModel):
             from fastpoly.plotting.fitted import feature_names_of, fitted_estimator
 
             fitted = fitted_estimator(estimator)
             output, model = fitted._output_position(output), fitted.model_
+            scaling = fitted._scaling
+            if standardized and (scaling.factor is not None or scaling.target_unit is not None):
+                model, label = fitted._standard_model(), f"{label}, standardized"
             model = replace(model, feature_names=feature_names_of(estimator))
-            unit = fitted._scaling.factor if standardized else None
         elif output is None:
             if model.n_outputs > 1:
                 raise ValueError(f"say which output: a position below {model.n_outputs} or a name")
             output = 0
-        label = "C in x'Cx" if unit is None else "C in x'Cx, x standardized"
-        model = model if unit is None else _in_units(model, 1 / unit)
         F, v, _ = model._factors(output)
         shown = strongest_features(F, v, max_features, squares=model.activation == "squared")
         names = model.feature_names or range(model.n_features)
@@ -151,12 +149,6 @@ def _title(model: PolyModel, output: int | str) -> str:
     if model.output_names:
         return f"{kind} {model.output_names[position]}"
     return "interactions" if model.n_outputs == 1 else f"{kind} {position}"
-
-
-def _in_units(model: PolyModel, unit: Floats) -> PolyModel:
-    """The model of x / unit."""
-    linear = None if model.linear is None else model.linear * unit
-    return replace(model, H=model.H * np.append(np.ones(int(model.augment)), unit), linear=linear)
 
 
 def _restricted(model: PolyModel, shown: NDArray[np.intp]) -> PolyModel:

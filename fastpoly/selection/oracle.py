@@ -189,7 +189,11 @@ def _as_count(number: object, name: str, least: int) -> int:
 
 
 def _block(gamma: Gamma, request: Request, found: Candidates) -> Selection:
-    """The best candidates that differ from one another, with their certificates."""
+    """The best candidates that differ from one another, with their certificates.
+
+    A rule for one vector (`n_vectors=1`) belongs in `candidates.py`, where `from_spectra` and
+    `_every_vertex` then keep only their best vector.
+    """
     penalty, H, Q, values, outputs = request.penalty, *found[:4]
     if values is None:
         Q = _forms(gamma, H) if Q is None else Q

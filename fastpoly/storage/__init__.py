@@ -1,1 +1,1 @@
-"""Files: arrays that are not trusted, and the states of a run."""
+"""Files: arrays that are not trusted, models, and the states of a run."""
