@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastpoly.algorithm import conditional_gradient
+from fastpoly.algorithm import PROGRESS_SHARE_OF_TOL, conditional_gradient
 from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.checks import as_count, as_float_array, as_positive
 from fastpoly.problem import problem_options
+from fastpoly.refit.fista import PATIENCE
 from fastpoly.refit.joint import JointRefit
 from fastpoly.rows import as_rows
 from fastpoly.rows.contract import Rows
@@ -20,7 +21,7 @@ from fastpoly.state import State
 # A search goes on to the next alpha, where there is more to gain, when a round gains less than
 # this, relative to the objective and in units of tol. That halves the time of `PathSearchCV`, with
 # the same log-loss.
-LITTLE = 1e-2
+LITTLE = PATIENCE * PROGRESS_SHARE_OF_TOL
 
 
 def gained_little(state: State, tol: float) -> bool:

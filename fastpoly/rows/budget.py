@@ -13,8 +13,6 @@ from threading import Lock
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.rows.shard import Shard
 
-DOUBLE = 8  # bytes
-
 
 class Budget:
     """Decides which shards keep what they have computed.
@@ -68,7 +66,7 @@ def kept_bytes(shard: Shard, n_outputs: int, scaled: bool) -> int:
     if shard.files["y"].dtype.itemsize > 1:
         columns += n_outputs  # targets; levels of one byte are used as they are
     copied = n_entries(shard) if scaled and shard.kind != "dense" else 0
-    return DOUBLE * (shard.n_rows * columns + copied)
+    return 8 * (shard.n_rows * columns + copied)
 
 
 def pass_bytes(shard: Shard, n_outputs: int) -> int:
@@ -76,9 +74,9 @@ def pass_bytes(shard: Shard, n_outputs: int) -> int:
     outputs = shard.n_rows * (3 * n_outputs + 1)  # outputs, curvature, targets, and weights
     entries = n_entries(shard)
     if shard.kind != "dense":
-        return DOUBLE * max(outputs, 4 * entries)
+        return 8 * max(outputs, 4 * entries)
     # Two copies of the rows, or several of a block of rows.
-    return DOUBLE * (outputs + max(2 * entries, 5 * min(entries, BLOCK_DOUBLES)))
+    return 8 * (outputs + max(2 * entries, 5 * min(entries, BLOCK_DOUBLES)))
 
 
 def n_entries(shard: Shard) -> int:

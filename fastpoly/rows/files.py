@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from fastpoly.rows.mapping import mapped
 
 FORMAT_VERSION = 1  # the version of all files that this release writes and reads
-SHARED = 2  # how many numbers of an `identity` other processes compare
 
 
 def write_array(path: Path, array: NDArray[Any], *, sync: bool = False) -> str:
@@ -68,7 +67,7 @@ def identity(path: Path | str) -> tuple[int, ...]:
     """Numbers that change when a file is written to or replaced.
 
     Only the first two, the size and the time in whole seconds, are the same on all machines that
-    share the file (`SHARED`). The others depend on the file system through which it is seen.
+    share the file. The others depend on the file system through which it is seen.
     """
     try:
         state = os.stat(path)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
-from fastpoly.rows.files import SHARED, file_digest, identity, map_array
+from fastpoly.rows.files import file_digest, identity, map_array
 from fastpoly.rows.manifest import File
 
 Floats = NDArray[np.float64]
@@ -40,8 +40,8 @@ class Part:
 
 
 def shared(identities: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """What other processes know about files."""
-    return {name: known[:SHARED] for name, known in identities.items()}
+    """What other processes know about files: the part of each `identity` that all machines see."""
+    return {name: known[:2] for name, known in identities.items()}
 
 
 class Shard:
