@@ -147,7 +147,8 @@ def test_warnings_at_the_borders(iris):
 def test_pipelines_are_fitted_in_every_fold(iris, n_jobs):
     X, y = iris
     X = X * [1, 100, 1e-3, 5] + 7
-    options = {"alphas": ALPHAS, "cv": KFold(3, shuffle=True, random_state=0), "n_jobs": n_jobs}
+    # A small alpha and few vectors would have several minima.
+    options = {"alphas": [5.0, 2.0], "cv": KFold(3, shuffle=True, random_state=0), "n_jobs": n_jobs}
     model = PolynomialNetworkClassifier(
         n_components=4, standardize=False, n_threads=1, random_state=0
     )
@@ -157,7 +158,7 @@ def test_pipelines_are_fitted_in_every_fold(iris, n_jobs):
     name = "polynomialnetworkclassifier__"
     assert search.best_params_ == {name + k: v for k, v in plain.best_params_.items()}
     np.testing.assert_allclose(
-        search.cv_results_["mean_test_score"], plain.cv_results_["mean_test_score"], rtol=1e-3
+        search.cv_results_["mean_test_score"], plain.cv_results_["mean_test_score"], rtol=1e-6
     )
     np.testing.assert_allclose(search.predict_proba(X), plain.predict_proba(X), atol=1e-3)
     assert search.best_estimator_[0].n_features_in_ == 4
