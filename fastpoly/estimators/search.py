@@ -18,8 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.folds import as_folds
-from fastpoly.estimators.scoring import FoldResult, default_scorer, path_scores
+from fastpoly.estimators.folds import FoldResult, as_folds, default_scorer, path_scores
 from fastpoly.kernels.checks import as_float_array
 from fastpoly.path import alpha_grid
 

@@ -81,7 +81,7 @@ class PathDisplay:
         -------
         PathDisplay
         """
-        from fastpoly.estimators.scoring import score_name
+        from fastpoly.estimators.folds import score_name
         from fastpoly.plotting.fitted import fitted_search
 
         search = fitted_search(search)
