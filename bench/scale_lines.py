@@ -275,8 +275,7 @@ def limited(data: Data, repetitions: int) -> Figures:
         turns = in_turns(steps, max(3, repetitions // 3))
     found = {
         "data": source, "rows": shards.n_samples, "GB of the limit": limit / 1e9,
-        "GB at the most": most() / 1e9,
-        "GB without a limit, by estimate": (least + sum(kept)) / 1e9,
+        "GB at the most": most() / 1e9, "GB for all, by estimate": (least + sum(kept)) / 1e9,
     }  # fmt: skip
     free = passes(sums_of(ShardDesign(shards, **HOW, n_threads=2), SIGNS))
     for name, figures in in_turns(free, max(3, repetitions // 3)).items():
