@@ -132,6 +132,17 @@ def test_declared_order_of_levels(cls, data):
 
 
 @pytest.mark.parametrize("cls", ORDINAL)
+def test_numbers_that_never_repeat_are_not_levels(cls, data):
+    """They can be predicted, but have no probabilities; one that repeats is enough."""
+    X, y = data[0][:30], data[1][:30].copy()
+    model = cls(n_components=1, random_state=0).fit(X, y)
+    assert model.predict(X).shape == (30,)
+    assert not hasattr(model, "predict_proba")
+    y[1] = y[0]
+    assert model.fit(X, y).predict_proba(X).shape == (30, 29)
+
+
+@pytest.mark.parametrize("cls", ORDINAL)
 @pytest.mark.parametrize(
     "number", [int, float, Decimal, Fraction, np.float64, np.int64], ids=lambda kind: kind.__name__
 )
