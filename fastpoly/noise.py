@@ -5,8 +5,12 @@ the `noise_level` of the rows. An alpha of that size would keep out all noise, b
 can be learned; a fraction of it predicts best. The gradients are first those of the model without
 basis vectors, whose errors include the interactions. Then they are those of the model that this
 alpha gives. `bench/defaults.py` compares the rule with shares of the number of rows.
+
+With many classes, the best fraction depends on how far they overlap: a third where labels are
+mostly noise, one share per class where they are not. So rows that are held out choose it.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,33 +19,42 @@ import numpy as np
 
 from fastpoly.algorithm import conditional_gradient
 from fastpoly.kernels.blas_threads import one_blas_thread
-from fastpoly.problem import PERFECT, problem_options
+from fastpoly.problem import PERFECT, Problem, problem_options
 from fastpoly.refit.joint import JointRefit
 from fastpoly.rows import as_rows
 from fastpoly.rows.contract import Rows, Sums
 from fastpoly.state import Model, State
 
-# alpha is the noise level divided by this; for class codes, by the number of classes. Chosen on
+# alpha is the noise level divided by this; for up to three classes, by their number. Chosen on
 # twenty tables and judged on others, by bench/defaults.py.
 NOISE_DIVISOR = 3.0
 # A second run is worth its cost where alpha falls below this share of the first one.
 LOWER = 0.85
 
 
-def noise_alpha(sums: Sums, model: Model) -> float:
+def divisors(problem: Problem) -> list[float]:
+    """The divisors of the noise level that may be best for this problem, in increasing order."""
+    m = problem.m
+    if problem.loss.target != "label":
+        return [NOISE_DIVISOR]
+    return [m] if m <= NOISE_DIVISOR else [NOISE_DIVISOR, math.sqrt(NOISE_DIVISOR * m), m]
+
+
+def noise_alpha(sums: Sums, model: Model, divisor: float) -> float:
     """The alpha for the errors that a model makes.
 
     Parameters
     ----------
     sums : Sums
     model : Model
+    divisor : float
+        The share of the noise level that alpha should be is one over this.
 
     Returns
     -------
     float
     """
     problem = sums.problem
-    divisor = problem.m if problem.loss.target == "label" else NOISE_DIVISOR
     level = sums.noise_level(model) * _dual_size(problem.penalty, problem.m)
     # A perfect fit has no noise left. The tables of bench/defaults.py need at least 2e-4 of the sum
     # of the weights; ratings of many users and items need 1e-5.
@@ -56,16 +69,41 @@ def _dual_size(penalty: Any, m: int) -> float:
     return float(np.mean(penalty.dual_norms(Q / np.linalg.norm(Q, axis=1, keepdims=True))))
 
 
-def _alpha_of(design: Rows, y: Any, options: dict[str, Any], model: Model | None = None) -> float:
+def _alpha_of(
+    design: Rows, y: Any, options: dict[str, Any], divisor: float, model: Model | None = None
+) -> float:
     """The alpha for a model, by default the best one without basis vectors.
 
     The sums are new ones, because they may hold gradients of all rows, which nothing else needs.
     """
-    sums = design.sums(design.problem(y, alpha=1.0, **problem_options(options)))
+    sums = design.sums(_problem(design, y, options))
     with one_blas_thread():
         if model is None:
             model = JointRefit(sums, 1e-3, 1000, 1).first(sums.empty_model())
-        return noise_alpha(sums, model)
+        return noise_alpha(sums, model, divisor)
+
+
+def _problem(design: Rows, y: Any, options: dict[str, Any]) -> Problem:
+    return design.problem(y, alpha=1.0, **problem_options(options))
+
+
+def _validated(design: Rows, y: Any, options: dict[str, Any]) -> tuple[float, State | None]:
+    """The best divisor, and the state of its run, by the loss of rows that are held out."""
+    problem = _problem(design, y, options)
+    candidates, parts = divisors(problem), None
+    if len(candidates) > 1:
+        parts = design.held_out_weights(problem.w)
+    if parts is None:
+        return candidates[-1], None
+    train, test = ({**options, "sample_weight": w, "n_outputs": problem.m} for w in parts)
+    held = design.sums(_problem(design, y, test))
+    best, state = (np.inf, candidates[0], None), None
+    for divisor in candidates:
+        alpha = _alpha_of(design, y, train, divisor)
+        for state in conditional_gradient(design, y, alpha=alpha, start=state, **train):  # noqa: B007
+            pass
+        best = min(best, (held.value(state.model), divisor, state), key=lambda found: found[0])
+    return best[1], replace(best[2], alpha=None, n_iter=0, recent=())
 
 
 def fit_above_noise(
@@ -104,19 +142,31 @@ def fit_above_noise(
     [0.7, 0.7]
     """
     design = as_rows(design)
-    alpha = _alpha_of(design, y, options)
-    if start is None or start.alpha is None or start.alpha > LOWER * alpha:
-        for state in conditional_gradient(design, y, alpha=alpha, start=start, **options):
-            if not state.stop:
-                yield state
-                continue
-            lower = _alpha_of(design, y, options, state.model)
-            if lower > LOWER * alpha:
-                yield state
-                return
-            if start is None or state.n_iter > start.n_iter or start.alpha is None:
-                yield replace(state, stop=None)  # unless the run was interrupted at this state
-        start, alpha = state, lower
+    if start is None or start.alpha is None:
+        divisor, near = _validated(design, y, options)
+        start = near if start is None else start
     else:
-        alpha = start.alpha
-    yield from conditional_gradient(design, y, alpha=alpha, start=start, **options)
+        divisor = _divisor_of(design, y, options, start.alpha)
+        if divisor is None:  # the second run was interrupted
+            yield from conditional_gradient(design, y, alpha=start.alpha, start=start, **options)
+            return
+    alpha = _alpha_of(design, y, options, divisor)
+    for state in conditional_gradient(design, y, alpha=alpha, start=start, **options):
+        if not state.stop:
+            yield state
+            continue
+        lower = _alpha_of(design, y, options, divisor, state.model)
+        if lower > LOWER * alpha:
+            yield state
+            return
+        if start is None or state.n_iter > start.n_iter or start.alpha is None:
+            yield replace(state, stop=None)  # unless the run was interrupted at this state
+    yield from conditional_gradient(design, y, alpha=lower, start=state, **options)
+
+
+def _divisor_of(design: Rows, y: Any, options: dict[str, Any], alpha: float) -> float | None:
+    """The divisor that gave an alpha in a first run, or None if a second run has this alpha."""
+    for divisor in divisors(_problem(design, y, options)):
+        if math.isclose(alpha, _alpha_of(design, y, options, divisor), rel_tol=1e-6):
+            return divisor
+    return None

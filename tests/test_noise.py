@@ -53,7 +53,7 @@ def test_alpha_is_a_share_of_the_noise_level(penalty, size, weight):
         sums = RowSums(design, problem)
         model = sums.empty_model()
         expected = size * sums.noise_level(model) / divisor
-        assert noise_alpha(sums, model) == pytest.approx(expected, rel=0.02)
+        assert noise_alpha(sums, model, divisor) == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.parametrize("m", [1, 4])
@@ -96,6 +96,34 @@ def test_alpha_falls_as_the_model_learns():
             np.testing.assert_array_equal(a.H, b.H)
             np.testing.assert_array_equal(a.V, b.V)
             assert (a.objective, a.alpha, a.stop) == (b.objective, b.alpha, b.stop)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+def test_many_classes_that_overlap(kind):
+    """Rows held out choose the divisor: 3 where labels are mostly noise, m where they are not."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((600, 6))
+    P = softmax(0.5 * X @ rng.standard_normal((6, 12)), axis=1)
+    noisy = np.array([rng.choice(12, p=p) for p in P])
+    clear = (X[:, :3] > 0) @ [1, 2, 4] + 8 * (X[:, 3] * X[:, 4] > 0)
+    options = {"loss": "logistic", "n_components": 30, "random_state": 0, "tol": 0.1}
+    for y, share in ((noisy, 1 / 3), (clear, 1 / 16)):
+        design = Design(kind(X), fit_lower="explicit")
+        states = list(fit_above_noise(design, y, **options))
+        sums = RowSums(design, Problem.of(600, y, loss="logistic", alpha=1.0))
+        level = states[0].alpha / share
+        assert 0.9 < level / sums.noise_level(linear_model(design, y)) < 1.1
+        # Cut off anywhere, the run goes on to the same end.
+        for _i, state in enumerate(states[:-1]):
+            *_, last = fit_above_noise(design, y, start=state, **options)
+            np.testing.assert_array_equal(last.H, states[-1].H)
+            assert last.alpha == states[-1].alpha
+
+
+def linear_model(design, y):
+    """The model without basis vectors."""
+    *_, state = conditional_gradient(design, y, alpha=1e6)
+    return state.model
 
 
 @pytest.mark.parametrize("cls", ALL)

@@ -139,6 +139,12 @@ class Rows(Protocol):
         scaled.
         """
 
+    def held_out_weights(self, w: Floats | None) -> tuple[Floats, Floats] | None:
+        """Weights of rows to train on, and of a random fifth to validate with; 0 for the others.
+
+        None where rows cannot be weighted one by one, or are too few.
+        """
+
     def problem(self, y: Any, **options: Any) -> Problem:
         """The problem of these rows and targets, with everything checked; see `Problem.of`."""
 

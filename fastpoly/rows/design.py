@@ -165,6 +165,16 @@ class Design:
         classes, codes = np.unique(y, return_inverse=True)
         return row_statistics(X, codes, w, len(classes)).with_classes(classes)
 
+    def held_out_weights(
+        self, w: NDArray[np.float64] | None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Weights of rows to train on, and of a random fifth to validate with; 0 for the others."""
+        w = np.ones(self.n_samples) if w is None else w
+        rows = np.random.default_rng(0).permutation(np.flatnonzero(w))
+        held = np.zeros(self.n_samples, dtype=bool)
+        held[rows[: len(rows) // 5]] = True
+        return (np.where(held, 0.0, w), np.where(held, w, 0.0)) if held.any() else None
+
     def problem(self, y: ArrayLike | None, **options: Any) -> Problem:
         """The problem of these rows and targets; see `Problem.of`."""
         if y is None:

@@ -134,6 +134,9 @@ class ShardDesign:
         mean, deviation = found.features.mean, found.features.deviation
         return float((np.hypot(deviation, mean - center) * factor).max())
 
+    def held_out_weights(self, w: Floats | None) -> None:
+        """None: rows in files have weights of their own. They are many, so noise fits them less."""
+
     def problem(
         self,
         y: ArrayLike | None = None,
