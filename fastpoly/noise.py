@@ -100,8 +100,7 @@ def _validated(design: Rows, y: Any, options: dict[str, Any]) -> tuple[float, St
     best, state = (np.inf, candidates[0], None), None
     for divisor in candidates:
         alpha = _alpha_of(design, y, train, divisor)
-        for state in conditional_gradient(design, y, alpha=alpha, start=state, **train):  # noqa: B007
-            pass
+        *_, state = conditional_gradient(design, y, alpha=alpha, start=state, **train)
         best = min(best, (held.value(state.model), divisor, state), key=lambda found: found[0])
     return best[1], replace(best[2], alpha=None, n_iter=0, recent=())
 

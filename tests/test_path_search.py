@@ -63,11 +63,12 @@ def test_rows_have_the_score_of_the_last_model_of_that_size(iris, options):
     assert len({size for _, size, _ in visited}) > 2
     for alpha, scores in zip(ALPHAS, table, strict=True):
         for k, score in enumerate(scores, 1):
-            P = [P for a, size, P in visited if a >= alpha and size <= k][-1]
-            assert score == pytest.approx(-log_loss(y[test], P), rel=1e-6)
+            found = [P for a, size, P in visited if a == alpha and size <= k]
+            expected = -log_loss(y[test], found[-1]) if found else np.nan
+            assert score == pytest.approx(expected, rel=1e-6, nan_ok=True)
     best = search.best_params_
     assert (best["alpha"], best["n_components"]) in {(a, max(k, 1)) for a, k, _ in visited}
-    assert search.best_score_ == table.max()
+    assert search.best_score_ == np.nanmax(table)
 
 
 def test_same_winner_as_naive_search(iris):
@@ -84,8 +85,13 @@ def test_same_winner_as_naive_search(iris):
         search.cv_results_["mean_test_score"][last], naive.cv_results_["mean_test_score"][last],
         rtol=0.02,
     )  # fmt: skip
-    assert search.best_params_["alpha"] == naive.best_params_["alpha"]
-    assert search.best_score_ == pytest.approx(naive.best_score_, rel=0.1)
+    # A warm path has no model with few vectors where alpha is small.
+    scored = ~np.isnan(search.cv_results_["mean_test_score"])
+    naive_scores = np.where(scored, naive.cv_results_["mean_test_score"], -np.inf)
+    assert (
+        search.best_params_["alpha"] == search.cv_results_["params"][naive_scores.argmax()]["alpha"]
+    )
+    assert search.best_score_ == pytest.approx(naive_scores.max(), rel=0.01)
 
 
 def test_the_final_fit_starts_from_a_fold_and_ends_at_the_optimum(iris):
@@ -108,7 +114,7 @@ def test_a_path_ends_where_smaller_alphas_do_not_help():
     runs = (table["mean_fit_time"].reshape(9, 20)[:, 0] > 0).sum()
     assert 4 <= runs < 9
     scores = table["mean_test_score"].reshape(9, 20)
-    assert (scores[runs:] == scores[runs - 1]).all()
+    np.testing.assert_array_equal(scores[runs:], np.tile(scores[runs - 1], (9 - runs, 1)))
     assert search.best_params_["alpha"] == alphas[runs - 4]
     given = PathSearchCV(model, alphas=alphas, cv=0.5).fit(X, y)  # alphas that a user names
     assert (given.cv_results_["mean_fit_time"] > 0).all()

@@ -132,8 +132,9 @@ class FoldResult(NamedTuple):
     Attributes
     ----------
     scores : ndarray, (a, K)
-        Scores of the last model with at most 1 .. K basis vectors on the path down to each alpha.
-        The path may end where smaller alphas no longer help; the last scores are repeated there.
+        Scores of the last model with at most 1 .. K basis vectors at each alpha; NaN where all of
+        its models have more. The path may end where smaller alphas no longer help; the last scores
+        are repeated there.
     fit_seconds, score_seconds : ndarray, (a,)
         Seconds for each alpha.
     models : dict
@@ -220,10 +221,12 @@ def path_scores(
         X_train = transformers.fit_transform(X_train, y_train)
         X_test = transformers.transform(X_test)
     begun = perf_counter()
-    row, kept, best, best_alpha = np.full(K, np.nan), [None] * K, -np.inf, 0
+    row, kept, best, best_alpha, at = np.full(K, np.nan), [None] * K, -np.inf, 0, 0
     for i, state, here in model._path(X_train, y_train, w_train, alphas):
         scored = perf_counter()
         seconds[0, i] += scored - begun
+        if i != at:  # a model of another alpha says nothing about this one
+            row, kept, at = np.full(K, np.nan), [None] * K, i
         first = max(state.n_components, 1) - 1
         row[first:] = score = _score(scorer, here, X_test, y_test, y_train)
         kept[first:] = [here.model_] * (K - first)
