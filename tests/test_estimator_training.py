@@ -20,7 +20,14 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from fastpoly import Design, PathSearchCV, conditional_gradient
+from fastpoly import (
+    Design,
+    PathSearchCV,
+    PolynomialNetworkClassifier,
+    PolynomialNetworkOrdinalRegressor,
+    PolynomialNetworkRegressor,
+    conditional_gradient,
+)
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.storage.stages import Stages
 
@@ -423,3 +430,23 @@ def test_the_signatures_are_equal():
             assert [name for name in own if name in base] == list(base)
             for name in base.keys() - {"loss", "self"}:
                 assert own[name] == base[name]
+
+
+def test_probabilities_need_a_logistic_loss():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3))
+    y = rng.integers(0, 3, 60)
+    one = PolynomialNetworkClassifier(alpha=1.0, random_state=0).fit(X, y)
+    other = clone(one).set_params(loss="multiclass_logistic").fit(X, y)
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+    levels = PolynomialNetworkOrdinalRegressor(alpha=1.0, loss="squared_hinge").fit(X, y)
+    assert levels.predict(X).shape == (60,)
+    assert not hasattr(levels, "predict_proba")
+
+
+def test_a_perfect_fit_does_not_warn():
+    X = np.random.default_rng(0).standard_normal((50, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "the model has no basis vectors")
+        PolynomialNetworkRegressor(alpha_linear=0).fit(X, X[:, 0])

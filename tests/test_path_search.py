@@ -507,3 +507,13 @@ def test_bad_types(iris):
 def test_foreign_estimators_are_refused(iris):
     with pytest.raises(TypeError, match="fastpoly's estimators"):
         PathSearchCV(KFold()).fit(*iris)
+
+
+def test_a_column_of_classes_and_a_fold_of_one_class(iris):
+    """The fold is left out with a warning, as for classes (n,)."""
+    X, y = iris
+    splits = [(np.arange(50), np.arange(50, 150)), (np.arange(0, 150, 2), np.arange(1, 150, 2))]
+    model = PolynomialNetworkClassifier(n_components=2, random_state=0)
+    with pytest.warns(UserWarning, match="1 of 2 splits cannot be scored"):
+        search = PathSearchCV(model, alphas=[10.0, 1.0], cv=splits).fit(X, y[:, None])
+    assert np.isnan(search.cv_results_["split0_test_score"]).all()

@@ -290,3 +290,12 @@ def test_importances_by_brute_force(cls, data):
         chosen = SelectFromModel(model, prefit=True).get_support()
         assert chosen[:2].all()
         assert not hasattr(model, "coef_")
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_a_mean_that_leaves_no_digits_is_refused(cls, data):
+    X, score = data
+    X = np.column_stack([X, 1e12 + np.arange(len(X))])
+    with pytest.raises(ValueError, match=f"column {X.shape[1] - 1} of X .* subtract a constant"):
+        cls().fit(X, targets(cls, score))
+    cls(standardize=False, n_components=1).fit(X[:, :-1], targets(cls, score))

@@ -349,7 +349,12 @@ class PolyEstimator(Predictor):
         if not self.standardize:
             return Scaling.none(found)
         scaling = Scaling.standard(found, self.fit_lower == "explicit")
-        columns = scaling.mostly_mean()
+        for j in scaling.mostly_mean(0.95):
+            raise ValueError(
+                f"the mean of column {self._column(j)} of X is so much larger than its deviation "
+                "that predictions would have no digits left; subtract a constant from it"
+            )
+        columns = scaling.mostly_mean(2 / 3)
         offset = found.offset_columns() if scaling.center is None else ()
         if len(columns):
             warnings.warn(

@@ -330,7 +330,7 @@ def warn_of_a_poor_fit(model: Any) -> None:
     far = bool(alpha) and model.violation_ > FAR_FROM_OPTIMUM * alpha
     kind: type[Warning] = ConvergenceWarning
     # A converged refit is at least this accurate.
-    if gap > max(model.tol, LOOSEST_REFIT_TOL) * objective:
+    if state.stop != "optimal" and gap > max(model.tol, LOOSEST_REFIT_TOL) * objective:
         inaccuracy = f"a gap of {gap:.2g} for an objective of {objective:.2g}"
         message = f"the output layer is inaccurate: {inaccuracy}; {cure}"
     elif state.stop == "no progress" and far:

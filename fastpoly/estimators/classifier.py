@@ -41,7 +41,7 @@ classes_ : ndarray, (m,)
 
 
 def _has_probabilities(estimator: "PolyClassifier") -> bool:
-    if estimator.loss != "logistic":
+    if estimator.loss not in ("logistic", "multiclass_logistic", "binary_logistic"):
         raise AttributeError(f'predict_proba needs loss="logistic", not {estimator.loss!r}')
     return True
 

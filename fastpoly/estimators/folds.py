@@ -123,6 +123,7 @@ def labels_of(model: PolyEstimator, y: Any) -> set[Any]:
     if y is None:
         return set()  # shards, whose parts have all classes
     y = np.asarray(y)
+    y = y.ravel() if y.ndim == 2 and y.shape[1] == 1 else y  # as `fit` does
     return set() if model._numeric_targets() or y.ndim != 1 else set(y.tolist())
 
 

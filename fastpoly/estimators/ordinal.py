@@ -77,6 +77,8 @@ def _has_levels(estimator: "PolyOrdinalRegressor") -> bool:
             "y was continuous and no value of it occurred twice: there are no levels to give "
             "probabilities of; use `predict`, or round y to a scale of few levels"
         )
+    if isinstance(estimator.loss, str) and estimator.loss not in ("logistic", "binary_logistic"):
+        raise AttributeError(f'predict_proba needs loss="logistic", not {estimator.loss!r}')
     return True
 
 

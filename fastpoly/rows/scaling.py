@@ -133,15 +133,15 @@ class Scaling(NamedTuple):
         norms[norms == 0] = 1.0
         return Model(H / norms, V * norms**2, intercept, linear)
 
-    def mostly_mean(self) -> NDArray[np.intp]:
-        """Columns whose mean is so large that folding back costs two thirds of the digits.
+    def mostly_mean(self, share: float) -> NDArray[np.intp]:
+        """Columns whose mean is so large that folding back costs this share of the digits.
 
         The squares of such a column are (mean / deviation)^2 times as large as their differences.
         """
         if self.center is None:
             return np.zeros(0, dtype=np.intp)
         squares = (self.center * self.factor) ** 2
-        return np.flatnonzero(self.seen & (squares > np.finfo(np.float64).eps ** (-2 / 3)))
+        return np.flatnonzero(self.seen & (squares > np.finfo(np.float64).eps ** -share))
 
 
 def _shift(H: Floats, center: Floats, activation: str) -> tuple[Floats, Floats]:
