@@ -390,3 +390,12 @@ def test_bad_data(cls, data):
     if cls not in REGRESSORS:
         with pytest.raises(ValueError, match="one class"):
             cls().fit(X, np.ones(len(X), dtype=int))
+
+
+def test_a_declared_level_that_does_not_occur():
+    X = np.random.default_rng(0).standard_normal((30, 2))
+    words = np.array(["low", "high", "top"])[np.arange(30) % 3]
+    model = ORDINAL[0](levels=["low", "mid", "high", "top"], alpha=1.0, random_state=0)
+    with pytest.warns(UserWarning, match=r"3 of the 4 levels .* among \['low', 'high', 'top'\]"):
+        model.fit(X, words)
+    assert model.classes_.tolist() == ["low", "high", "top"]

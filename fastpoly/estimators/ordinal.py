@@ -2,6 +2,7 @@
 
 import numbers
 import os
+import warnings
 from decimal import Decimal
 from typing import Any
 
@@ -158,6 +159,12 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
             )
         if len(levels) < 2:
             raise ValueError(f"y must have at least 2 levels, not one class only: {levels[0]!r}")
+        if levels.dtype.kind not in "iuf" and len(levels) < len(self._declared):
+            warnings.warn(
+                f"y has {len(levels)} of the {len(self._declared)} levels {self._declared}: "
+                f"predictions are ranks among {levels.tolist()}",
+                stacklevel=4,
+            )
         signs = np.where(codes[:, None] <= np.arange(len(levels) - 1), 1.0, -1.0)
         graded = len(levels) < len(y) or type_of_target(y) != "continuous"
         return y, signs, len(levels) - 1, {"classes_": levels, "_has_levels": graded}

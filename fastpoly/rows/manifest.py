@@ -151,17 +151,7 @@ def _checked(cls: type[Manifest], content: Any, digest: str) -> Manifest:
         raise ValueError(f"unknown kind {kind!r} or target {target!r}")
     # One less than an index can count, because a constant feature may be added.
     d = _count(content["n_features"], "n_features", least=1, most=np.iinfo(np.int32).max - 1)
-    fields = tuple(_field(f) for f in content["fields"])
-    at = 0
-    for f in fields:
-        if f.first != at:
-            raise ValueError(f"field {f.name!r} begins at column {f.first}, not {at}")
-        at += f.size
-    twice = [name for name, count in Counter(f.name for f in fields).items() if count > 1]
-    if twice:
-        raise ValueError(f"two fields are called {twice[0]!r}")
-    if fields and at != d:
-        raise ValueError(f"its fields have {at} columns, but n_features is {d}")
+    fields = _fields(content["fields"], d)
     classes = tuple(content["classes"])
     if not _sorted_classes(classes):
         raise ValueError("its classes must be finite numbers, or strings, that increase")
@@ -209,6 +199,21 @@ def _checked(cls: type[Manifest], content: Any, digest: str) -> Manifest:
         kind, sum(rows), d, fields, target, classes, n_targets, weighted, ordered, tuple(shards),
         tuple(rows), digest,
     )  # fmt: skip
+
+
+def _fields(content: Any, d: int) -> tuple[Field, ...]:
+    """The fields, which must fill the d columns in order."""
+    fields, at = tuple(_field(f) for f in content), 0
+    for f in fields:
+        if f.first != at:
+            raise ValueError(f"field {f.name!r} begins at column {f.first}, not {at}")
+        at += f.size
+    twice = [name for name, count in Counter(f.name for f in fields).items() if count > 1]
+    if twice:
+        raise ValueError(f"two fields are called {twice[0]!r}")
+    if fields and at != d:
+        raise ValueError(f"its fields have {at} columns, but n_features is {d}")
+    return fields
 
 
 def _sorted_classes(classes: tuple[Any, ...]) -> bool:
