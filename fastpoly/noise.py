@@ -87,22 +87,22 @@ def _problem(design: Rows, y: Any, options: dict[str, Any]) -> Problem:
     return design.problem(y, alpha=1.0, **problem_options(options))
 
 
-def _validated(design: Rows, y: Any, options: dict[str, Any]) -> tuple[float, State | None]:
-    """The best divisor, and the state of its run, by the loss of rows that are held out."""
+def _validated(design: Rows, y: Any, options: dict[str, Any]) -> float:
+    """The best divisor by the loss of rows that are held out."""
     problem = _problem(design, y, options)
     candidates, parts = divisors(problem), None
     if len(candidates) > 1:
         parts = design.held_out_weights(problem.w)
     if parts is None:
-        return candidates[-1], None
+        return candidates[-1]
     train, test = ({**options, "sample_weight": w, "n_outputs": problem.m} for w in parts)
     held = design.sums(_problem(design, y, test))
-    best, state = (np.inf, candidates[0], None), None
+    best, state = (np.inf, candidates[0]), None
     for divisor in candidates:
         alpha = _alpha_of(design, y, train, divisor)
         *_, state = conditional_gradient(design, y, alpha=alpha, start=state, **train)
-        best = min(best, (held.value(state.model), divisor, state), key=lambda found: found[0])
-    return best[1], replace(best[2], alpha=None, n_iter=0, recent=())
+        best = min(best, (held.value(state.model), divisor))
+    return best[1]
 
 
 def fit_above_noise(
@@ -142,8 +142,7 @@ def fit_above_noise(
     """
     design = as_rows(design)
     if start is None or start.alpha is None:
-        divisor, near = _validated(design, y, options)
-        start = near if start is None else start
+        divisor = _validated(design, y, options)
     else:
         divisor = _divisor_of(design, y, options, start.alpha)
         if divisor is None:  # the second run was interrupted

@@ -1,8 +1,10 @@
 """The memory that rows in shards may take: honored, and without effect on any bit."""
 
+import gc
 import os
 import subprocess
 import sys
+import tracemalloc
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -97,6 +99,28 @@ def test_parts_keep_the_limit(tmp_path):
     Case("dense").write(tmp_path, 2)
     shards = Shards(tmp_path, memory=1e8)
     assert {part.memory for part in (shards.take([1]), *shards.split(0.5, 0.5))} == {1e8}
+
+
+def test_scaled_values_are_freed_at_once(tmp_path):
+    """They must not wait for the garbage collector, which may run long after."""
+    shards = Case("csr", n=40_000).write(tmp_path, 40)
+    least = sizes(shards, scaled=True)[1]
+    factor = np.full(shards.n_features, 0.5)
+    design = ShardDesign(Shards(tmp_path, memory=least), factor=factor, n_threads=1)
+    sums = design.sums(design.problem())
+    model = sums.empty_model()
+    sums.value(model)
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        sums.gradient(model).gamma.forms(np.ones(shards.n_features))
+        assert (
+            tracemalloc.get_traced_memory()[1] < least + 2e5
+        )  # the scaled values alone are 1.3 MB
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 @pytest.mark.slow

@@ -110,6 +110,7 @@ def test_many_classes_that_overlap(kind):
     for y, share in ((noisy, 1 / 3), (clear, 1 / 16)):
         design = Design(kind(X), fit_lower="explicit")
         states = list(fit_above_noise(design, y, **options))
+        assert states[0].n_components == 0
         sums = RowSums(design, Problem.of(600, y, loss="logistic", alpha=1.0))
         level = states[0].alpha / share
         assert 0.9 < level / sums.noise_level(linear_model(design, y)) < 1.1

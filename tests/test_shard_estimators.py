@@ -212,6 +212,10 @@ def test_predictions_in_a_file(data, tmp_path):
     saved = model.predict(shards, out=tmp_path / "predictions.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "predictions.npy"), model.predict(shards))
     assert isinstance(saved, np.memmap)
+    before = saved.copy()
+    model.predict(X[:2], out=tmp_path / "predictions.npy")  # a file that is mapped is not truncated
+    np.testing.assert_array_equal(saved, before)
+    assert [path.name for path in tmp_path.glob("*.npy*")] == ["predictions.npy"]
     model.predict(X, out=tmp_path / "more.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "more.npy"), model.predict(X))
 

@@ -258,8 +258,13 @@ class Predictor(BaseEstimator):
 
 
 def joined(parts: Iterator[NDArray], n: int, out: str | os.PathLike[str] | None = None) -> NDArray:
-    """Parts of n rows in one array, or in one that is mapped from a new file `out`."""
+    """Parts of n rows in one array, or in one that is mapped from a new file `out`.
+
+    The file appears when it is complete; a file that was there before stays as it was for those who
+    have mapped it.
+    """
     result, first = None, 0
+    path = None if out is None else f"{os.fspath(out)}.part"
     for part in parts:
         if result is None:
             if out is None and len(part) == n:
@@ -268,9 +273,12 @@ def joined(parts: Iterator[NDArray], n: int, out: str | os.PathLike[str] | None 
             if out is None:
                 result = np.empty(shape, part.dtype)
             else:
-                result = np.lib.format.open_memmap(out, "w+", part.dtype, shape)
+                result = np.lib.format.open_memmap(path, "w+", part.dtype, shape)
         result[first : first + len(part)] = part
         first += len(part)
     if out is not None:
         result.flush()
+        del result
+        os.replace(path, out)
+        result = np.load(out, mmap_mode="r+")
     return result

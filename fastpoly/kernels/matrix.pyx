@@ -147,7 +147,7 @@ cdef class CsrMatrix(Matrix):
         )
         self.ones = X.data is None
         self.point(data, indices, indptr, n, d, augment)
-        self._grouped = (self, None)
+        self._grouped = (None, None)
         return 0
 
     cdef int point(
@@ -175,14 +175,15 @@ cdef class CsrMatrix(Matrix):
             users = indices[::2]
             changes = np.count_nonzero(np.diff(users)) if self.pairs else 0
             if changes <= USER_CHANGES * self.n:
-                self._grouped = (self, None)
+                self._grouped = (None, None)
             else:
                 order = np.argsort(users, kind="stable")
                 both = np.column_stack([2 * order, 2 * order + 1]).ravel()
                 rows = sp.csr_array((data[both], indices[both], indptr),
                                     shape=(self.n, self.d - self.augment))
                 self._grouped = (CsrMatrix(rows, self.augment), order)
-        return self._grouped
+        # A reference to itself would keep the arrays until the garbage collector runs.
+        return (self, None) if self._grouped[0] is None else self._grouped
 
     cdef const double* dense_rows(
         self, Py_ssize_t first, Py_ssize_t last, double* buffer

@@ -43,7 +43,7 @@ class Budget:
         if memory < least:
             rows = max(shard.n_rows for shard in shards)
             raise ValueError(
-                f"memory={memory:.3g} bytes are too few: {n_threads} thread(s) need {least:.3g} "
+                f"memory={memory:.0f} bytes are too few: {n_threads} thread(s) need {least} "
                 f"bytes for shards of up to {rows} rows; raise memory, lower n_threads, or write "
                 "smaller shards with rows_per_shard"
             )
