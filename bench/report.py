@@ -9,6 +9,7 @@ import multiclass
 import peers
 import recsys
 import search
+import sizes
 
 INTRODUCTION = """\
 # The paper reproduced, and a comparison with other libraries
@@ -115,6 +116,11 @@ SECTIONS = {
         "The area of a dot is the number of parameters. To quality: seconds until the network is "
         "within one point of the SVC's validation accuracy; blank unless it is on every split.",
     ),
+    "sizes": (
+        "Default fits of growing tables",
+        "`sizes.py`: 40 features, 3 classes. The time ratio is the time of the network over that "
+        "of logistic regression on all products of features.",
+    ),
     "defaults": (
         "Default parameters",
         "`defaults.py`: nothing is tuned. The tables are from scikit-learn and statsmodels, "
@@ -181,6 +187,10 @@ def goals(found: dict[str, dict]) -> str:
         goal("nu-hat of `refine`, median", "0.99", f"{least:.4f}", least >= 0.99)
     if "search" in found:
         search_goals(found["search"], goal)
+    for n, each in found.get("sizes", {}).items():
+        ours, theirs = (each["seconds"][name] for name in (sizes.OURS, sizes.RIVAL))
+        what = f"{int(n):,} x 40: seconds of a default fit, at most those of products + LR"
+        goal(what, f"{theirs:.2f}", f"{ours:.2f}", ours <= theirs)
     for name, summary in found.get("recsys", {}).items():
         rating_goals(name, summary, goal)
     if "peers" in found:

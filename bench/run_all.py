@@ -17,10 +17,12 @@ import recsys
 import refit_comparison
 import report
 import search
+import sizes
 import subproblem
 
 EXPERIMENTS = (
     subproblem, multiclass, penalties, refit_comparison, search, recsys, peers, defaults,
+    sizes,
 )  # fmt: skip
 
 

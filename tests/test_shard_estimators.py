@@ -326,3 +326,17 @@ def test_the_same_bits_whatever_computes(cls, data, tmp_path):
     for other in others:
         assert other.model_ == one.model_
         np.testing.assert_array_equal(other.history_["objective"], one.history_["objective"])
+
+
+def test_wrong_folds_of_shards(data, tmp_path):
+    X, score = data
+    shards = written(tmp_path, X, score)
+    model = REGRESSORS[0](n_components=2, random_state=0)
+    for cv, error, message in (
+        ([(shards,)], TypeError, "pairs of shards"),
+        ([5], TypeError, "pairs of shards"),
+        ([(np.arange(5), np.arange(5, 9))], TypeError, "pairs of shards"),
+        (1.5, ValueError, "share of the rows"),
+    ):
+        with pytest.raises(error, match=message):
+            PathSearchCV(model, alphas=[1.0], cv=cv).fit(shards)

@@ -46,8 +46,7 @@ class ArrayFolds:
     def splits(self, cv: Any, model: PolyEstimator, labels: NDArray) -> list[tuple[Any, Any]]:
         """Training and test rows; `labels` is y in the form of the model."""
         if isinstance(cv, numbers.Real) and not isinstance(cv, numbers.Integral):
-            if not 0 < cv < 1:
-                raise ValueError(f"cv as a share of the rows must be in 0..1, got {cv}")
+            check_share(cv)
             seed = model.random_state if isinstance(model.random_state, numbers.Integral) else None
             strata = model._strata(labels, float(cv))
             kind = ShuffleSplit if strata is None else StratifiedShuffleSplit
@@ -90,9 +89,11 @@ class ShardFolds:
         if cv is None or isinstance(cv, numbers.Integral):
             return self.X.folds(5 if cv is None else int(cv), seed=int(seed))
         if isinstance(cv, numbers.Real):
+            check_share(cv)
             return [tuple(self.X.split(1 - float(cv), float(cv), seed=int(seed)))]
         splits = list(cv) if np.iterable(cv) else []
-        if not splits or not all(isinstance(each, Shards) for pair in splits for each in pair):
+        pairs = all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in splits)
+        if not (splits and pairs and all(isinstance(s, Shards) for pair in splits for s in pair)):
             raise TypeError(
                 "cv must be a number of folds, a share, or pairs of shards to train on and to "
                 "test with, such as (shards.take([0, 1]), shards.take([2]))"
@@ -116,6 +117,12 @@ def as_folds(X: Any, y: Any, w: Any, groups: Any) -> ArrayFolds | ShardFolds:
     if isinstance(X, Shards):
         return ShardFolds(X, y, w, groups)
     return ArrayFolds(*indexable(checked_csr(X), y, w, groups))
+
+
+def check_share(cv: float) -> None:
+    """Raise unless cv is a share of the rows to test with."""
+    if not 0 < cv < 1:
+        raise ValueError(f"cv as a share of the rows must be in 0..1, got {cv}")
 
 
 def labels_of(model: PolyEstimator, y: Any) -> set[Any]:
