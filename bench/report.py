@@ -58,7 +58,7 @@ Where fastpoly falls short, and what was tried:
 - **Letter.** The network is 0.14 points behind logistic regression on all products, with a standard
   deviation of 0.24 over the splits.
 - **Small tables of many features.** A default fit of 1,000 x 40 takes 2.5 times as long as products
-  + LR, at less than half its log-loss; half of it are NumPy calls on small arrays.
+  + LR, at less than half its log-loss.
 - **Time of a search.** `PathSearchCV` is faster than `LogisticRegressionCV` on segment, satimage
   and digits. It is slower where there are few features and many classes (letter) or one-hot fields
   (krkopt, where products of fields are sparse and cheap).
