@@ -340,3 +340,5 @@ def test_wrong_folds_of_shards(data, tmp_path):
     ):
         with pytest.raises(error, match=message):
             PathSearchCV(model, alphas=[1.0], cv=cv).fit(shards)
+    with pytest.raises(ValueError, match="groups must be None"):
+        PathSearchCV(model, alphas=[1.0]).fit(shards, groups=np.arange(len(X)))

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from shard_cases import KINDS, Case
+from subprocesses import ANONYMOUS, run_python
 
 from fastpoly import FactorizationMachineOrdinalRegressor, Shards, write_shards
 from fastpoly.kernels.checks import BLOCK_DOUBLES
@@ -909,10 +910,6 @@ from fastpoly import write_shards
 from fastpoly.rows import ShardDesign
 from fastpoly.state import Model
 
-def anonymous():
-    with open("/proc/self/smaps_rollup") as file:
-        return next(1024 * int(line.split()[1]) for line in file if line.startswith("Anonymous"))
-
 n, size = 1_000_000, 2**16
 def batches():
     rng = np.random.default_rng(0)
@@ -943,7 +940,4 @@ for i in range(30):
 assert anonymous() - settled < 2e6, anonymous() - settled
 print(used / n)
 """
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code], check=False, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    run_python(ANONYMOUS + code, timeout=600)

@@ -78,7 +78,6 @@ class ShardFolds:
     X: Shards
     y: None
     w: None
-    groups: None
 
     def transformed(self, head: BaseEstimator) -> Any:
         raise TypeError("shards cannot go through a Pipeline; transform the rows first")
@@ -115,7 +114,9 @@ class ShardFolds:
 def as_folds(X: Any, y: Any, w: Any, groups: Any) -> ArrayFolds | ShardFolds:
     """The rows of a search, wherever they are."""
     if isinstance(X, Shards):
-        return ShardFolds(X, y, w, groups)
+        if groups is not None:
+            raise ValueError("groups must be None: give cv as pairs of shards instead")
+        return ShardFolds(X, y, w)
     return ArrayFolds(*indexable(checked_csr(X), y, w, groups))
 
 

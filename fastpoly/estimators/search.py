@@ -83,8 +83,9 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         One row per pair: "params", "param_alpha", "param_n_components", "split<i>_test_score",
         "mean_test_score", "std_test_score", "rank_test_score"; and "mean_fit_time",
         "std_fit_time", "mean_score_time", "std_score_time", the seconds of the runs for an alpha,
-        which all sizes share. For a Pipeline, the names of parameters have the prefix of its last
-        step.
+        which all sizes share. Scores are NaN where all models of an alpha have more basis vectors,
+        because its run starts from the model of the alpha before. For a Pipeline, the names of
+        parameters have the prefix of its last step.
     alphas_ : ndarray
     best_index_ : int
         The row of the best pair; of equal ones, that with the larger alpha, then that with fewer
@@ -174,7 +175,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None, *,
         groups: Any = None,
     ) -> Self:  # fmt: skip
-        """Score every pair, and fit the best one.
+        """Score the pairs along the paths, and fit the best one.
 
         Parameters
         ----------
