@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.kernels.blas_threads import one_blas_thread
-from fastpoly.kernels.checks import as_count, as_positive, as_seed
+from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_seed
 from fastpoly.problem import Problem, check_choice
 from fastpoly.refit.certificate import duality_gap
 from fastpoly.refit.fista import PATIENCE
@@ -60,6 +60,7 @@ def conditional_gradient(
     n_outputs: int | None = None,
     start: State | None = None,
     memory: float = 1e9,
+    finish: bool = True,
     random_state: object = None,
 ) -> Iterator[State]:
     """Run Algorithm 1, a block of basis vectors per round.
@@ -120,6 +121,11 @@ def conditional_gradient(
         Budget of the output refit for the n x k activation matrix, in bytes. Above it, activations
         are recomputed in each pass. Adding vectors temporarily needs twice the budget, and Newton's
         method may use up to min(memory, 256 MB) more. The full refit stores no activations.
+    finish : bool
+        Whether to complete the last model: refit it more accurately if its output layer is far
+        from its best, and confirm by a thorough search that it is optimal. Both take time and
+        hardly change predictions, so a search over many alphas does without them. The violation of
+        an unfinished model with n_components vectors is NaN.
     random_state : int, Generator or None
 
     Yields
@@ -175,6 +181,7 @@ def conditional_gradient(
         as_positive(tol, "tol"),
         selection,
         start.seed if start is not None else as_seed(random_state),
+        as_flag(finish, "finish"),
     )
     max_iter, memory = as_count(max_iter, "max_iter"), as_positive(memory, "memory", or_zero=True)
     sums = design.sums(problem)
@@ -205,6 +212,7 @@ class _Options:
     tol: float
     selection: str
     seed: int
+    finish: bool
 
 
 class _Past(NamedTuple):
@@ -225,10 +233,11 @@ class _Run:
     def states(self, start: State | None) -> Iterator[State]:
         """Algorithm 1."""
         model, past, resumed = self.first(start)
+        finish = self.options.finish and not (resumed and start.stop)
         before = None
         while True:
             state, chosen = self.examined(model, past)  # gradients, selection, certificate
-            if self.only_the_refit_is_loose(state) and not resumed:
+            if finish and self.only_the_refit_is_loose(state):
                 model = self.timed("refit", self.refit.polish, state)
                 state, chosen = self.examined(model, past)
             if before is not None and not state.objective < before.objective:
@@ -256,10 +265,15 @@ class _Run:
         model = self.timed("refit", self.refit.first, start.model)
         return model, _Past(start.n_iter, (), start.vectors), False
 
-    def examined(self, model: Model, past: _Past) -> tuple[State, Selection]:
-        """The state of a model, with its certificate, and the vectors to add next."""
+    def examined(self, model: Model, past: _Past) -> tuple[State, Selection | None]:
+        """The state of a model, with its certificate, and the vectors to add next.
+
+        A full model that nobody will finish needs neither.
+        """
         gradient = self.timed("gradient", self.sums.gradient, model)
         state = self.described(model, gradient, past)
+        if not self.options.finish and state.n_components >= self.options.n_components:
+            return replace(state, stop="n_components", timings=dict(self.timings)), None
         chosen = self.timed("selection", self.select, state, gradient)
         return self.certified(state, chosen), chosen
 
@@ -304,7 +318,7 @@ class _Run:
             random_state=np.random.default_rng([options.seed, state.n_iter]),
         )
         optimal = self.complete(state, chosen.value) and self.accurate(state)
-        if not optimal or self.complete(state, chosen.bound):
+        if not (optimal and options.finish) or self.complete(state, chosen.bound):
             return chosen
         again = select_basis(
             gamma,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.interactions import largest_pairs
-from fastpoly.kernels.checks import as_count, as_float_array
+from fastpoly.kernels.checks import as_count, as_flag, as_float_array
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import as_matrix
@@ -108,8 +108,7 @@ class PolyModel:
             raise ValueError(f"activation must be one of {ACTIVATIONS}, got {self.activation!r}")
         if self.task not in TASKS:
             raise ValueError(f"task must be one of {TASKS}, got {self.task!r}")
-        if not isinstance(self.augment, (bool, np.bool_)):
-            raise TypeError(f"augment must be True or False, got {self.augment!r}")
+        as_flag(self.augment, "augment")
         H = _frozen(self.H, "H", (None, None))
         V = _frozen(self.V, "V", (len(H), None))
         d, m = H.shape[1] - bool(self.augment), V.shape[1]

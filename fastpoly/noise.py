@@ -100,7 +100,8 @@ def _validated(design: Rows, y: Any, options: dict[str, Any]) -> float:
     best, state = (np.inf, candidates[0]), None
     for divisor in candidates:
         alpha = _alpha_of(design, y, train, divisor)
-        *_, state = conditional_gradient(design, y, alpha=alpha, start=state, **train)
+        run = conditional_gradient(design, y, alpha=alpha, start=state, finish=False, **train)
+        *_, state = run
         best = min(best, (held.value(state.model), divisor))
     return best[1]
 
@@ -149,17 +150,17 @@ def fit_above_noise(
             yield from conditional_gradient(design, y, alpha=start.alpha, start=start, **options)
             return
     alpha = _alpha_of(design, y, options, divisor)
-    for state in conditional_gradient(design, y, alpha=alpha, start=start, **options):
+    # Only the last model is worth finishing.
+    run = conditional_gradient(design, y, alpha=alpha, start=start, finish=False, **options)
+    for state in run:
         if not state.stop:
             yield state
-            continue
-        lower = _alpha_of(design, y, options, divisor, state.model)
-        if lower > LOWER * alpha:
-            yield state
-            return
-        if start is None or state.n_iter > start.n_iter or start.alpha is None:
-            yield replace(state, stop=None)  # unless the run was interrupted at this state
-    yield from conditional_gradient(design, y, alpha=lower, start=state, **options)
+    lower = _alpha_of(design, y, options, divisor, state.model)
+    # A run that starts where it had ended before is finished.
+    ended = start is not None and start.alpha is not None and state.n_iter == start.n_iter
+    state = replace(state, stop=start.stop if ended else None)
+    alpha = alpha if lower > LOWER * alpha else lower
+    yield from conditional_gradient(design, y, alpha=alpha, start=state, **options)
 
 
 def _divisor_of(design: Rows, y: Any, options: dict[str, Any], alpha: float) -> float | None:

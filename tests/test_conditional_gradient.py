@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import numpy as np
@@ -423,3 +423,25 @@ def test_the_model_of_a_state(activation, lower):
     np.testing.assert_allclose(model.decision(X), O, rtol=1e-12, atol=1e-12)
     loss = get_loss("multiclass_logistic")
     assert loss.value(loss.encode(y, 3), model.decision(X)) == pytest.approx(state.loss)
+
+
+@pytest.mark.parametrize("n_components", [6, 60])  # stops full, or at an optimum
+def test_an_unfinished_run_can_be_finished(n_components):
+    X, y = made_up(3, m=3, loss="multiclass_logistic")
+    options = {"alpha": 0.5, "n_components": n_components, "tol": 1e-2, "random_state": 0}
+    whole = list(conditional_gradient(Design(X), y, **options))
+    part = list(conditional_gradient(Design(X), y, finish=False, **options))
+    assert len(part) == len(whole)
+    for ours, theirs in zip(part[:-1], whole[:-1], strict=True):
+        np.testing.assert_array_equal(ours.H, theirs.H)
+        assert ours.violation == theirs.violation
+    assert part[-1].stop == whole[-1].stop == ("n_components" if n_components == 6 else "optimal")
+    assert np.isnan(part[-1].violation) == (n_components == 6)
+    # The thorough search finds at least as much, the accurate refit is no worse.
+    assert part[-1].objective >= whole[-1].objective
+    assert not part[-1].violation > whole[-1].violation * (1 + 1e-12)
+    unfinished = replace(part[-1], stop=None)
+    *_, last = conditional_gradient(Design(X), y, start=unfinished, **options)
+    np.testing.assert_array_equal(last.H, whole[-1].H)
+    np.testing.assert_array_equal(last.V, whole[-1].V)
+    assert (last.stop, last.violation) == (whole[-1].stop, whole[-1].violation)

@@ -232,7 +232,8 @@ def test_default_grid_starts_at_alpha_max(iris):
     model = PolynomialNetworkClassifier(n_components=2, random_state=0)
     search = PathSearchCV(model, n_alphas=3, alpha_min_ratio=1e-2, cv=0.25).fit(X, y)
     largest = alpha_max(Design(StandardScaler().fit_transform(X), fit_lower="explicit"), y)
-    np.testing.assert_allclose(search.alphas_, largest * np.array([1, 0.1, 0.01]), rtol=1e-5)
+    # The first alpha is as accurate as the fits, with tol = 0.1; on iris ten times as accurate.
+    np.testing.assert_allclose(search.alphas_, largest * np.array([1, 0.1, 0.01]), rtol=1e-2)
     assert search.n_splits_ == 1
     assert search.best_params_.keys() == {"alpha", "n_components"}
 
@@ -355,7 +356,10 @@ def _broken(estimator, X, y):
 
 @pytest.mark.parametrize("fit_lower", ["augment", "explicit"])
 def test_scorers_see_the_model_of_the_round(iris, fit_lower):
-    """What they see is what a fit with that many basis vectors gives, attribute by attribute."""
+    """What they see is what a fit with that many basis vectors gives, attribute by attribute.
+
+    Only the violation of a full model is not computed: nothing would be added to it.
+    """
     seen = []
 
     def scorer(estimator, X, y):
@@ -376,7 +380,10 @@ def test_scorers_see_the_model_of_the_round(iris, fit_lower):
             "violation_", "alpha_",
         ):  # fmt: skip
             assert hasattr(view, name) == hasattr(fitted, name)
-            np.testing.assert_array_equal(getattr(view, name, 0), getattr(fitted, name, 0))
+            if name == "violation_" and view.n_components_ == 3:
+                assert np.isnan(view.violation_)
+            else:
+                np.testing.assert_array_equal(getattr(view, name, 0), getattr(fitted, name, 0))
 
 
 def test_times_of_the_runs(iris):

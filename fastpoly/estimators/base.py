@@ -32,7 +32,7 @@ from fastpoly.estimators.data import (
     explained_text,
 )
 from fastpoly.estimators.prediction import Predictor
-from fastpoly.kernels.checks import as_count, as_positive, as_weights
+from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_weights
 from fastpoly.model import PolyModel
 from fastpoly.noise import fit_above_noise
 from fastpoly.path import alpha_max, gained_little
@@ -235,8 +235,7 @@ class PolyEstimator(Predictor):
                 f"validation_fraction must be between 0 and 1, got {self.validation_fraction}"
             )
         for name in ("early_stopping", "warm_start", "standardize"):
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+            as_flag(getattr(self, name), name)
         if self.checkpoint is not None:
             if not isinstance(self.checkpoint, (str, os.PathLike)):
                 raise TypeError(f"checkpoint must be the path of a file, got {self.checkpoint!r}")
@@ -384,9 +383,9 @@ class PolyEstimator(Predictor):
         return data.design(self._scaling, self._activation, self.fit_lower, self.n_threads)
 
     def _states(
-        self, data: Data, rows: Rows, alpha: float | None, start: State | None
+        self, data: Data, rows: Rows, alpha: float | None, start: State | None, **options: Any
     ) -> Iterator[State]:
-        """The states of Algorithm 1 on these rows."""
+        """The states of Algorithm 1 on these rows; options are those of `conditional_gradient`."""
         run, strength = fit_above_noise, {}
         if self.tau is not None:
             run, strength = conditional_gradient, {"tau": self.tau}
@@ -399,6 +398,7 @@ class PolyEstimator(Predictor):
             alpha_linear=self.alpha_linear,
             solver=self.solver, max_iter=self.max_iter, tol=self.tol, selection=self.selection,
             sample_weight=data.w, n_outputs=data.m, start=start, random_state=self._seed(),
+            **options,
         )  # fmt: skip
 
     def _path(
@@ -406,15 +406,15 @@ class PolyEstimator(Predictor):
     ) -> Iterator[tuple[int, State, Self]]:
         """States for decreasing alphas, each run from the model of the one before.
 
-        A run ends early where rounds gain little. Yields the position of the alpha, a state, and
-        the estimator fitted at that state.
+        A run ends early where rounds gain little, and is not finished. Yields the position of the
+        alpha, a state, and the estimator fitted at that state.
         """
         data = self._prepare(X, y, sample_weight).merged()
         self._scaling = self._units(data)
         rows, state = self._rows(data), None
         slow = SlowFit(lambda state, first: why_slow(self, data, state, first))
         for i, alpha in enumerate(alphas):
-            run = self._states(data, rows, float(alpha), state)
+            run = self._states(data, rows, float(alpha), state, finish=False)
             for state in run:
                 if not state.stop and gained_little(state, self.tol):
                     state = replace(state, stop="no progress")
@@ -432,7 +432,7 @@ class PolyEstimator(Predictor):
         return alpha_max(
             self._rows(data), data.scaled_targets(self._scaling), loss=self._model_loss(),
             penalty=self.penalty, alpha_linear=self.alpha_linear, sample_weight=data.w,
-            n_outputs=data.m, tol=0.1 * self.tol,
+            n_outputs=data.m, tol=self.tol,
         )  # fmt: skip
 
     def _score_of(self, model: Model, held: Data) -> float:

@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.folds import FoldResult, as_folds, default_scorer, path_scores
-from fastpoly.kernels.checks import as_float_array
+from fastpoly.kernels.checks import as_flag, as_float_array
 from fastpoly.path import alpha_grid
 
 Floats = NDArray[np.float64]
@@ -280,8 +280,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         if not (self.scoring is None or isinstance(self.scoring, str) or callable(self.scoring)):
             raise TypeError(f"scoring must be one scorer, its name or None, got {self.scoring!r}")
         for name in ("refit", "one_standard_error"):
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+            as_flag(getattr(self, name), name)
 
     def _grid(self, model: PolyEstimator, X: Any, y: Any, sample_weight: Any) -> Floats:
         if self.alphas is None:

@@ -94,6 +94,13 @@ def as_positive(x: float, name: str, *, or_zero: bool = False) -> float:
     return x
 
 
+def as_flag(x: bool, name: str) -> bool:
+    """Return x as a Python bool; TypeError if it is not a bool."""
+    if not isinstance(x, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {x!r}")
+    return bool(x)
+
+
 def as_generator(random_state: object) -> np.random.Generator:
     """Return a Generator from None, an int, a Generator or a legacy RandomState."""
     if isinstance(random_state, np.random.Generator):
