@@ -6,8 +6,9 @@ can be learned; a fraction of it predicts best. The gradients are first those of
 basis vectors, whose errors include the interactions. Then they are those of the model that this
 alpha gives. `bench/defaults.py` compares the rule with shares of the number of rows.
 
-With many classes, the best fraction depends on how far they overlap: a third where labels are
-mostly noise, one share per class where they are not. So rows that are held out choose it.
+The best fraction depends on the data: the whole level where the truth is linear, a third where
+there are interactions, and one share per class where many classes hardly overlap. So a third of the
+rows is held out to choose it.
 """
 
 import math
@@ -25,8 +26,8 @@ from fastpoly.rows import as_rows
 from fastpoly.rows.contract import Rows, Sums
 from fastpoly.state import Model, State
 
-# alpha is the noise level divided by this; for up to three classes, by their number. Chosen on
-# twenty tables and judged on others, by bench/defaults.py.
+# The smallest alpha is the noise level over this, or over the number of classes if that is larger.
+# Chosen on twenty tables and judged on others, by bench/defaults.py.
 NOISE_DIVISOR = 3.0
 # A second run is worth its cost where alpha falls below this share of the first one.
 LOWER = 0.85
@@ -34,10 +35,8 @@ LOWER = 0.85
 
 def divisors(problem: Problem) -> list[float]:
     """The divisors of the noise level that may be best for this problem, in increasing order."""
-    m = problem.m
-    if problem.loss.target != "label":
-        return [NOISE_DIVISOR]
-    return [m] if m <= NOISE_DIVISOR else [NOISE_DIVISOR, math.sqrt(NOISE_DIVISOR * m), m]
+    most = max(NOISE_DIVISOR, problem.m if problem.loss.target == "label" else 0)
+    return [1.0, math.sqrt(most), most]
 
 
 def noise_alpha(sums: Sums, model: Model, divisor: float) -> float:
@@ -69,10 +68,10 @@ def _dual_size(penalty: Any, m: int) -> float:
     return float(np.mean(penalty.dual_norms(Q / np.linalg.norm(Q, axis=1, keepdims=True))))
 
 
-def _alpha_of(
-    design: Rows, y: Any, options: dict[str, Any], divisor: float, model: Model | None = None
-) -> float:
-    """The alpha for a model, by default the best one without basis vectors.
+def _alphas_of(
+    design: Rows, y: Any, options: dict[str, Any], divisors: list[float], model: Model | None = None
+) -> list[float]:
+    """The alphas for a model, by default the best one without basis vectors.
 
     The sums are new ones, because they may hold gradients of all rows, which nothing else needs.
     """
@@ -80,7 +79,7 @@ def _alpha_of(
     with one_blas_thread():
         if model is None:
             model = JointRefit(sums, 1e-3, 1000, 1).first(sums.empty_model())
-        return noise_alpha(sums, model, divisor)
+        return [noise_alpha(sums, model, divisor) for divisor in divisors]
 
 
 def _problem(design: Rows, y: Any, options: dict[str, Any]) -> Problem:
@@ -90,20 +89,21 @@ def _problem(design: Rows, y: Any, options: dict[str, Any]) -> Problem:
 def _validated(design: Rows, y: Any, options: dict[str, Any]) -> float:
     """The best divisor by the loss of rows that are held out."""
     problem = _problem(design, y, options)
-    candidates, parts = divisors(problem), None
-    if len(candidates) > 1:
-        parts = design.held_out_weights(problem.w)
+    candidates, parts = divisors(problem), design.held_out_weights(problem.w)
     if parts is None:
         return candidates[-1]
     train, test = ({**options, "sample_weight": w, "n_outputs": problem.m} for w in parts)
     held = design.sums(_problem(design, y, test))
-    best, state = (np.inf, candidates[0]), None
-    for divisor in candidates:
-        alpha = _alpha_of(design, y, train, divisor)
+    alphas = _alphas_of(design, y, train, candidates)
+    best, least, state = candidates[0], np.inf, None
+    for divisor, alpha in zip(candidates, alphas, strict=True):
         run = conditional_gradient(design, y, alpha=alpha, start=state, finish=False, **train)
         *_, state = run
-        best = min(best, (held.value(state.model), divisor))
-    return best[1]
+        loss = held.value(state.model)
+        if loss >= least:
+            break  # a smaller alpha would overfit even more, and take longer
+        best, least = divisor, loss
+    return best
 
 
 def fit_above_noise(
@@ -149,13 +149,13 @@ def fit_above_noise(
         if divisor is None:  # the second run was interrupted
             yield from conditional_gradient(design, y, alpha=start.alpha, start=start, **options)
             return
-    alpha = _alpha_of(design, y, options, divisor)
+    (alpha,) = _alphas_of(design, y, options, [divisor])
     # Only the last model is worth finishing.
     run = conditional_gradient(design, y, alpha=alpha, start=start, finish=False, **options)
     for state in run:
         if not state.stop:
             yield state
-    lower = _alpha_of(design, y, options, divisor, state.model)
+    (lower,) = _alphas_of(design, y, options, [divisor], state.model)
     # A run that starts where it had ended before is finished.
     ended = start is not None and start.alpha is not None and state.n_iter == start.n_iter
     state = replace(state, stop=start.stop if ended else None)
@@ -165,7 +165,9 @@ def fit_above_noise(
 
 def _divisor_of(design: Rows, y: Any, options: dict[str, Any], alpha: float) -> float | None:
     """The divisor that gave an alpha in a first run, or None if a second run has this alpha."""
-    for divisor in divisors(_problem(design, y, options)):
-        if math.isclose(alpha, _alpha_of(design, y, options, divisor), rel_tol=1e-6):
+    candidates = divisors(_problem(design, y, options))
+    alphas = _alphas_of(design, y, options, candidates)
+    for divisor, first in zip(candidates, alphas, strict=True):
+        if math.isclose(alpha, first, rel_tol=1e-6):
             return divisor
     return None

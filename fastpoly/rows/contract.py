@@ -140,7 +140,7 @@ class Rows(Protocol):
         """
 
     def held_out_weights(self, w: Floats | None) -> tuple[Floats, Floats] | None:
-        """Weights of rows to train on, and of a random fifth to validate with; 0 for the others.
+        """Weights of rows to train on, and of a random third to validate with; 0 for the others.
 
         None where rows cannot be weighted one by one, or are too few.
         """

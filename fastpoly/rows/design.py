@@ -168,11 +168,11 @@ class Design:
     def held_out_weights(
         self, w: NDArray[np.float64] | None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Weights of rows to train on, and of a random fifth to validate with; 0 for the others."""
+        """Weights of rows to train on, and of a random third to validate with; 0 for the others."""
         w = np.ones(self.n_samples) if w is None else w
         rows = np.random.default_rng(0).permutation(np.flatnonzero(w))
         held = np.zeros(self.n_samples, dtype=bool)
-        held[rows[: len(rows) // 5]] = True
+        held[rows[: len(rows) // 3]] = True
         return (np.where(held, 0.0, w), np.where(held, w, 0.0)) if held.any() else None
 
     def problem(self, y: ArrayLike | None, **options: Any) -> Problem:
