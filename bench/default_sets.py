@@ -94,13 +94,21 @@ def products(n: int, d: int, m: int, noise: float) -> Callable[[], Table]:
     return make
 
 
-def cut(make: Callable[[], Table], shares: list[float]) -> Callable[[], Table]:
-    """The first output of a regression table as levels, cut at these quantiles."""
+def linear(n: int, d: int, noise: float) -> Callable[[], Table]:
+    """A target without interactions; the signal has a standard deviation of about 260."""
+    options = {"n_samples": n, "n_features": d, "n_informative": d, "noise": noise}
+    return generated("regression", "numbers", **options)
+
+
+def cut(
+    make: Callable[[], Table], shares: list[float], kind: str = "levels"
+) -> Callable[[], Table]:
+    """The first output of a regression table as levels or classes, cut at these quantiles."""
 
     def levels() -> Table:
         X, y, _, _ = make()
         y = y if y.ndim == 1 else y[:, 0]
-        return Table(X, np.searchsorted(np.quantile(y, shares), y), "levels")
+        return Table(X, np.searchsorted(np.quantile(y, shares), y), kind)
 
     return levels
 
@@ -240,6 +248,9 @@ TABLES = {
     "labels 1000 x 20, 5": Entry(
         generated("multilabel_classification", "labels", n_samples=1000, n_features=20), True
     ),
+    "linear 300 x 20": Entry(linear(300, 20, 260.0), True),
+    "linear classes 300 x 20, 2": Entry(cut(linear(300, 20, 260.0), [0.5], "classes"), True),
+    "linear levels 500 x 20": Entry(cut(linear(500, 20, 260.0), QUARTERS), True),
     "letter": Entry(paper("letter"), False),
     "krkopt one-hot": Entry(krkopt(True), False),
     "krkopt numbers": Entry(krkopt(False), False),

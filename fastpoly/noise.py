@@ -27,7 +27,7 @@ from fastpoly.rows.contract import Rows, Sums
 from fastpoly.state import Model, State
 
 # The smallest alpha is the noise level over this, or over the number of classes if that is larger.
-# Chosen on twenty tables and judged on others, by bench/defaults.py.
+# Chosen on some tables and judged on others, by bench/defaults.py.
 NOISE_DIVISOR = 3.0
 # A second run is worth its cost where alpha falls below this share of the first one.
 LOWER = 0.85
