@@ -13,22 +13,22 @@ from subprocesses import ANONYMOUS, run_python
 
 from fastpoly import FactorizationMachineOrdinalRegressor, Shards, conditional_gradient
 from fastpoly.rows import ShardDesign, shard_rows
-from fastpoly.rows.budget import kept_bytes, pass_bytes
+from fastpoly.rows.budget import kept_bytes, least_bytes
 
 
-def sizes(shards, m=3, scaled=False):
-    """Bytes that all shards keep, and that one thread needs."""
-    kept = [kept_bytes(shard, m, scaled) for shard in shards]
-    return sum(kept), max(k + pass_bytes(s, m) for k, s in zip(kept, shards, strict=True))
+def sizes(shards, m=3, scaled=False, n_threads=1):
+    """Bytes that all shards keep, and that the threads need."""
+    least = least_bytes(list(shards), m, scaled, n_threads)
+    return sum(kept_bytes(shard, m, scaled) for shard in shards), least
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_bits_with_any_memory(tmp_path, kind, n_threads):
     shards = Case(kind).write(tmp_path, 7)
-    kept, least = sizes(shards)
+    kept, least = sizes(shards, n_threads=n_threads)
     want = bits(shards)
-    for memory in (n_threads * least, n_threads * least + kept // 2, n_threads * least + kept):
+    for memory in (least, least + kept // 2, least + kept):
         assert bits(Shards(tmp_path, memory=memory), n_threads=n_threads) == want
 
 
@@ -77,9 +77,9 @@ def test_sums_forget_their_gradients_when_others_are_made(tmp_path):
 
 def test_too_little_memory_is_told_before_any_kernel_runs(tmp_path, monkeypatch):
     shards = Case("dense").write(tmp_path, 4)
-    least = sizes(shards)[1]
     monkeypatch.setattr(shard_rows, "JointObjective", lambda *_, **__: pytest.fail("too late"))
-    for memory, n_threads in ((0.99 * least, 1), (1.99 * least, 2)):
+    for n_threads in (1, 2):
+        memory = 0.99 * sizes(shards, n_threads=n_threads)[1]
         design = ShardDesign(Shards(tmp_path, memory=memory), n_threads=n_threads)
         with pytest.raises(ValueError, match=r"memory=.* thread.*rows_per_shard"):
             next(conditional_gradient(design))

@@ -237,7 +237,7 @@ def test_gradients_of_rows_are_made_again_from_the_model(tmp_path):
     sums.job.opened.clear()
     assert gamma.forms(h).tobytes() == want.tobytes()
     with pytest.raises(ModelMissing):
-        sums.job.rows(0).gamma(At(99, None), "forms", None, h)
+        sums.job.open(0).gamma(At(99, None), "forms", None, h)
 
 
 def test_two_threads_may_compute_the_same_shard_at_once(tmp_path):
