@@ -55,7 +55,10 @@ def nodes_for(n_shards: int, n_tasks: int) -> list[Node]:
 
 
 def node_sum(job: ShardJob, node: Node, verb: str, arguments: tuple[Any, ...]) -> Any:
-    """The sum over the shards of a node, in this thread."""
+    """The sum over the shards of a node, in this thread; ValueError if one of them has changed."""
+    level, i = node
+    for place in range(i << level, (i + 1) << level):
+        job.shards[place].check_unchanged()  # all at once, which is faster than between the sums
     return subtree_sum(node, lambda i: job.call(i, verb, arguments))
 
 
