@@ -54,7 +54,7 @@ class ShardJob:
         key: str | None = None,
     ) -> None:
         self.shards, self.problem = list(shards), problem
-        self.longest = max(shard.n_rows for shard in self.shards)
+        self.longest = max((shard.n_rows for shard in self.shards), default=0)
         self.activation, self.fit_lower, self.scaling = activation, fit_lower, scaling
         self.memory, self.n_threads = memory, n_threads
         self.budget = self._budget()
@@ -130,4 +130,6 @@ def _job(*parts: Any) -> ShardJob:
 def received(key: str) -> ShardJob | None:
     """The job of that key, if this process has received it."""
     with _lock:
+        if key in _received:
+            _received.move_to_end(key)  # a job in use is not the one to drop
         return _received.get(key)
