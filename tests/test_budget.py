@@ -22,6 +22,7 @@ from fastpoly import (
 from fastpoly.kernels import matrix
 from fastpoly.rows import ShardDesign, shard_rows
 from fastpoly.rows.budget import kept_bytes, least_bytes, pass_bytes
+from fastpoly.rows.pages import huge_pages, unused_bytes
 from fastpoly.state import Model
 
 
@@ -171,6 +172,17 @@ def test_more_threads_than_the_budget_is_for_wait_for_each_other(tmp_path, monke
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda place: job.call(place, "value", (None,)), range(4)))
     assert most == 1
+
+
+@pytest.mark.parametrize("shape", [(10, 3), (2**18 - 1, 2), (2**18, 2), (300_001, 4)])
+def test_large_arrays_begin_with_a_huge_page(shape):
+    array = huge_pages(shape)
+    assert array.shape == shape
+    assert array.flags.carray
+    large = array.nbytes >= 2**22
+    assert not large or array.ctypes.data % 2**21 == 0
+    end = array.ctypes.data + array.nbytes
+    assert unused_bytes(shape) == (-end % 2**21 if large else 0)
 
 
 @pytest.mark.parametrize("memory", [0, -1.0, np.nan, np.inf])

@@ -11,6 +11,7 @@ from math import prod
 from threading import Lock
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
+from fastpoly.rows.pages import unused_bytes
 from fastpoly.rows.shard import Shard
 
 
@@ -92,7 +93,8 @@ def kept_bytes(shard: Shard, n_outputs: int, scaled: bool) -> int:
     if shard.files["y"].dtype.itemsize > 1:
         columns += n_outputs  # targets; levels of one byte are used as they are
     copied = n_entries(shard) if scaled and shard.kind != "dense" else 0
-    return 8 * (shard.n_rows * columns + copied)
+    unused = unused_bytes((shard.n_rows, n_outputs))
+    return 8 * (shard.n_rows * columns + copied) + unused
 
 
 def pass_bytes(shard: Shard, n_outputs: int) -> int:

@@ -16,6 +16,7 @@ from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.joint import JointObjective
 from fastpoly.problem import Problem
 from fastpoly.rows.design import Design, sparse_values
+from fastpoly.rows.pages import huge_pages
 from fastpoly.rows.sampling import take_rows
 from fastpoly.rows.shard import Affine, Shard
 from fastpoly.rows.statistics import Statistics, row_statistics
@@ -23,8 +24,6 @@ from fastpoly.rows.sums import RowSums, noise_weights, squared_outputs
 from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
-
-HUGE = 2**18  # doubles of a huge page; other systems than Linux are not harmed
 
 
 class ModelMissing(Exception):
@@ -49,20 +48,6 @@ class At:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return At, (self.version, self.model if self.send else None, self.send)
-
-
-def huge_pages(shape: tuple[int, int]) -> Floats:
-    """An empty array at the beginning of a huge page, if it is large enough for several.
-
-    NumPy asks the system for huge pages. The part of an array before the first one is slower to
-    read, which is a quarter of 8 MB on average, and 5 % of the time of a pass.
-    """
-    size = shape[0] * shape[1]
-    if size < HUGE:
-        return np.empty(shape)
-    memory = np.empty(size + HUGE)
-    skipped = -memory.ctypes.data % (8 * HUGE) // 8
-    return memory[skipped : skipped + size].reshape(shape)
 
 
 class ShardRows:
