@@ -272,6 +272,23 @@ def test_two_threads_may_compute_the_same_shard_at_once(tmp_path):
         assert list(pool.map(many, range(2))) == [{want[0]}, {want[1]}]
 
 
+def test_arguments_of_a_pass_are_checked_before_it_begins(tmp_path, monkeypatch):
+    rows = ShardDesign(Case("codes").write(tmp_path, 3), "anova", n_threads=1)
+    sums = rows.sums(rows.problem())
+    gamma = sums.gradient(sums.empty_model()).gamma
+    monkeypatch.setattr(ShardJob, "call", lambda *_: pytest.fail("too late"))
+    bad = np.full(22, np.nan)
+    for name, arguments in (
+        ("matvecs", [bad[:, None] * np.ones(3)]),
+        ("forms", [bad]),
+        ("combine", [np.ones(3), bad]),
+        ("combine", [np.full(3, np.inf), np.ones(22)]),
+        ("forms", [np.ones(21)]),
+    ):
+        with pytest.raises(ValueError, match="must have shape|contains NaN"):
+            getattr(gamma, name)(*arguments)
+
+
 class FakeJob:
     """As many shards as there are numbers; `call` computes one."""
 

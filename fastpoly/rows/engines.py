@@ -8,7 +8,7 @@ verb, over all shards of a job. It may compute a shard anywhere. The additions a
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -119,9 +119,9 @@ class ThreadEngine:
                 work()
             finally:
                 begun = [helper for helper in helpers if not helper.cancel()]
-                wait(begun)
-        for helper in begun:
-            helper.result()
+                errors = [helper.exception() for helper in begun]  # when they have ended
+        for error in filter(None, errors):
+            raise error
         return tree_sum(sums.items(), len(job))
 
     def _pool(self) -> ThreadPoolExecutor:
