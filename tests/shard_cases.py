@@ -1,12 +1,14 @@
 """Small data sets in memory and in shards, shared by the tests of shards, engines and Dask."""
 
 import hashlib
+import json
 
 import numpy as np
 import scipy.sparse as sp
 
-from fastpoly import Design, conditional_gradient, write_shards
+from fastpoly import Design, Shards, conditional_gradient, write_shards
 from fastpoly.rows import ShardDesign
+from fastpoly.rows.files import write_array
 
 KINDS = ("dense", "csr", "codes")
 
@@ -60,3 +62,28 @@ def bits(shards, activation="anova", fit_lower="explicit", n_threads=1, **option
         digest.update(b"" if state.linear is None else state.linear.tobytes())
     assert state.n_components > 0
     return digest.hexdigest()
+
+
+def cut(shards, sizes):
+    """The one shard as shards of these sizes."""
+    folder = shards.folder
+    content = json.loads((folder / "manifest.json").read_text())
+    arrays = shards[0].arrays
+    content["shards"], first = [], 0
+    for number, size in enumerate(sizes):
+        rows = slice(first, first + size)
+        first += size
+        own = {name: a[rows] for name, a in arrays.items()}
+        entry = {"rows": size, "files": {}}
+        if "indptr" in arrays:
+            indptr = arrays["indptr"][rows.start : rows.stop + 1]
+            entries = slice(indptr[0], indptr[-1])
+            own.update({name: arrays[name][entries] for name in ("indices", "data")})
+            own["indptr"] = indptr - indptr[0]
+            entry["entries"] = len(own["indices"])
+        for name, a in own.items():
+            file = f"cut-{number}-{name}.npy"
+            entry["files"][name] = {"name": file, "digest": write_array(folder / file, a)}
+        content["shards"].append(entry)
+    (folder / "manifest.json").write_text(json.dumps(content))
+    return Shards(folder, verify=True)

@@ -2,33 +2,43 @@
 
 import gc
 import os
+import re
 import tracemalloc
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
+from time import sleep
 
 import numpy as np
 import pytest
-from shard_cases import KINDS, Case, bits
+from shard_cases import KINDS, Case, bits, cut
 from subprocesses import ANONYMOUS, run_python
 
-from fastpoly import FactorizationMachineOrdinalRegressor, Shards, conditional_gradient
+from fastpoly import (
+    FactorizationMachineClassifier,
+    FactorizationMachineOrdinalRegressor,
+    Shards,
+    conditional_gradient,
+)
+from fastpoly.kernels import matrix
 from fastpoly.rows import ShardDesign, shard_rows
-from fastpoly.rows.budget import kept_bytes, pass_bytes
+from fastpoly.rows.budget import kept_bytes, least_bytes, pass_bytes
+from fastpoly.rows.pages import huge_pages, unused_bytes
+from fastpoly.state import Model
 
 
-def sizes(shards, m=3, scaled=False):
-    """Bytes that all shards keep, and that one thread needs."""
-    kept = [kept_bytes(shard, m, scaled) for shard in shards]
-    return sum(kept), max(k + pass_bytes(s, m) for k, s in zip(kept, shards, strict=True))
+def sizes(shards, m=3, scaled=False, n_threads=1):
+    """Bytes that all shards keep, and that the threads need."""
+    least = least_bytes(list(shards), m, scaled, n_threads)
+    return sum(kept_bytes(shard, m, scaled) for shard in shards), least
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_bits_with_any_memory(tmp_path, kind, n_threads):
     shards = Case(kind).write(tmp_path, 7)
-    kept, least = sizes(shards)
+    kept, least = sizes(shards, n_threads=n_threads)
     want = bits(shards)
-    for memory in (n_threads * least, n_threads * least + kept // 2, n_threads * least + kept):
+    for memory in (least, least + kept // 2, least + kept):
         assert bits(Shards(tmp_path, memory=memory), n_threads=n_threads) == want
 
 
@@ -77,12 +87,102 @@ def test_sums_forget_their_gradients_when_others_are_made(tmp_path):
 
 def test_too_little_memory_is_told_before_any_kernel_runs(tmp_path, monkeypatch):
     shards = Case("dense").write(tmp_path, 4)
-    least = sizes(shards)[1]
     monkeypatch.setattr(shard_rows, "JointObjective", lambda *_, **__: pytest.fail("too late"))
-    for memory, n_threads in ((0.99 * least, 1), (1.99 * least, 2)):
+    for n_threads in (1, 2):
+        memory = 0.99 * sizes(shards, n_threads=n_threads)[1]
         design = ShardDesign(Shards(tmp_path, memory=memory), n_threads=n_threads)
         with pytest.raises(ValueError, match=r"memory=.* thread.*rows_per_shard"):
             next(conditional_gradient(design))
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "cls", [FactorizationMachineClassifier, FactorizationMachineOrdinalRegressor]
+)
+def test_the_first_error_names_enough_for_the_whole_fit(tmp_path, cls, kind, n_threads):
+    """The statistics of the rows come first, and need less than the fit."""
+    case = Case(kind, n=120)
+    if kind == "csr":
+        case.X = case.X * (1 + np.arange(8))  # so that values are scaled
+    case.write(tmp_path, 2)
+    model = cls(random_state=0, n_threads=n_threads, max_iter=2)
+    with pytest.raises(ValueError, match="memory=1 bytes") as found:
+        model.fit(Shards(tmp_path, memory=1))
+    (needed,) = re.findall(r"need (\d+) bytes", str(found.value))
+    model.fit(Shards(tmp_path, memory=int(needed)))
+
+
+def test_constants_of_rows_are_made_once_and_counted(tmp_path, monkeypatch):
+    """Shards that become longer would each make their own."""
+    monkeypatch.setattr(matrix, "_ones", {})
+    shards = cut(Case("codes", n=700).write(tmp_path, 1), [50, 0, 150, 400, 100])
+    monkeypatch.setattr(matrix, "_ones", {})  # without those of the checks
+    sums = (design := ShardDesign(shards, "anova", n_threads=1)).sums(design.problem())
+    sums.value(sums.empty_model())
+    values, steps = (
+        {id(base): base.nbytes for base in (rows.design.matrix.arrays[i].base for rows in opened)}
+        for opened in [sums.job.opened.values()]
+        for i in (0, 2)
+    )
+    assert len(values) == len(steps) == 1
+    made = sum(values.values()) + sum(steps.values())
+    longest = shards[3]
+    assert made == 400 * 2 * 4 + 401 * 8
+    rows = kept_bytes(longest, 3, False) + pass_bytes(longest, 3)
+    assert least_bytes(list(shards), 3, False, 2) == 2 * rows + made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_passes_take_no_more_than_the_least(tmp_path, monkeypatch, kind):
+    shards = Case(kind, n=40_000).write(tmp_path, 4)
+    least = sizes(shards)[1]
+    monkeypatch.setattr(matrix, "_ones", {})
+    d, rng = shards.n_features, np.random.default_rng(0)
+    model = Model(rng.standard_normal((2, d)), rng.standard_normal((2, 3)), np.zeros(3), None)
+    design = ShardDesign(Shards(tmp_path, memory=least), "anova", n_threads=1)
+    tracemalloc.start()
+    try:
+        sums = design.sums(design.problem())
+        gamma = sums.gradient(model).gamma
+        gamma.combined(np.ones((3, 3))).forms(np.ones(d))
+        sums.curvature(model, np.ones(2))
+        sums.noise_level(model)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0.3 * least < peak < least + 2e5
+
+
+def test_more_threads_than_the_budget_is_for_wait_for_each_other(tmp_path, monkeypatch):
+    """As on a worker that joined after the fit began, with more threads than the others."""
+    shards = Case("dense").write(tmp_path, 4)
+    design = ShardDesign(Shards(tmp_path, memory=sizes(shards)[1]), n_threads=1)
+    job = design.sums(design.problem()).job
+    running, most = 0, 0
+
+    def value(self, model):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        sleep(0.05)
+        running -= 1
+
+    monkeypatch.setattr(shard_rows.ShardRows, "value", value)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda place: job.call(place, "value", (None,)), range(4)))
+    assert most == 1
+
+
+@pytest.mark.parametrize("shape", [(10, 3), (2**18 - 1, 2), (2**18, 2), (300_001, 4)])
+def test_large_arrays_begin_with_a_huge_page(shape):
+    array = huge_pages(shape)
+    assert array.shape == shape
+    assert array.flags.carray
+    large = array.nbytes >= 2**22
+    assert not large or array.ctypes.data % 2**21 == 0
+    end = array.ctypes.data + array.nbytes
+    assert unused_bytes(shape) == (-end % 2**21 if large else 0)
 
 
 @pytest.mark.parametrize("memory", [0, -1.0, np.nan, np.inf])

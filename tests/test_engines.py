@@ -5,23 +5,26 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
+from time import sleep
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shard_cases import KINDS, Case, bits, last_state
+from shard_cases import KINDS, Case, bits, cut, last_state
 
 from fastpoly import Design, Shards, alpha_max, conditional_gradient, write_shards
 from fastpoly.kernels.matrix import ScaledRows
 from fastpoly.problem import Problem
 from fastpoly.rows import ShardDesign
 from fastpoly.rows.engines import ThreadEngine, node_sum, nodes_for
-from fastpoly.rows.job import ShardJob
+from fastpoly.rows.job import ShardJob, received
 from fastpoly.rows.moments import Moments
-from fastpoly.rows.shard_rows import At, ModelMissing
+from fastpoly.rows.shard_design import ShardSums
+from fastpoly.rows.shard_rows import At, ModelMissing, ShardRows
 from fastpoly.rows.tree import add, balanced_cuts, subtree_sum, subtrees, tree_sum
 from fastpoly.state import Model
 
@@ -237,7 +240,7 @@ def test_gradients_of_rows_are_made_again_from_the_model(tmp_path):
     sums.job.opened.clear()
     assert gamma.forms(h).tobytes() == want.tobytes()
     with pytest.raises(ModelMissing):
-        sums.job.rows(0).gamma(At(99, None), "forms", None, h)
+        sums.job.open(0).gamma(At(99, None), "forms", None, h)
 
 
 def test_two_threads_may_compute_the_same_shard_at_once(tmp_path):
@@ -267,6 +270,106 @@ def test_two_threads_may_compute_the_same_shard_at_once(tmp_path):
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(many, range(2))) == [{want[0]}, {want[1]}]
+
+
+def test_arguments_of_a_pass_are_checked_before_it_begins(tmp_path, monkeypatch):
+    rows = ShardDesign(Case("codes").write(tmp_path, 3), "anova", n_threads=1)
+    sums = rows.sums(rows.problem())
+    gamma = sums.gradient(sums.empty_model()).gamma
+    monkeypatch.setattr(ShardJob, "call", lambda *_: pytest.fail("too late"))
+    bad = np.full(22, np.nan)
+    for name, arguments in (
+        ("matvecs", [bad[:, None] * np.ones(3)]),
+        ("forms", [bad]),
+        ("combine", [np.ones(3), bad]),
+        ("combine", [np.full(3, np.inf), np.ones(22)]),
+        ("forms", [np.ones(21)]),
+    ):
+        with pytest.raises(ValueError, match="must have shape|contains NaN"):
+            getattr(gamma, name)(*arguments)
+
+
+class FakeJob:
+    """As many shards as there are numbers; `call` computes one."""
+
+    def __init__(self, numbers, call):
+        self.shards = [SimpleNamespace(check_unchanged=lambda: None) for _ in numbers]
+        self.call = lambda place, verb, arguments: call(numbers[place])
+
+    def __len__(self):
+        return len(self.shards)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+def test_threads_sum_every_shard_once(n_threads):
+    numbers = [10.0**i for i in range(14)]
+    found = ThreadEngine(n_threads).reduce(FakeJob(numbers, float), "value", ())
+    nodes = subtrees(0, 14)
+    assert found == tree_sum([(x, subtree_sum(x, numbers.__getitem__)) for x in nodes], 14)
+
+
+@pytest.mark.parametrize("error", [ValueError, IndexError, KeyboardInterrupt])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_an_error_ends_the_pass(n_threads, error):
+    """Whichever thread meets it; no other is left running, and few shards come after it."""
+    begun, ended = [], []
+
+    def call(number):
+        begun.append(number)
+        if number == 40:
+            raise error("bad shard")
+        sleep(0.001)
+        ended.append(number)
+
+    with pytest.raises(error, match="bad shard"):
+        ThreadEngine(n_threads).reduce(FakeJob(range(400), call), "value", ())
+    assert sorted(begun) == sorted([*ended, 40])
+    assert len(begun) < 400
+
+
+def test_a_pass_does_not_wait_for_a_thread_that_is_busy():
+    engine, free = ThreadEngine(2), Event()
+    blocked = engine._pool().submit(free.wait)
+    try:
+        with ThreadPoolExecutor(1) as other:
+            found = other.submit(engine.reduce, FakeJob(range(9), float), "value", ())
+            assert found.result(timeout=60) == 36
+    finally:
+        free.set()
+    assert blocked.result()
+
+
+def test_a_job_that_is_received_does_not_wait_for_another_one(tmp_path, monkeypatch):
+    """Jobs with a limit forget what they keep when another comes, even in the middle of a pass."""
+    Case("dense").write(tmp_path, 2)
+    design = ShardDesign(Shards(tmp_path, memory=1e8), n_threads=1)
+    problem = design.problem()
+    first, second = (ShardSums(design, problem).job for _ in range(2))
+    model = design.sums(problem).empty_model()
+    there = pickle.loads(pickle.dumps(first))
+    want = there.call(0, "value", (model,))
+    inside, leave = Event(), Event()
+    value = ShardRows.value
+
+    def slow(rows, model):
+        inside.set()
+        leave.wait()
+        return value(rows, model)
+
+    monkeypatch.setattr(ShardRows, "value", slow)
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(there.call, 0, "value", (model,))
+        try:
+            assert inside.wait(timeout=60)
+            pool.submit(pickle.loads, pickle.dumps(second)).result(timeout=60)
+            assert received(first.key) is there
+            assert not there.opened
+        finally:
+            leave.set()
+        assert running.result() == want
+    assert not there.opened  # what was in use when it was released is not kept
+    assert there.call(0, "value", (model,)) == want
+    assert list(there.opened) == [0]
 
 
 # --- strange shards ---
@@ -327,33 +430,6 @@ def test_shards_of_any_size_even_none(tmp_path_factory, sizes, kind):
     )
     near = there.curvature(model, np.ones(3)), here.curvature(model, np.ones(3))
     np.testing.assert_allclose(near[0].joint, near[1].joint, rtol=1e-8, atol=1e-8)
-
-
-def cut(shards, sizes):
-    """The one shard as shards of these sizes."""
-    from fastpoly.rows.files import write_array
-
-    folder = shards.folder
-    content = json.loads((folder / "manifest.json").read_text())
-    arrays = shards[0].arrays
-    content["shards"], first = [], 0
-    for number, size in enumerate(sizes):
-        rows = slice(first, first + size)
-        first += size
-        own = {name: a[rows] for name, a in arrays.items()}
-        entry = {"rows": size, "files": {}}
-        if "indptr" in arrays:
-            indptr = arrays["indptr"][rows.start : rows.stop + 1]
-            entries = slice(indptr[0], indptr[-1])
-            own.update({name: arrays[name][entries] for name in ("indices", "data")})
-            own["indptr"] = indptr - indptr[0]
-            entry["entries"] = len(own["indices"])
-        for name, a in own.items():
-            file = f"cut-{number}-{name}.npy"
-            entry["files"][name] = {"name": file, "digest": write_array(folder / file, a)}
-        content["shards"].append(entry)
-    (folder / "manifest.json").write_text(json.dumps(content))
-    return Shards(folder, verify=True)
 
 
 # --- targets, weights, parts ---

@@ -387,6 +387,31 @@ def test_shares_and_folds_that_make_no_parts(tmp_path):
             shards.folds(n_folds)
 
 
+@pytest.mark.parametrize("seed", [None, 7, np.int64(7), 2**128 - 1])
+def test_parts_are_the_same_rows_whenever_they_are_read(tmp_path, seed):
+    """A seed that is drawn anew with every use would make parts overlap."""
+    shards = Case("codes").write(tmp_path, 3)
+    for parts in (shards.split(0.5, 0.5, seed=seed), shards.folds(2, seed=seed)[0]):
+        masks = [[shard.weights() for shard in part] for part in parts]
+        for first, second in zip(*masks, strict=True):
+            assert (first + second == 1).all()
+    for wrong in (-1, 1.5, 2**128, np.random.default_rng()):
+        with pytest.raises((TypeError, ValueError), match="seed must"):
+            shards.split(0.5, 0.5, seed=wrong)
+
+
+def test_shards_are_taken_by_their_numbers(tmp_path):
+    shards = Case("codes").write(tmp_path, 4)
+    assert shards.take([2, 0, -1]).numbers == (2, 0, 3)
+    assert shards.take(np.array([1, 3])).take([1]).numbers == (3,)
+    for mask in ([True, False, True, False], np.array([True, False, True, False]), [0.0]):
+        with pytest.raises(TypeError, match="numbers must be integers"):
+            shards.take(mask)
+    for wrong in ([4], [-5], [], 1):
+        with pytest.raises(ValueError, match="numbers must"):
+            shards.take(wrong)
+
+
 def test_files_of_others_stay(tmp_path):
     case = Case("dense", n=50)
     for name in NAMES_OF_OTHERS:

@@ -7,7 +7,9 @@ threadpoolctl does this; it comes with scikit-learn.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from threading import Lock
+from typing import Any
 
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded before the controller looks for it)
 from threadpoolctl import ThreadpoolController
@@ -18,21 +20,28 @@ class _Hold:
     restores it, whichever Python threads they are in."""
 
     def __init__(self) -> None:
-        self.lock, self.depth, self.controller, self.limiter = Lock(), 0, None, None
+        self.lock, self.depth, self.threads = Lock(), 0, []
 
     def enter(self) -> None:
         with self.lock:
             if self.depth == 0:
-                self.controller = self.controller or ThreadpoolController()
-                self.limiter = self.controller.limit(limits=1, user_api="blas")
-                self.limiter.__enter__()
+                # Not ThreadpoolController.limit, which takes longer than some passes over shards.
+                self.threads = [(library, library.get_num_threads()) for library in _libraries()]
+                for library, _ in self.threads:
+                    library.set_num_threads(1)
             self.depth += 1
 
     def leave(self) -> None:
         with self.lock:
             self.depth -= 1
             if self.depth == 0:
-                self.limiter.__exit__(None, None, None)
+                for library, n_threads in self.threads:
+                    library.set_num_threads(n_threads)
+
+
+@cache
+def _libraries() -> list[Any]:
+    return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
 _hold = _Hold()

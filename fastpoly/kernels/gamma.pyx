@@ -113,19 +113,21 @@ cdef class Gamma:
         if not self.m:
             raise ValueError("this Gamma was never initialized")
 
-    def matvecs(self, B):
+    def matvecs(self, B, *, bint finite=True):
         """Gamma_c B_:c for every output.
 
         Parameters
         ----------
         B : array-like, (d, m)
+        finite : bool
+            Whether to refuse NaN and infinity, here and below. It need not be done twice.
 
         Returns
         -------
         ndarray, (d, m)
         """
         self._check_made()
-        B = as_float_array(B, "B", (self.d, self.m))
+        B = as_float_array(B, "B", (self.d, self.m), finite=finite)
         if self.m < self.width:
             B = np.pad(B, ((0, 0), (0, self.width - self.m)))
         cdef const double[:, ::1] padded_B = B
@@ -135,41 +137,43 @@ cdef class Gamma:
             self.apply(&padded_B[0, 0], &out[0, 0], &work[0])
         return np.ascontiguousarray(out.base[:, :self.m])
 
-    def forms(self, h):
+    def forms(self, h, *, bint finite=True):
         """The quadratic forms q_c = h' Gamma_c h.
 
         Parameters
         ----------
         h : array-like, (d,)
+        finite : bool
 
         Returns
         -------
         ndarray, (m,)
         """
         self._check_made()
-        cdef const double[::1] vector = as_float_array(h, "h", (self.d,))
+        cdef const double[::1] vector = as_float_array(h, "h", (self.d,), finite=finite)
         cdef double[::1] q = np.empty(self.width)
         cdef double[::1] work = np.empty(self.work_size() + 1)
         with nogil:
             self.forms_into(&vector[0], &q[0], &work[0])
         return q.base[:self.m]
 
-    def combine(self, w, h):
+    def combine(self, w, h, *, bint finite=True):
         """The weighted combination sum_c w_c Gamma_c h.
 
         Parameters
         ----------
         w : array-like, (m,)
         h : array-like, (d,)
+        finite : bool
 
         Returns
         -------
         ndarray, (d,)
         """
         self._check_made()
-        cdef const double[::1] vector = as_float_array(h, "h", (self.d,))
+        cdef const double[::1] vector = as_float_array(h, "h", (self.d,), finite=finite)
         cdef double[::1] weights = np.zeros(self.width)
-        weights.base[:self.m] = as_float_array(w, "w", (self.m,))
+        weights.base[:self.m] = as_float_array(w, "w", (self.m,), finite=finite)
         cdef double[::1] out = np.empty(self.d)
         cdef double[::1] work = np.empty(self.work_size() + 1)
         with nogil:

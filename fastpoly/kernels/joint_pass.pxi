@@ -2,11 +2,35 @@
 
 cdef extern from *:
     """
+    #include <string.h>
+
     static inline void fp_prefetch(const double *p, Py_ssize_t size) {
         for (Py_ssize_t i = 0; i < size; i += 8) __builtin_prefetch(p + i, 0, 2);
     }
+
+    static inline void fp_copy_rows(const double *table, const unsigned char *levels, Py_ssize_t n,
+                                    Py_ssize_t width, double *Y) {
+        for (Py_ssize_t i = 0; i < n; i++)
+            memcpy(Y + i * width, table + levels[i] * width, width * sizeof(double));
+    }
+
+    /* Copies of a known width take one or two instructions; of others, a call. */
+    static inline void fp_look_up(const double *table, const unsigned char *levels, Py_ssize_t n,
+                                  Py_ssize_t width, double *Y) {
+        switch (width) {
+        case 1: fp_copy_rows(table, levels, n, 1, Y); break;
+        case 2: fp_copy_rows(table, levels, n, 2, Y); break;
+        case 3: fp_copy_rows(table, levels, n, 3, Y); break;
+        case 4: fp_copy_rows(table, levels, n, 4, Y); break;
+        default: fp_copy_rows(table, levels, n, width, Y);
+        }
+    }
     """
     void prefetch "fp_prefetch"(const double* p, Py_ssize_t size) noexcept nogil
+    # Y (n, width): for every level, its row of the table.
+    void look_up "fp_look_up"(
+        const double* table, const unsigned char* levels, Py_ssize_t n, Py_ssize_t width, double* Y
+    ) noexcept nogil
 
 cdef enum:
     LINE = 8                         # doubles of a cache line
@@ -17,16 +41,6 @@ cdef double RANGE_SECONDS = 0.1      # seconds of a pass between two checks for 
 
 cdef inline Py_ssize_t whole_lines(Py_ssize_t size) noexcept nogil:
     return (size + LINE - 1) // LINE * LINE
-
-
-cdef inline void look_up(
-    const double* table, const unsigned char* levels, Py_ssize_t n, Py_ssize_t width, double* Y
-) noexcept nogil:
-    """Y (n, width): for every level, its row of the table."""
-    cdef Py_ssize_t i, c
-    for i in range(n):
-        for c in range(width):
-            Y[i * width + c] = table[levels[i] * width + c]
 
 
 cdef struct joint_pass:

@@ -4,6 +4,8 @@ A `Matrix` shares the memory of the array it was made from whenever dtype and or
 do not change that array while the Matrix is in use.
 """
 
+from threading import Lock
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -128,10 +130,11 @@ cdef class CsrMatrix(Matrix):
         """Take arrays as they are, in the order of their rows; see `StoredRows`."""
         n, d = X.shape
         _check_shape((n, d), augment)
-        width = X.indices.shape[1] if X.indptr is None else 0
-        ones, steps = _constants(n, width)
-        data = ones if X.data is None else X.data.reshape(-1)
-        indices, indptr = X.indices.reshape(-1), steps if X.indptr is None else X.indptr
+        data, indices, indptr = X.data, X.indices.reshape(-1), X.indptr
+        width = X.indices.shape[1] if indptr is None else 0
+        if indptr is None:
+            ones, indptr = shared_ones(n, width)
+            data = ones if data is None else data.reshape(-1)
         if len(indptr) != n + 1 or not len(data) == len(indices) == indptr[n] or indptr[0] != 0:
             raise ValueError("indptr must start at 0 and end with the number of entries")
         # Compared, not subtracted: differences of forged numbers could overflow.
@@ -243,6 +246,8 @@ class StoredRows:
                     f"{name} must be C-ordered, of {ndim} dimension(s) and dtype {dtypes}, "
                     f"got shape {a.shape} of {a.dtype}"
                 )
+        if indptr is not None and data is None:
+            raise ValueError("data must be given with indptr")
         if indptr is None and len(indices) != shape[0]:
             raise ValueError(f"indices must have {shape[0]} rows, got {len(indices)}")
         if data is not None and data.shape != indices.shape:
@@ -278,17 +283,24 @@ class ScaledRows:
 
 
 # width: (ones, multiples of width) for the largest StoredRows so far; never written to again.
-_constant_arrays = {}
+_ones = {}
+_ones_lock = Lock()
 
 
-def _constants(n, width):
-    """Values and indptr of n rows of `width` ones, shared by all such matrices."""
-    ones, steps = _constant_arrays.get(width, (np.empty(0, np.float32), np.empty(0, np.int64)))
-    if len(steps) <= n:
-        ones, steps = np.ones(n * width, np.float32), np.arange(n + 1) * width
-        for array in (ones, steps):
-            array.flags.writeable = False
-        _constant_arrays[width] = ones, steps
+def shared_ones(n, width):
+    """Values (float32) and indptr (int64) of n rows of `width` ones.
+
+    All matrices of that width share them. A longer matrix needs new ones, and shorter ones keep
+    the old. So ask for the longest first.
+    """
+    with _ones_lock:  # two threads would make them twice
+        ones, steps = _ones.get(width, (np.empty(0, np.float32), np.empty(0, np.int64)))
+        if len(steps) <= n:
+            ones, steps = np.ones(n * width, np.float32), np.arange(n + 1, dtype=np.int64)
+            steps *= width
+            for array in (ones, steps):
+                array.flags.writeable = False
+            _ones[width] = ones, steps
     return ones[:n * width], steps[:n + 1]
 
 

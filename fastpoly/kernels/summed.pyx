@@ -53,22 +53,23 @@ cdef class SummedGamma(Gamma):
         memcpy(out, &block[0, 0], self.d * self.width * sizeof(double))
         return 0
 
-    def matvecs(self, B):
+    def matvecs(self, B, *, bint finite=True):
         """Gamma_c B_:c for every output, (d, m)."""
         self._check_made()
-        B = as_float_array(B, "B", (self.d, self.m))
+        B = as_float_array(B, "B", (self.d, self.m), finite=finite)
         return as_float_array(self.verb("matvecs", self.S, B), "the sum", B.shape, finite=False)
 
-    def forms(self, h):
+    def forms(self, h, *, bint finite=True):
         """The quadratic forms q_c = h' Gamma_c h, (m,)."""
         self._check_made()
-        h = as_float_array(h, "h", (self.d,))
+        h = as_float_array(h, "h", (self.d,), finite=finite)
         return as_float_array(self.verb("forms", self.S, h), "the sum", (self.m,), finite=False)
 
-    def combine(self, w, h):
+    def combine(self, w, h, *, bint finite=True):
         """The weighted combination sum_c w_c Gamma_c h, (d,)."""
         self._check_made()
-        w, h = as_float_array(w, "w", (self.m,)), as_float_array(h, "h", (self.d,))
+        w = as_float_array(w, "w", (self.m,), finite=finite)
+        h = as_float_array(h, "h", (self.d,), finite=finite)
         total = self.verb("combine", self.S, w, h)
         return as_float_array(total, "the sum", (self.d,), finite=False)
 

@@ -6,6 +6,7 @@ verb, over all shards of a job. It may compute a shard anywhere. The additions a
 """
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -54,7 +55,10 @@ def nodes_for(n_shards: int, n_tasks: int) -> list[Node]:
 
 
 def node_sum(job: ShardJob, node: Node, verb: str, arguments: tuple[Any, ...]) -> Any:
-    """The sum over the shards of a node, in this thread."""
+    """The sum over the shards of a node, in this thread; ValueError if one of them has changed."""
+    level, i = node
+    for place in range(i << level, (i + 1) << level):
+        job.shards[place].check_unchanged()  # all at once, which is faster than between the sums
     return subtree_sum(node, lambda i: job.call(i, verb, arguments))
 
 
@@ -75,6 +79,9 @@ def collect(futures: Iterable[Future]) -> list[Any]:
 class ThreadEngine:
     """Runs passes in the threads of this process; each takes a few shards at a time.
 
+    The thread that asks for a sum works like the others, so a pass never waits for a thread that
+    has not begun.
+
     Parameters
     ----------
     n_threads : int or None
@@ -89,19 +96,38 @@ class ThreadEngine:
     def reduce(self, job: ShardJob, verb: str, arguments: tuple[Any, ...]) -> Any:
         """The sum of `verb(*arguments)` over all shards."""
         n_threads = min(self.n_threads, len(job))
+        nodes = nodes_for(len(job), TASKS * n_threads if n_threads > 1 else 1)
+        waiting, sums = deque(nodes), {}
+
+        def take() -> Node | None:
+            try:
+                return waiting.popleft()
+            except IndexError:  # none is left
+                return None
+
+        def work() -> None:
+            try:
+                for node in iter(take, None):
+                    sums[node] = node_sum(job, node, verb, arguments)
+            except BaseException:
+                waiting.clear()  # so that the others stop, too
+                raise
+
         with one_blas_thread():
-            if n_threads == 1:
-                nodes = subtrees(0, len(job))
-                sums = [node_sum(job, node, verb, arguments) for node in nodes]
-            else:
-                nodes = nodes_for(len(job), TASKS * n_threads)
-                submit = self._pool().submit
-                sums = collect([submit(node_sum, job, node, verb, arguments) for node in nodes])
-        return tree_sum(zip(nodes, sums, strict=True), len(job))
+            helpers = [self._pool().submit(work) for _ in range(n_threads - 1)]
+            try:
+                work()
+            finally:
+                begun = [helper for helper in helpers if not helper.cancel()]
+                errors = [helper.exception() for helper in begun]  # when they have ended
+        for error in filter(None, errors):
+            raise error
+        return tree_sum(sums.items(), len(job))
 
     def _pool(self) -> ThreadPoolExecutor:
+        """The threads that help the one that asks for a sum."""
         if self.pool is None or self.process != os.getpid():  # threads do not survive a fork
-            self.pool = ThreadPoolExecutor(self.n_threads, thread_name_prefix="fastpoly")
+            self.pool = ThreadPoolExecutor(self.n_threads - 1, thread_name_prefix="fastpoly")
             self.process = os.getpid()
         return self.pool
 

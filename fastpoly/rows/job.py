@@ -6,13 +6,15 @@ reuses the one that it already has, with its mapped files and cached gradients.
 
 import secrets
 from collections import OrderedDict
-from threading import Lock
+from contextlib import nullcontext
+from threading import Lock, Semaphore
 from typing import Any
 
 import numpy as np
 
+from fastpoly.kernels.matrix import shared_ones
 from fastpoly.problem import Problem
-from fastpoly.rows.budget import Budget
+from fastpoly.rows.budget import Budget, fixed_width
 from fastpoly.rows.shard import Affine, Shard
 from fastpoly.rows.shard_rows import ShardRows
 
@@ -35,7 +37,7 @@ class ShardJob:
     memory : float or None
         Bytes that the rows may take in a process; None for no limit.
     n_threads : int
-        Threads of a process that compute the job.
+        Shards that a process computes at once, if memory is limited.
     key : str, optional
         The name by which other processes know the job; by default drawn at random.
     """
@@ -52,9 +54,12 @@ class ShardJob:
         key: str | None = None,
     ) -> None:
         self.shards, self.problem = list(shards), problem
+        self.longest = max((shard.n_rows for shard in self.shards), default=0)
         self.activation, self.fit_lower, self.scaling = activation, fit_lower, scaling
         self.memory, self.n_threads = memory, n_threads
         self.budget = self._budget()
+        # A worker may have more threads than the budget was made for; they wait for each other.
+        self.slots = nullcontext() if memory is None else Semaphore(n_threads)
         self.key = key or secrets.token_hex(16)
         self.spare: list[np.ndarray] = []
         self.opened: dict[int, ShardRows] = {}
@@ -66,37 +71,41 @@ class ShardJob:
     def _budget(self) -> Budget | None:
         if self.memory is None:
             return None
-        m = 0 if self.problem is None else self.problem.m
+        m = None if self.problem is None else self.problem.m
         return Budget(self.shards, m, self.scaling is not None, self.memory, self.n_threads)
 
-    def rows(self, place: int) -> ShardRows:
+    def open(self, place: int) -> ShardRows:
         """The rows of a shard, for one thread at a time."""
-        rows = self.opened.get(place)
-        if rows is None:
-            rows = self.opened[place] = ShardRows(
-                self.shards[place], place, self.problem, self.activation, self.fit_lower,
-                self.scaling, self.spare,
-            )  # fmt: skip
-        return rows
+        width = fixed_width(self.shards[place])
+        if width is not None:
+            shared_ones(self.longest, width)  # first, so that no shorter ones are made
+        return ShardRows(
+            self.shards[place], place, self.problem, self.activation, self.fit_lower,
+            self.scaling, self.spare,
+        )  # fmt: skip
 
     def call(self, place: int, verb: str, arguments: tuple[Any, ...]) -> Any:
         """The result of a method of `ShardRows` for a shard; it waits for others of that shard.
 
         A worker can still run a task of a pass that was given up, when the same shard comes again.
         """
-        with self.locks[place]:
+        with self.locks[place], self.slots:
+            opened, budget = self.opened, self.budget  # in this order; see `release`
+            rows = opened.get(place) or self.open(place)
             try:
-                return getattr(self.rows(place), verb)(*arguments)
+                return getattr(rows, verb)(*arguments)
             finally:
-                if self.budget is not None and not self.budget.keeps(place):
-                    self.opened.pop(place, None)
+                if budget is None or budget.keeps(place):
+                    opened[place] = rows
 
     def release(self) -> None:
-        """Forget what the shards keep; what is needed again is computed again."""
-        for place, lock in enumerate(self.locks):
-            with lock:
-                self.opened.pop(place, None)
+        """Forget what the shards keep; what is needed again is computed again.
+
+        It does not wait for shards that are being computed. What they keep goes to the old
+        dictionary, or is counted in the new budget.
+        """
         self.budget = self._budget()
+        self.opened = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         how = self.activation, self.fit_lower, self.scaling, self.memory, self.n_threads
@@ -121,4 +130,6 @@ def _job(*parts: Any) -> ShardJob:
 def received(key: str) -> ShardJob | None:
     """The job of that key, if this process has received it."""
     with _lock:
+        if key in _received:
+            _received.move_to_end(key)  # a job in use is not the one to drop
         return _received.get(key)

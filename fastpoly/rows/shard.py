@@ -117,11 +117,11 @@ class Shard:
         for name, path in self._paths.items():  # cached, because every pass comes here
             try:
                 known, found = self.identities[name], identity(path)
-                if found[: len(known)] != known:
-                    raise ValueError("it changed after the shards were opened; open them again")
-                self.identities[name] = found
             except ValueError as error:
                 raise self._error(name, error) from None
+            if found[: len(known)] != known:
+                raise self._error(name, "it changed after the shards were opened; open them again")
+            self.identities[name] = found
 
     def verify(self) -> None:
         """Compare digests and check all rows."""

@@ -226,8 +226,7 @@ class ShardDesign:
         """The outputs of the rows, (n, m), one shard at a time, in order."""
         job = self.job(None, self.activation, self.fit_lower, self.scaling)
         for place in range(len(job)):
-            yield job.rows(place).outputs(model)
-            del job.opened[place]
+            yield job.open(place).outputs(model)
 
 
 class ShardSums:

@@ -16,6 +16,7 @@ from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.joint import JointObjective
 from fastpoly.problem import Problem
 from fastpoly.rows.design import Design, sparse_values
+from fastpoly.rows.pages import huge_pages
 from fastpoly.rows.sampling import take_rows
 from fastpoly.rows.shard import Affine, Shard
 from fastpoly.rows.statistics import Statistics, row_statistics
@@ -116,14 +117,12 @@ class ShardRows:
     @property
     def sums(self) -> RowSums:
         """The sums over rows in memory, for methods that do not need the targets of all rows."""
-        self.shard.check_unchanged()
         problem = replace(self.template, w=self.weights)
         return RowSums(self.design, problem, self.objective)
 
     @property
     def full_sums(self) -> RowSums:
         """All sums over rows in memory; the targets are made for this one use."""
-        self.shard.check_unchanged()
         problem = replace(self.template, Y=self.objective.targets, w=self.weights)
         return RowSums(self.design, problem, self.objective)
 
@@ -133,7 +132,6 @@ class ShardRows:
         return self.value_layers(model)[0]  # as fast as the outputs, and without their memory
 
     def value_grad_packed(self, x: Floats, k: int) -> tuple[float, Floats]:
-        self.shard.check_unchanged()
         g = np.empty_like(x)
         return self.objective.value_grad_packed(x, k, g), g
 
@@ -141,7 +139,6 @@ class ShardRows:
         return self.sums.value_layers(model)
 
     def squared_outputs(self, H: Floats, V: Floats) -> float:
-        self.shard.check_unchanged()
         return squared_outputs(self.design.outputs(H, V), self.weights)
 
     def squared_norms(self, H: Floats) -> Floats:
@@ -183,7 +180,7 @@ class ShardRows:
     def gradient(self, at: At) -> tuple[Any, ...]:
         """The loss and its gradients in V, intercept and linear weights; D stays here."""
         shape = self.design.n_samples, self.template.m
-        D = self.D if self.D is not None else np.empty(shape)
+        D = self.D if self.D is not None else huge_pages(shape)
         self.version, self.gammas = -1, {}
         if at.model is None:
             raise ModelMissing
@@ -195,7 +192,6 @@ class ShardRows:
         """D at that model, computed again where it is not here."""
         if self.version != at.version:
             self.gradient(at)
-        self.shard.check_unchanged()
         return self.D
 
     def conjugate(self, at: At, c: float) -> float:
@@ -218,7 +214,8 @@ class ShardRows:
         """A method of the operator of the noise level."""
         weights = self.noise_weights(at)
         own = weights if S is None else weights @ S
-        return getattr(row_gamma(self.design.matrix, own, False), name)(*arguments)
+        gamma = row_gamma(self.design.matrix, own, False)
+        return getattr(gamma, name)(*arguments, finite=False)  # `SummedGamma` has checked them
 
     def gamma(self, at: At, name: str, S: Floats | None, *arguments: Any) -> Floats:
         """A method of the operators sum_c S_ce Gamma_c."""
@@ -228,4 +225,4 @@ class ShardRows:
             own = D if S is None else D @ S
             anova = self.design.activation == "anova"
             self.gammas = {key: row_gamma(self.design.matrix, own, anova)}
-        return getattr(self.gammas[key], name)(*arguments)
+        return getattr(self.gammas[key], name)(*arguments, finite=False)

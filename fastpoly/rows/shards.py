@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
-from fastpoly.kernels.checks import as_count, as_positive
+from fastpoly.kernels.checks import as_count, as_positive, as_seed
 from fastpoly.rows.batches import numbers, values
 from fastpoly.rows.categories import check_texts, exact_numbers
 from fastpoly.rows.files import file_digest, identity, map_array
@@ -197,29 +197,45 @@ class Shards:
         return hstack([csr_array(part) for part in parts], "csr")
 
     def take(self, numbers: Sequence[int]) -> Self:
-        """Some of the shards, in this order; for example a fold of whole shards."""
-        chosen = tuple(self.numbers[i] for i in numbers)
-        if not chosen:
-            raise ValueError("numbers must name at least one shard")
-        return self._but(numbers=chosen)
+        """Some of the shards, in this order; for example a fold of whole shards.
 
-    def split(self, *shares: float, seed: int = 0) -> list[Self]:
+        Negative numbers count from the end.
+        """
+        wanted = np.asarray(numbers)
+        if wanted.ndim != 1 or not wanted.size:
+            raise ValueError(f"numbers must be a list of at least one shard, got {numbers!r}")
+        if wanted.dtype.kind not in "iu":
+            raise TypeError(
+                f"numbers must be integers, got {numbers!r}; np.flatnonzero gives those of a mask"
+            )
+        if not (-len(self) <= wanted.min() and wanted.max() < len(self)):
+            raise ValueError(f"numbers must lie in 0..{len(self) - 1}, got {numbers!r}")
+        return self._but(numbers=tuple(self.numbers[i] for i in wanted))
+
+    def split(self, *shares: float, seed: int | None = 0) -> list[Self]:
         """Split the rows at random: one Shards per share. Shares must sum to at most 1.
 
         Each one holds all files; rows that belong to another share have weight 0. The same seed
-        always gives the same rows.
+        always gives the same rows; None draws one.
         """
         if self.part is not None:
             raise ValueError("these shards are already a part; split the whole")
+        seed = as_seed(None) if seed is None else seed
+        if not hasattr(seed, "__index__"):
+            raise TypeError(f"seed must be an integer or None, got {seed!r}")
+        if not 0 <= seed < 2**128:
+            raise ValueError(f"seed must lie in 0..2**128 - 1, got {seed}")
         ends = np.concatenate([[0.0], np.cumsum(shares)])
         if not shares or not min(shares) > 0 or not ends[-1] <= 1 + 1e-12:
             raise ValueError(
                 f"shares must be one or more positive numbers that sum to at most 1, got {shares}"
             )
         ends[np.abs(ends - 1) < 1e-12] = 1.0
-        return [self._but(part=Part(seed, *ends[i : i + 2].tolist())) for i in range(len(shares))]
+        return [
+            self._but(part=Part(int(seed), *ends[i : i + 2].tolist())) for i in range(len(shares))
+        ]
 
-    def folds(self, n_folds: int, seed: int = 0) -> list[tuple[Self, Self]]:
+    def folds(self, n_folds: int, seed: int | None = 0) -> list[tuple[Self, Self]]:
         """For every fold, random rows to train on and the other rows to test with."""
         if as_count(n_folds, "n_folds") < 2:
             raise ValueError("n_folds must be at least 2; with one fold there are no training rows")
