@@ -30,8 +30,9 @@ RAW = ("iris", "wine", "breast_cancer", "diabetes", "star98")  # tables whose sc
 WORDS = """\
 The constants behind `alpha=None` (`fastpoly.noise`) were chosen on the tables "chosen on"; some of
 those "judged on" share rows or a generator with them. That rows are held out for all targets was
-decided on the linear tables and on simulated ones, and looked at on most of the others. Tables that are too large for a rival are not
-ranked. On krkopt, which counts twice, boosted trees diverge with their default learning rate.
+decided on the linear tables and on simulated ones, and looked at on most of the others. Tables that
+are too large for a rival are not ranked. On krkopt, which counts twice, boosted trees diverge with
+their default learning rate.
 """
 
 

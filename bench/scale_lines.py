@@ -20,7 +20,7 @@ from planted import Planted, Ratings
 
 from fastpoly import Design, Shards, conditional_gradient, select_basis, write_shards
 from fastpoly.rows import ShardDesign
-from fastpoly.rows.budget import kept_bytes, pass_bytes
+from fastpoly.rows.budget import kept_bytes, least_bytes
 from fastpoly.state import Model
 
 Figures = dict[str, Any]
@@ -266,7 +266,7 @@ def limited(data: Data, repetitions: int) -> Figures:
     shards, source = movielens(data.folder / "movielens")
     shards = listed(shards, max(2, round(data.rows / shards.n_samples)))
     kept = [kept_bytes(shard, 4, False) for shard in shards]
-    least = 2 * max(k + pass_bytes(s, 4) for k, s in zip(kept, shards, strict=True))
+    least = least_bytes(list(shards), 4, False, 2)
     limit = least + sum(kept) / 4
     gc.collect()
     with watched() as most:

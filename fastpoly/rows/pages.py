@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 HUGE = 2**18  # doubles of a huge page
-FEWEST = 2  # huge pages of an array that is worth it
 
 
 def huge_pages(shape: tuple[int, int]) -> NDArray[np.float64]:
@@ -22,7 +21,7 @@ def huge_pages(shape: tuple[int, int]) -> NDArray[np.float64]:
     0
     """
     n, m = shape
-    if n * m < FEWEST * HUGE:
+    if n * m < 2 * HUGE:
         return np.empty(shape)
     memory = np.empty(n * m + HUGE)
     first = -memory.ctypes.data % (8 * HUGE) // 8
@@ -32,4 +31,4 @@ def huge_pages(shape: tuple[int, int]) -> NDArray[np.float64]:
 def unused_bytes(shape: tuple[int, int]) -> int:
     """The most that the last page of `huge_pages` takes beyond the end of the array."""
     n, m = shape
-    return 0 if n * m < FEWEST * HUGE else 8 * (-n * m % HUGE)
+    return 0 if n * m < 2 * HUGE else 8 * (-n * m % HUGE)
