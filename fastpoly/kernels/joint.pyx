@@ -30,9 +30,9 @@ from libc.string cimport memset
 from fastpoly.kernels.joint_rows cimport JointRows, make_joint_rows
 from fastpoly.kernels.loss cimport Loss
 from fastpoly.kernels.matrix cimport Matrix
-from fastpoly.kernels.memory cimport overlap
+from fastpoly.kernels.memory cimport APART, LINE, overlap, whole_lines
 from fastpoly.kernels.runtime cimport (
-    effective_n_threads, flop_seconds, run_shares, shares_for, threads_for,
+    RANGE_SECONDS, effective_n_threads, flop_seconds, run_shares, shares_for, threads_for,
 )
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights

@@ -90,74 +90,62 @@ cdef void softmax_hessian(
             k += 1
 
 
-cdef class MulticlassLogistic(_BuiltIn):
-    """l(y, o) = log(1 + sum_{c != y} exp(o_c - o_y)), y a class code."""
+cdef class _Multiclass(_BuiltIn):
+    """A loss of class codes that depends only on the differences of the outputs."""
 
-    name = "multiclass_logistic"
     target = "label"
-
     shift_invariant = True
 
     cdef bint reads_labels(self) noexcept nogil:
         return True
 
+
+cdef class _Softmax(_Multiclass):
+    """l(y, o) = log(1 + sum_{c != y} exp(margin + o_c - o_y))."""
+
+    cdef double margin(self) noexcept nogil:
+        return 0.0
+
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m
     ) noexcept nogil:
-        return loops.softmax_conjugate(u, scale, <Py_ssize_t> y[0], 0.0, m)
+        return loops.softmax_conjugate(u, scale, <Py_ssize_t> y[0], self.margin(), m)
 
     cdef void hessian_row(
         self, const double* y, const double* o, double* h, double* work, Py_ssize_t m
     ) noexcept nogil:
         self.row(y, o, work, m)
         softmax_hessian(<Py_ssize_t> y[0], work, h, m)
+
+    cdef double bound(self, Py_ssize_t m) noexcept nogil:
+        return 0.5
+
+
+cdef class MulticlassLogistic(_Softmax):
+    """l(y, o) = log(1 + sum_{c != y} exp(o_c - o_y)), y a class code."""
+
+    name = "multiclass_logistic"
 
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.multiclass_logistic
 
-    cdef double bound(self, Py_ssize_t m) noexcept nogil:
-        return 0.5
 
-
-cdef class SmoothedMulticlassHinge(_BuiltIn):
+cdef class SmoothedMulticlassHinge(_Softmax):
     """l(y, o) = log(1 + sum_{c != y} exp(1 + o_c - o_y)), y a class code."""
 
     name = "smoothed_multiclass_hinge"
-    target = "label"
 
-    shift_invariant = True
-
-    cdef bint reads_labels(self) noexcept nogil:
-        return True
-
-    cdef double conjugate_row(
-        self, const double* y, const double* u, double scale, Py_ssize_t m
-    ) noexcept nogil:
-        return loops.softmax_conjugate(u, scale, <Py_ssize_t> y[0], 1.0, m)
-
-    cdef void hessian_row(
-        self, const double* y, const double* o, double* h, double* work, Py_ssize_t m
-    ) noexcept nogil:
-        self.row(y, o, work, m)
-        softmax_hessian(<Py_ssize_t> y[0], work, h, m)
+    cdef double margin(self) noexcept nogil:
+        return 1.0
 
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.smoothed_multiclass_hinge
 
-    cdef double bound(self, Py_ssize_t m) noexcept nogil:
-        return 0.5
 
-
-cdef class MulticlassSquaredHinge(_BuiltIn):
+cdef class MulticlassSquaredHinge(_Multiclass):
     """l(y, o) = sum_{c != y} max(1 + o_c - o_y, 0)^2, y a class code."""
 
     name = "multiclass_squared_hinge"
-    target = "label"
-
-    shift_invariant = True
-
-    cdef bint reads_labels(self) noexcept nogil:
-        return True
 
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m
