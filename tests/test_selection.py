@@ -17,7 +17,7 @@ from fastpoly.kernels.explicit import ExplicitGamma
 from fastpoly.kernels.gamma import CsrGamma, DenseGamma
 from fastpoly.kernels.losses import get_loss
 from fastpoly.kernels.matrix import as_matrix
-from fastpoly.kernels.penalties import L1L2, PENALTIES, get_penalty, with_matrix_verbs
+from fastpoly.kernels.penalties import L1L2, PENALTIES, complete_penalty, get_penalty
 from fastpoly.kernels.targets import encode_targets
 from fastpoly.selection import ascent, baselines, blocks, bounds, oracle, subspace
 
@@ -223,8 +223,8 @@ class Plain:
 def test_rows_at_once_are_the_penalty(penalty):
     q = np.random.default_rng(0).standard_normal((5, 4)) * [[1e-3], [1], [10], [1e5], [0]]
     known = get_penalty(penalty)
-    plain = with_matrix_verbs(Plain(known))
-    assert with_matrix_verbs(known) is known
+    plain = complete_penalty(Plain(known))
+    assert complete_penalty(known) is known
     np.testing.assert_allclose(known.dual_norms(q), DUAL[penalty](q))
     np.testing.assert_allclose(plain.dual_norms(q), DUAL[penalty](q))
     for threshold in (1.0, 0.3, 1e-6):
@@ -557,7 +557,7 @@ def test_dual_ratios_and_vertices(penalty, m):
     known = get_penalty(penalty)
     q = np.random.default_rng(m).standard_normal((500, m)) ** 3
     dual = DUAL[penalty](q)
-    for verbs in (known, with_matrix_verbs(Plain(known))):
+    for verbs in (known, complete_penalty(Plain(known))):
         to_sum, to_euclidean = verbs.dual_ratios(m)
         assert (dual <= to_sum * np.abs(q).sum(1) * (1 + 1e-12)).all()
         assert (dual <= to_euclidean * np.linalg.norm(q, axis=1) * (1 + 1e-12)).all()
@@ -582,7 +582,7 @@ def test_a_penalty_may_bring_its_own_matrix_verbs():
         def dual_norms(self, Q):
             return 7 * np.ones(len(Q))
 
-    assert with_matrix_verbs(Fast(L1L2())).dual_norms(np.zeros((2, 3))).tolist() == [7, 7]
+    assert complete_penalty(Fast(L1L2())).dual_norms(np.zeros((2, 3))).tolist() == [7, 7]
 
 
 @pytest.mark.parametrize("penalty", PENALTIES)
@@ -595,7 +595,7 @@ def test_upper_bound_against_a_grid(penalty, m):
         elif kind == "thin":
             G = np.einsum("ci,cj->cij", G[:, 0], G[:, 0])
         truth = DUAL[penalty](forms(G, sphere(3, 20_000))).max()
-        for verbs in (get_penalty(penalty), with_matrix_verbs(Plain(get_penalty(penalty)))):
+        for verbs in (get_penalty(penalty), complete_penalty(Plain(get_penalty(penalty)))):
             bound = bounds.upper_bound(G, *np.linalg.eigh(G), verbs)
             assert bound >= truth * (1 - 1e-9)
             assert bound <= truth * np.sqrt(m) * (2 if penalty == "l1/linf" else 1.01)

@@ -48,6 +48,7 @@ cdef class Loss:
     name = "loss"
     target = "real"
     shift_invariant = False  # whether l(y, o + t 1) = l(y, o)
+    equivariant = False  # whether l(a y + b, a o + b) = a^2 l(y, o): targets can be rescaled
 
     # --- in C: rows ---
 

@@ -9,6 +9,7 @@ from libc.math cimport INFINITY, fabs
 import numpy as np
 
 from fastpoly.kernels.targets import HOW_TO_ENCODE
+from fastpoly.kernels.verbs import CompleteLoss
 
 from fastpoly.kernels.loss cimport Loss, scale
 from fastpoly.kernels.losses_loops cimport choose_losses_loops, fp_loss_rows, losses_loops
@@ -267,6 +268,7 @@ cdef class Squared(_BuiltIn):
 
     name = "squared"
     target = "real"
+    equivariant = True
 
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m
@@ -308,7 +310,21 @@ def get_loss(loss):
 
     Parameters
     ----------
-    loss : str, Loss, or any object with `target`, `value`, `value_grad` and `smoothness`
+    loss : str or object
+        A key of `LOSSES`, a `Loss`, or any object with these attributes and methods of `Loss`:
+
+        - ``target``: "label", "sign" or "real",
+        - ``value(Y, O, w=None)``, ``value_grad(Y, O, w=None)``,
+        - ``smoothness(m)``: infinite if it is not known,
+        - ``curvature(Y, O, w=None)``: optional; descents need fewer iterations with it,
+        - ``hessian(Y, O, w=None)``: optional, for a loss with ``shift_invariant = True``,
+        - ``conjugate(Y, U, scale=1.0, w=None)``: optional; it gives tight duality gaps,
+        - ``encode(y, n_outputs=None)``: optional; checks targets in another way,
+        - ``equivariant = True``: optional; a regressor may then rescale its targets.
+
+    Returns
+    -------
+    Loss or object
 
     Examples
     --------
@@ -331,6 +347,18 @@ def get_loss(loss):
             f"value_grad, smoothness and a target in {list(HOW_TO_ENCODE)}; got {loss!r}"
         )
     return loss
+
+
+def complete_loss(loss):
+    """`loss` with all verbs: its own, and defaults for the optional ones that it lacks.
+
+    Examples
+    --------
+    >>> from fastpoly.kernels.losses import Squared, complete_loss
+    >>> complete_loss(Squared())
+    Squared()
+    """
+    return loss if isinstance(loss, Loss) else CompleteLoss(loss)
 
 
 def exp_log1p(const double[::1] x not None):

@@ -30,6 +30,7 @@ from fastpoly.kernels.runtime cimport (
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights
 from fastpoly.kernels.runtime import interruptible
+from fastpoly.kernels.verbs import CompleteLoss
 
 
 cdef struct objective_pass:
@@ -112,7 +113,7 @@ cdef class Objective:
             raise ValueError(f"n_outputs must be at least 1, got {n_outputs}")
         if linear is not None and linear.X.n != features.n:
             raise ValueError(f"linear has {linear.X.n} rows, the activations {features.n}")
-        self.features, self.loss, self.linear = features, loss, linear
+        self.features, self.linear = features, linear
         self.n, self.k, self.m = features.n, features.k, n_outputs
         self.w = as_weights(w, "w", self.n)
         if isinstance(loss, Loss):
@@ -121,7 +122,9 @@ cdef class Objective:
             if self.Y.shape[1] == 1:
                 self.Y = np.array(self.Y)  # class codes are indices, which no one else may change
         else:
+            loss = CompleteLoss(loss)
             self.Y = as_float_array(Y, "Y", (self.n, None))
+        self.loss = loss
         self.block = max(1, min(features.block, max(8, SERIAL_PRODUCT // max(1, self.k * self.m))))
 
     @property
