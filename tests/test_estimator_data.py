@@ -1,4 +1,4 @@
-"""What the estimators take: labels, levels, frames, formats, and what they refuse."""
+"""Which data the estimators accept (labels, levels, frames, formats) and which they refuse."""
 
 import runpy
 import warnings
@@ -21,7 +21,7 @@ from fastpoly.levels import level_probabilities
 
 @pytest.mark.parametrize("fit_lower", ["explicit", "augment"])
 def test_machines_learn_imbalance_with_an_intercept(fit_lower):
-    """The products of a machine have no constant term, whatever the constant feature."""
+    """The products of a machine have no constant term, even with the constant feature."""
     X = np.random.default_rng(0).standard_normal((200, 3))
     y = np.arange(200) % 20 == 0
     model = CLASSIFIERS[1](fit_lower=fit_lower, alpha=20.0, random_state=0).fit(X, y)
@@ -136,11 +136,16 @@ def test_declared_order_of_levels(cls, data):
 def test_numbers_that_never_repeat_are_not_levels(cls, data):
     """They can be predicted, but have no probabilities; one that repeats is enough."""
     X, y = data[0][:30], data[1][:30].copy()
-    model = cls(n_components=1, random_state=0).fit(X, y)
-    assert model.predict(X).shape == (30,)
+    model = cls(alpha=0.1, random_state=0).fit(X, y)
     assert not hasattr(model, "predict_proba")
+    assert model.score(X, y) > 0.8
+    # The expected value, with p(y <= value) from one output for all values but the last.
+    expected = level_probabilities(model.model_.decision(X)) @ np.sort(y)
+    np.testing.assert_allclose(model.predict(X), expected)
     y[1] = y[0]
-    assert model.fit(X, y).predict_proba(X).shape == (30, 29)
+    proba = model.fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
+    np.testing.assert_allclose(model.predict(X), proba @ np.unique(y))
 
 
 @pytest.mark.parametrize("cls", ORDINAL)
@@ -148,7 +153,7 @@ def test_numbers_that_never_repeat_are_not_levels(cls, data):
     "number", [int, float, Decimal, Fraction, np.float64, np.int64], ids=lambda kind: kind.__name__
 )
 def test_levels_that_are_numbers_in_an_array_of_objects(cls, data, number):
-    """What they are decides, not the dtype: the expected level, not the expected rank."""
+    """The values decide, not the dtype: predictions are expected levels, not expected ranks."""
     X, score = data
     codes = np.digitize(score, [-0.5, 0.5])
     stars = np.array([10, 20, 50])
