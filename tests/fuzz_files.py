@@ -15,7 +15,7 @@ from fastpoly.storage.state_file import load_state, save_state
 
 
 class Bomb:
-    """Unpickling it would show."""
+    """An object that leaves a trace when it is unpickled."""
 
     unpickled = False
 
@@ -29,7 +29,7 @@ def _explode():
 
 
 def damaged(draw, data):
-    """The bytes of a file with a few faults."""
+    """The bytes of a file with a few errors."""
     data = bytearray(data)
     for _ in range(draw(st.integers(1, 3))):
         COUNTS["faults"] += 1

@@ -101,7 +101,7 @@ def test_parts_keep_the_limit(tmp_path):
 
 
 def test_scaled_values_are_freed_at_once(tmp_path):
-    """They must not wait for the garbage collector, which may run long after."""
+    """They must not wait for the garbage collector, which may run much later."""
     shards = Case("csr", n=40_000).write(tmp_path, 40)
     least = sizes(shards, scaled=True)[1]
     factor = np.full(shards.n_features, 0.5)

@@ -1,4 +1,4 @@
-"""Algorithm 1 against the nuclear-norm problem, against exact selection, and its own promises."""
+"""Algorithm 1 against the nuclear-norm problem, exact selection, and its documented properties."""
 
 import itertools
 import os
@@ -164,7 +164,7 @@ def test_the_final_violation_is_judged_by_exact_selection(penalty, activation):
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_the_final_violation_with_many_features(sparse):
-    """Beyond the sizes where all spectra are at hand, the last word is an exact search, too."""
+    """The last search is exact also for sizes at which not all spectra are computed."""
     rng = np.random.default_rng(64)
     X, y = rng.standard_normal((150, 60)), rng.integers(0, 4, 150)
     design = Design(sp.csr_array(X * (rng.random(X.shape) < 0.1)) if sparse else X)

@@ -1,4 +1,4 @@
-"""Shards on a Dask cluster: the same bits, and no worker that cannot be spared."""
+"""Shards on a Dask cluster: the same bits, also when any worker is lost."""
 
 import contextlib
 import os
@@ -107,7 +107,7 @@ def test_all_workers_gone_is_an_error_within_the_timeout(tmp_path):
         with pytest.raises(RuntimeError, match="no worker"):
             list(states)
         assert time.monotonic() - began < 60
-    # The state is a checkpoint: the run goes on without a cluster, with the same bits.
+    # The state is a checkpoint: the run continues without a cluster, with the same bits.
     how = {"alpha": 4.0, "n_components": 8, "block": 2, "random_state": 0}
     design = ShardDesign(shards, "anova", fit_lower="explicit")
     *_, cut = conditional_gradient(design, start=first, **how)
@@ -117,7 +117,7 @@ def test_all_workers_gone_is_an_error_within_the_timeout(tmp_path):
 
 @pytest.mark.slow
 def test_the_checkpoint_of_a_fit_that_lost_all_workers_can_be_used(tmp_path):
-    """The error comes within the timeout; another fit goes on from the file, without a cluster."""
+    """The error comes within the timeout; a fit without a cluster continues from the file."""
     shards = Case("codes").write(tmp_path / "rows", 4)
     checkpoint = tmp_path / "run.npz"
     done = threading.Event()

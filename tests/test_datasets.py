@@ -20,7 +20,7 @@ RATINGS = b"10::7::5::0\n10::3::1::0\n12::7::4::0\n"
 
 @pytest.fixture
 def datasets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    """The module, with a cache of its own and no folder."""
+    """The module, with a separate cache and no folder."""
     spec = importlib.util.spec_from_file_location("fastpoly_bench_datasets", SOURCE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -507,7 +507,7 @@ def test_statistics_of_weighted_rows(tmp_path, kind):
 @pytest.mark.parametrize("numbers", [False, True])
 @pytest.mark.parametrize("kind", ["dense", "csr"])
 def test_statistics_of_both_kinds_of_rows(tmp_path, kind, numbers, weighted):
-    """Rows in memory and in shards answer alike, and as NumPy does."""
+    """Rows in memory and in shards give the same results as NumPy."""
     case = Case(kind)
     X = case.X if kind == "dense" else case.X.toarray()
     X = np.column_stack([X, np.zeros(case.n), 5 + 0.1 * X[:, 0]])

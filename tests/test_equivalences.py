@@ -1,4 +1,4 @@
-"""One problem written in two ways has one answer; a run that was cut off has it to the last bit."""
+"""One problem, written in two ways, has one solution; interrupted runs have the same bits."""
 
 import itertools
 import warnings
@@ -192,7 +192,7 @@ def test_more_components_later(sparse):
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_more_components_later_in_blocks(sparse):
-    """Blocks depend on n_components: another run than a straight one, to the same optimum."""
+    """Blocks depend on n_components, so the run differs, but it reaches the same optimum."""
     X, y = made_up(23, n=80, d=8)
     design = Design(sp.csr_array(X) if sparse else X, fit_lower="augment")
     first = run(design, y, alpha=5.0, n_components=4)[-1]

@@ -33,7 +33,7 @@ each_storage = pytest.mark.parametrize("storage", STORAGE)
 
 
 def data(n, d, rng, dtype=np.float64):
-    """Rows of which a third of the entries is there; the first and the last row are empty."""
+    """Rows with a third of the entries; the first and the last row are empty."""
     X = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.35)
     X[[0, -1]] = 0
     return X.astype(dtype)

@@ -1,4 +1,4 @@
-"""Malformed inputs; `python tests/fuzzing.py` tries as many as you like."""
+"""Malformed inputs; `python tests/fuzzing.py` tries any number of them."""
 
 import fuzzing
 import pytest

@@ -175,7 +175,7 @@ def test_shapes(activation, stored, n, k, m):
 @BOTH
 @EVERY_FORM
 def test_two_threads_agree_and_repeat_their_bits(activation, stored):
-    """Enough rows for threads and, for pairs, features enough to be split between them too."""
+    """Enough rows for threads; for pairs, also enough features to be split between threads."""
     d = 40 if stored in ("dense", "float32") or stored.startswith("csr") else 2100
     options = {"n": 8001, "d": d, "k": 41, "m": 19, "linear": True, "augment": True}
     one = Case("squared", stored, activation, **options)
@@ -226,7 +226,7 @@ def test_all_forms_of_the_same_rows_agree(activation, augment):
 
 
 class PlainLoss:
-    """A user's loss: plain Python with the whole-matrix verb alone."""
+    """A user's loss: plain Python with `value_grad` alone."""
 
     def __init__(self, name):
         self.name = name
@@ -339,7 +339,7 @@ def test_one_object_in_many_python_threads():
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer signal")
 def test_a_long_pass_hears_signals():
-    """The handler runs while the pass goes on, not after it."""
+    """The handler runs during the pass, not after it."""
     case = Case("squared", "dense", n=30_000, d=300, k=300, m=2, weights=False)
     heard = []
     previous = signal.signal(signal.SIGALRM, lambda *_: heard.append(time.perf_counter()))

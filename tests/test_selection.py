@@ -163,7 +163,7 @@ def test_refine_is_nearly_exact(implicit):
         plain.append(start.value / exact.value)
     assert np.median(refined) >= 0.999
     assert min(refined) > 0.95
-    assert np.median(refined) > np.median(plain) + 0.01  # the climb, not luck
+    assert np.median(refined) > np.median(plain) + 0.01  # because of the ascent, not by chance
 
 
 @settings(max_examples=60, deadline=None)
@@ -212,7 +212,7 @@ def test_gradient_of_the_criterion_is_a_combination(penalty, anova):
 
 
 class Plain:
-    """A penalty of the user's own: a Penalty seen through its whole-matrix methods."""
+    """A user's penalty: only the required methods of a Penalty."""
 
     def __init__(self, penalty):
         for verb in ("value", "dual_norm", "prox", "project", "criterion"):
@@ -841,7 +841,7 @@ def overlapping_classes(n=264, d=10, m=11, seed=3):
 
 
 def trained(X, y, rounds=8):
-    """Gamma of an l1/l2 model with alpha = 1 that was trained until the plain search sees no more.
+    """Gamma of an l1/l2 model with alpha = 1 that was trained until the plain search finds nothing.
 
     min over H, V of the loss + 1/2 sum_r (|v_r|^2 + |h_r|^4), by blocks and L-BFGS.
     """

@@ -1,4 +1,4 @@
-"""Shards in files: what is written is what is read, and what is wrong is refused by name."""
+"""Shards in files: what is written is what is read, and errors name what is wrong."""
 
 import io
 import json
@@ -546,7 +546,7 @@ def test_any_flipped_bit_is_found_by_verify(tmp_path, kind):
 
 
 def forge(folder, name, change):
-    """Change an array of shard 1 and its digest: a file that is wrong on purpose."""
+    """Change an array of shard 1 and its digest, so that the file is wrong."""
     path = file_of(folder, f"000001-{name}")
     array = np.load(path)
     change(array)
