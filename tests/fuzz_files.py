@@ -143,7 +143,7 @@ def load_model(draw):
             loaded = PolyModel.load(path)
         finally:
             assert not Bomb.unpickled
-    assert loaded == MODEL  # only damage to what nobody reads goes unnoticed
+    assert loaded == MODEL  # only damage to bytes that are never read is not detected
 
 
 def load_checkpoint(draw):

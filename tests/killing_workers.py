@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from shard_cases import Case, bits
 
-# Seconds after which a stopped worker is given up, which is most of the time of such a run.
+# Seconds after which a stopped worker is dropped; most of a run is spent waiting for this.
 GIVEN_UP = 5.0
 # Seconds for each thing that is waited for; a run may take three times as long. It takes about 30,
 # or some minutes on a busy machine.
@@ -179,7 +179,7 @@ def main():
         want, want_checkpointed = bits(shards), checkpointed(shards)
         for seed in range(options.seed, options.seed + options.runs + options.drivers):
             begun = time.monotonic()
-            # A run that hangs ends this process, and says where it was.
+            # A run that hangs ends this process, with a traceback.
             faulthandler.dump_traceback_later(3 * DEADLINE, exit=True)
             if seed >= options.seed + options.runs:
                 what = "kill -9 of the driver"

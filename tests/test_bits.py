@@ -17,7 +17,7 @@ CASES = list(product(ACTIVATIONS, PENALTIES, KINDS))
 HOW = {"alpha": 3.0, "n_components": 2, "block": 1, "max_iter": 6}
 N_SHARDS = 7  # more than workers, and no power of two
 
-# What the threads of Dask leave behind is no concern of ours.
+# Dask's threads may leave resources open; these tests do not check that.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

@@ -86,7 +86,7 @@ def test_a_fit_that_is_cut_off_ends_with_the_same_bits(cls, name, data, tmp_path
     cut(10**6)
     assert_same_fit(model.fit(X, y), whole, X)
     assert os.listdir(tmp_path) == ["run.npz"]
-    # What is done stays done: another fit reads it from the file.
+    # A finished fit is not repeated: another fit reads it from the file.
     cut(0)
     assert_same_fit(model.fit(X, y), whole, X)
 

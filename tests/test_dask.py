@@ -19,7 +19,7 @@ from fastpoly.dask import DaskEngine, on_cluster  # noqa: E402
 from fastpoly.rows import ShardDesign  # noqa: E402
 from fastpoly.rows.job import ShardJob  # noqa: E402
 
-# What its threads leave behind is no concern of ours.
+# Dask's threads may leave resources open; these tests do not check that.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

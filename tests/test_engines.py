@@ -169,7 +169,7 @@ def test_fits_end_where_those_in_memory_end(tmp_path, kind, activation, penalty,
     assert len(shards) == n_shards
     assert state.objective == pytest.approx(want.objective, rel=1e-9)
     assert state.violation <= state.violation_bound * (1 + 1e-12)
-    # The certificate, by an unrelated route: all spectra of the matrices at the model.
+    # The certificate, computed independently: all spectra of the matrices at the model.
     D = case.design(activation).sums(case.design(activation).problem(case.y))
     G = D.gradient(state.model).gamma.dense()
     if penalty == "l1":
@@ -232,7 +232,7 @@ def test_gradients_of_rows_are_made_again_from_the_model(tmp_path):
     gamma = sums.gradient(model).gamma
     h = rng.standard_normal(22)
     want = gamma.forms(h)
-    sums.gradient(model._replace(V=2 * model.V))  # other gradients take their place
+    sums.gradient(model._replace(V=2 * model.V))  # other gradients replace them
     assert gamma.forms(h).tobytes() == want.tobytes()
     sums.job.opened.clear()
     assert gamma.forms(h).tobytes() == want.tobytes()

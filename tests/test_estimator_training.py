@@ -183,7 +183,7 @@ def test_stages_of_blocks(cls, data):
     np.testing.assert_array_equal(predictions[-1], model.predict(X))
     assert len(predictions) == len(sizes)
     # Each stage is the model of its round: its predictions have the loss in the history
-    # (for regression, of y in its standard units, in which the quotient is not).
+    # (for regression, in standard units of y, on which the quotient does not depend).
     y, recorded = targets(cls, score), model.history_["loss"]
     losses = np.array([loss_sum(cls, y, O) for O in model.staged_decision_function(X)])
     np.testing.assert_allclose(losses / losses[0], recorded / recorded[0], rtol=1e-9)
@@ -356,7 +356,9 @@ def test_a_model_without_interactions_warns(cls, data):
         cls(tau=1e-9, random_state=0).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        REGRESSORS[0](random_state=0).fit(X, np.ones(len(X)))  # nothing to fit, and no cure
+        REGRESSORS[0](random_state=0).fit(
+            X, np.ones(len(X))
+        )  # nothing to fit, and nothing to advise
 
 
 @pytest.mark.filterwarnings("ignore:training stopped")

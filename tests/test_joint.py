@@ -408,7 +408,7 @@ def test_l1_with_more_outputs_than_vectors_shares_them():
     auto, output = (run(Design(X), y, refit=r, **options)[-1] for r in ("auto", "output"))
     assert auto.V.any(axis=0).all()
     assert auto.objective <= output.objective * (1 + 1e-6)
-    # A model of shared vectors is not torn apart by a warm start.
+    # A warm start does not split the shared vectors of a model.
     again = run(Design(X), y, start=output, **options | {"alpha": 0.6, "n_components": 30})
     assert again[0].objective <= output.objective + 0.1 * output.penalty * (1 + 1e-6)
 

@@ -482,7 +482,7 @@ def test_baseline_instruction_set():
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-# --- the Python face ---
+# --- the Python interface ---
 
 
 @EVERY

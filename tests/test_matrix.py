@@ -127,7 +127,7 @@ def test_values_are_shared_and_indices_are_not():
     assert np.shares_memory(as_matrix(dense).array, dense)
     assert np.shares_memory(as_matrix(dense, True).array, dense)
     assert np.shares_memory(as_matrix(sparse).arrays[0], sparse.data)
-    # Indices changed afterwards would lead the loops anywhere.
+    # If indices changed afterwards, the loops would read any memory.
     for array, original in zip(
         as_matrix(sparse).arrays[1:], (sparse.indices, sparse.indptr), strict=True
     ):

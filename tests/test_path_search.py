@@ -80,7 +80,7 @@ def test_same_winner_as_naive_search(iris):
     grid = {"alpha": ALPHAS, "n_components": [1, 2, 3, 4]}
     naive = GridSearchCV(model, grid, cv=cv, scoring="neg_log_loss").fit(X, y)
     assert search.cv_results_["params"] == naive.cv_results_["params"]
-    last = slice(3, None, 4)  # the largest size, where both have come to their optimum
+    last = slice(3, None, 4)  # the largest size, where both have reached their optimum
     np.testing.assert_allclose(
         search.cv_results_["mean_test_score"][last], naive.cv_results_["mean_test_score"][last],
         rtol=0.02,

@@ -203,7 +203,7 @@ def test_projection_by_hand():
     # Weight 2 on the second row: thresholds theta and 2 theta, 5 - theta + 2 (2 - 2 theta) = 7.
     P = get_penalty("l1/l2").project(V, 7.0, weights=[1, 2])
     assert_allclose(P, [[3 * (1 - 0.08), 4 * (1 - 0.08)], [0, 1.2]])
-    # A metric that holds the first row fast.
+    # A metric that keeps the first row in place.
     P = get_penalty("l1/l2").project(V, 6.0, metric=[1e12, 1])
     assert_allclose(P, [[3, 4], [0, 1]], atol=1e-9)
 

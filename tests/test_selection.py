@@ -347,7 +347,7 @@ def test_subspace_is_the_projected_problem():
     np.testing.assert_allclose(residuals[1], M @ h - (h @ M @ h) * h, atol=1e-10)
 
 
-# ---- data that made trouble ----------------------------------------------------------------------
+# ---- difficult data ------------------------------------------------------------------------------
 
 
 def ratings(seed, n=400, users=25, items=30, m=4):
@@ -548,7 +548,7 @@ def test_refine_beats_the_other_heuristics():
     assert value["random+refine"] > value["random"]
 
 
-# ---- the penalty's part -------------------------------------------------------------------------
+# ---- methods of penalties -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("penalty", PENALTIES)
@@ -829,7 +829,7 @@ def test_the_budget_does_not_concern_other_penalties():
     np.testing.assert_array_equal(few.h, many.h)
 
 
-# ---- the last word -------------------------------------------------------------------------------
+# ---- the thorough search -------------------------------------------------------------------------
 
 
 def overlapping_classes(n=264, d=10, m=11, seed=3):

@@ -91,7 +91,7 @@ def test_sparse_columns_of_any_scale(cls, data, tmp_path):
     """Each is divided by its own largest |x|, over all shards: the fit in memory."""
     X, score = data
     X = np.where(np.abs(X) < 0.4, 0, X) * [1e-4, 1, 1e5, 30, 2]
-    X[:5, 1] = 0, 0, 9, 0, 0  # the largest of a column is in one shard alone
+    X[:5, 1] = 0, 0, 9, 0, 0  # the largest entry of a column is in only one shard
     y = targets(cls, score)
     for dtype in (np.float64, np.float32):
         rows = sp.csr_array(X.astype(dtype))
