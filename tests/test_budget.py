@@ -75,7 +75,7 @@ def test_sums_forget_their_gradients_when_others_are_made(tmp_path):
     np.testing.assert_array_equal(gamma.forms(h), want)
 
 
-def test_too_little_memory_is_told_before_any_kernel_runs(tmp_path, monkeypatch):
+def test_too_little_memory_is_reported_before_any_kernel_runs(tmp_path, monkeypatch):
     shards = Case("dense").write(tmp_path, 4)
     least = sizes(shards)[1]
     monkeypatch.setattr(shard_rows, "JointObjective", lambda *_, **__: pytest.fail("too late"))

@@ -72,7 +72,7 @@ OPTIONS = {
 @pytest.mark.filterwarnings("ignore:the output layer is inaccurate")  # of single steps
 @pytest.mark.parametrize("cls", ALL)
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_fit_that_is_cut_off_ends_with_the_same_bits(cls, name, data, tmp_path, cut):
+def test_an_interrupted_fit_ends_with_the_same_bits(cls, name, data, tmp_path, cut):
     X, score = data
     y = targets(cls, score)
     options = {"alpha": 0.1, "n_components": 6, "random_state": 0, "tol": 1e-3, **OPTIONS[name]}
@@ -117,7 +117,7 @@ def test_more_basis_vectors_in_blocks(data, tmp_path):
 
 
 @pytest.mark.parametrize("cls", [CLASSIFIERS[1], REGRESSORS[0]])
-def test_a_run_without_a_seed_goes_on_with_its_own(cls, data, tmp_path, cut):
+def test_a_run_without_a_seed_keeps_its_own(cls, data, tmp_path, cut):
     """Each resumption holds out the rows that the first one held out."""
     X, score = data
     options = {"alpha": 0.01, "n_components": 6, "early_stopping": True, "n_iter_no_change": 2}
@@ -159,7 +159,7 @@ def test_unseen_features_and_sparse_data(mode, tmp_path, cut):
     assert not model.components_[:, 8].any()
 
 
-def test_written_every_so_often(data, tmp_path, monkeypatch):
+def test_written_at_intervals(data, tmp_path, monkeypatch):
     X, score = data
     writes, clock = [], [0.0]
     monkeypatch.setattr(

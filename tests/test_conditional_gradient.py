@@ -58,7 +58,7 @@ def test_l1_is_the_nuclear_norm_problem(activation, loss, m):
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_the_penalties_are_one_for_one_output(activation):
+def test_with_one_output_all_penalties_are_equal(activation):
     X, y = made_up(5, m=1, loss="squared")
     best = nuclear_optimum(X, y, 1, "squared", activation, alpha=10.0)
     for penalty in PENALTIES:

@@ -144,7 +144,7 @@ def test_the_checkpoint_of_a_fit_that_lost_all_workers_can_be_used(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_driver_goes_on_with_another_number_of_workers(tmp_path):
+def test_a_killed_driver_continues_with_another_number_of_workers(tmp_path):
     shards = Case("codes").write(tmp_path, 7)
     hits, right = driver_killed(shards, checkpointed(shards), seed=0, numbers=(2, 3))
     assert hits == 1
@@ -152,7 +152,7 @@ def test_a_killed_driver_goes_on_with_another_number_of_workers(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_silent_worker_is_given_up(tmp_path):
+def test_a_silent_worker_is_dropped(tmp_path):
     shards = Case("codes").write(tmp_path, 6)
     want = bits(shards)
     with cluster(2) as client:

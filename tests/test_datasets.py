@@ -85,7 +85,7 @@ def content() -> bytes:
     return np.random.default_rng(0).bytes(300_000)
 
 
-def test_a_cut_download_goes_on_where_it_stopped(datasets, server, content, tmp_path):
+def test_an_interrupted_download_continues_where_it_stopped(datasets, server, content, tmp_path):
     server.files["data"], server.cut, server.cuts = content, 100_000, 2
     datasets.download(server.url("data"), tmp_path / "data")
     assert (tmp_path / "data").read_bytes() == content
@@ -93,7 +93,7 @@ def test_a_cut_download_goes_on_where_it_stopped(datasets, server, content, tmp_
     assert not (tmp_path / "data.part").exists()
 
 
-def test_the_next_call_goes_on_too(datasets, server, content, tmp_path):
+def test_the_next_call_also_continues(datasets, server, content, tmp_path):
     server.files["data"], server.cut, server.cuts = content, 20_000, datasets.ATTEMPTS
     with pytest.raises(OSError, match="cut 5 times"):
         datasets.download(server.url("data"), tmp_path / "data")

@@ -173,7 +173,7 @@ def test_a_penalty_without_a_smooth_form(client):
         conditional_gradient(design, y, refit="full", **options)
 
 
-def test_the_joint_descent_with_a_loss_of_ones_own(client):
+def test_the_joint_descent_with_a_loss_of_the_client(client):
     """With second derivatives (huber) and without (half)."""
     rng = np.random.default_rng(5)
     X = rng.normal(size=(100, 4))

@@ -211,7 +211,7 @@ def test_bits_depend_on_the_shards(tmp_path):
     assert bits(one) != bits(other)
 
 
-def test_a_run_that_was_cut_off_goes_on_with_the_same_bits(tmp_path):
+def test_an_interrupted_run_continues_with_the_same_bits(tmp_path):
     case = Case("dense")
     design = ShardDesign(case.write(tmp_path, 5), fit_lower="explicit")
     how = {"alpha": 4.0, "n_components": 6, "block": 2, "random_state": 0}
@@ -359,7 +359,7 @@ def cut(shards, sizes):
 # --- targets, weights, parts ---
 
 
-def test_classes_can_have_targets_and_weights_of_their_own(tmp_path):
+def test_classes_can_have_targets_and_weights(tmp_path):
     case = Case("codes")
     signs = np.where(np.arange(3)[:, None] <= np.arange(2), 1.0, -1.0)
     by_class = np.array([1.0, 2.0, 0.5])

@@ -80,7 +80,7 @@ def test_warm_start_refuses_other_classes(data):
         model.fit(X, np.digitize(score, [-0.5, 0.5]))
 
 
-def test_warm_start_tells_of_another_kind_of_y(data):
+def test_warm_start_warns_of_another_kind_of_y(data):
     X, score = data
     model = REGRESSORS[0](n_components=1, warm_start=True).fit(X, score)
     with pytest.raises(ValueError, match="y was 1-D, now 2-D; set warm_start=False"):
@@ -403,7 +403,7 @@ def test_weights_of_classes_that_are_all_zero(data):
         CLASSIFIERS[0](class_weight={0: 0.0, 1: 0.0}).fit(X, (score > 0).astype(int))
 
 
-def test_a_slow_fit_tells_why_while_it_goes_on(data, monkeypatch):
+def test_a_slow_fit_says_why_while_it_runs(data, monkeypatch):
     X, score = data
     monkeypatch.setattr("fastpoly.estimators.callbacks.SLOW_SECONDS", 0.0)
     with pytest.warns(

@@ -217,7 +217,7 @@ def test_linear_terms(storage):
                     close(linear.grad(D), Z.T @ D)
 
 
-def test_one_entry_a_row_has_no_interactions():
+def test_rows_of_one_entry_have_no_interactions():
     """Exactly zero, where a difference of squares would leave rounding."""
     rng = np.random.default_rng(0)
     X = sp.csr_array((rng.random(50), rng.integers(0, 9, 50), np.arange(51)), shape=(50, 9))

@@ -8,5 +8,5 @@ INPUTS = {"fit": 300, "core": 250, "search": 20}
 
 
 @pytest.mark.parametrize("name", fuzzing.ENTRIES)
-def test_a_sound_result_or_a_refusal(name):
+def test_a_correct_result_or_a_clear_error(name):
     seed(0)(fuzzing.test_of(name, INPUTS.get(name, 300)))()

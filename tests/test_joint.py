@@ -214,7 +214,7 @@ def test_lbfgs_finds_the_minimum(bounded):
         assert len(values) < 100  # a gradient descent would need hundreds
 
 
-def test_lbfgs_with_a_full_memory_goes_on():
+def test_lbfgs_with_a_full_memory_continues():
     """Pairs are moved within the memory; a wrong move would break the directions."""
 
     def objective(x, g):
@@ -319,7 +319,7 @@ KNOWN = {
 
 @pytest.mark.skipif("FASTPOLY_DATA" not in os.environ, reason="needs the data sets of the paper")
 @pytest.mark.parametrize(("name", "penalty"), KNOWN)
-def test_the_known_optima_of_the_paper_s_data(name, penalty):
+def test_the_known_optima_of_the_data_of_the_paper(name, penalty):
     data = np.load(Path(os.environ["FASTPOLY_DATA"]) / f"{name}.npz")
     rows = data["split"] == 0 if "split" in data else slice(None)
     X, y = data["X"][rows], data["y"][rows]

@@ -218,7 +218,7 @@ def test_conjugate_bounds_the_loss_from_below(name, m, seed, scale):
 
 @EVERY
 @pytest.mark.parametrize("m", [1, 2, 4])
-def test_conjugate_by_maximisation(name, m):
+def test_conjugate_by_maximization(name, m):
     loss, Y, O, w = problem(name, 3, m, seed=m)
     w += 0.3
     G = loss.value_grad(Y, O, w)[1]
@@ -436,7 +436,7 @@ def test_integer_weights_are_repeated_rows(name, shape):
 
 
 @EVERY
-def test_rows_of_weight_zero_count_for_nothing(name):
+def test_rows_of_weight_zero_are_ignored(name):
     loss, Y, O, w = problem(name, 100, 5)
     value, G = loss.value_grad(Y, O, w)
     changed = O.copy()

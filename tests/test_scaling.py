@@ -254,6 +254,9 @@ def test_a_loss_object_sees_targets_as_they_are(data):
     loss = Recorded()
     REGRESSORS[0](loss=loss, n_components=1).fit(X, 100 * score)
     np.testing.assert_array_equal(loss.seen[:, 0], 100 * score)
+    loss.equivariant = True  # it says that units do not matter
+    REGRESSORS[0](loss=loss, n_components=1).fit(X, 100 * score)
+    np.testing.assert_allclose(loss.seen[:, 0], (score - score.mean()) / score.std())
 
 
 def test_the_alpha_of_a_default_fit(data):

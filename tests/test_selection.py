@@ -439,7 +439,7 @@ def test_one_feature(method, implicit):
 
 
 @pytest.mark.parametrize("implicit", [False, True])
-def test_one_output_makes_all_penalties_one(implicit):
+def test_one_output_makes_all_penalties_equal(implicit):
     X, D = multiclass(0, d=12)
     D = D[:, :1]
     gamma = DenseGamma(as_matrix(X), D) if implicit else Design(X).gamma(D)

@@ -106,7 +106,7 @@ def test_sparse_columns_of_any_scale(cls, data, tmp_path):
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
 
 
-def test_columns_that_should_be_centered_are_told(data, tmp_path):
+def test_columns_that_should_be_centered_warn(data, tmp_path):
     """As in memory: columns that are never 0 and not centered."""
     X, score = data
     year = np.column_stack([X[:, :4], 2000 + 10 * X[:, 4]])
@@ -260,7 +260,7 @@ def test_predictions_of_parts_of_shards(data, tmp_path):
         np.testing.assert_array_equal(model.predict(part), whole[np.concatenate(rows)])
 
 
-def test_warm_start_goes_on(data, tmp_path):
+def test_warm_start_continues(data, tmp_path):
     X, score = data
     shards = written(tmp_path, X, score)
     model = REGRESSORS[0](alpha=0.5, n_components=1, warm_start=True, random_state=0).fit(shards)
