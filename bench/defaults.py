@@ -112,7 +112,7 @@ def main(argv: list[str] | None = None) -> None:
         report(where, run_tasks(fit, tasks(where), store, where.processes, "defaults"))
 
 
-# ---- telling ------------------------------------------------------------------------------------
+# ---- reporting ----------------------------------------------------------------------------------
 
 
 def report(where: Options, results: list[tuple[Task, Result]]) -> None:

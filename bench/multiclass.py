@@ -105,7 +105,7 @@ def main(argv: list[str] | None = None) -> None:
         report(where, run_tasks(fit, all_tasks(where), store, where.processes, "multiclass"))
 
 
-# ---- telling ------------------------------------------------------------------------------------
+# ---- reporting ----------------------------------------------------------------------------------
 
 
 def lines() -> dict[str, dict[str, str]]:

@@ -113,7 +113,7 @@ def main(argv: list[str] | None = None) -> None:
         report(where, run_tasks(fit, tasks(where), store, where.processes, "recsys"))
 
 
-# ---- telling ------------------------------------------------------------------------------------
+# ---- reporting ----------------------------------------------------------------------------------
 
 
 def chosen(results: Results, metric: str, most: int | None = None) -> list[dict]:

@@ -166,7 +166,7 @@ def movielens(folder: Path) -> tuple[Shards, str]:
 
 
 def listed(shards: Shards, times: int) -> Shards:
-    """The shards of a folder, after its manifest was made to list every one so many times."""
+    """The shards of a folder, after its manifest was changed to list each of them `times` times."""
     manifest = shards.folder / "manifest.json"
     content = json.loads(manifest.read_text())
     content["shards"] *= times
@@ -418,7 +418,7 @@ def replication(data: Data, repetitions: int) -> Figures:
 
 
 def evaluated(shards: Shards, model: Model, times: int) -> tuple[float, float]:
-    """Objective and violation of a model, with so many times the strengths of the penalties."""
+    """Objective and violation of a model, with `times` times the strengths of the penalties."""
     design = ShardDesign(shards, **HOW, n_threads=2)
     strengths = {"alpha": 20.0 * times, "alpha_linear": 1.0 * times}
     problem = design.problem(SIGNS, loss="binary_logistic", **strengths)

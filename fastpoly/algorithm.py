@@ -194,7 +194,7 @@ def conditional_gradient(
 
 
 def _can_descend(problem: Problem) -> bool:
-    return problem.tau is None and getattr(problem.penalty, "smooth_form", None) is not None
+    return problem.tau is None and problem.penalty.smooth_form is not None
 
 
 def _has_room(problem: Problem, n_components: int, start: State | None) -> bool:

@@ -55,15 +55,14 @@ def noise_alpha(sums: Sums, model: Model, divisor: float) -> float:
     """
     problem = sums.problem
     level = sums.noise_level(model) * _dual_size(problem.penalty, problem.m)
-    # A perfect fit has no noise left. The tables of bench/defaults.py need at least 2e-4 of the sum
-    # of the weights; ratings of many users and items need 1e-5.
+    # A perfect fit has no noise left; the floor keeps alpha above zero. It is far below what any
+    # table of bench/defaults.py needs: 1e-5 of the sum of the weights for ratings of many users and
+    # items, at least 2e-4 for the others.
     return max(level / divisor, PERFECT * sums.weight)
 
 
 def _dual_size(penalty: Any, m: int) -> float:
     """The mean dual norm of a random vector (m,) of length 1; for l1/l2 it is 1."""
-    if not hasattr(penalty, "dual_norms"):
-        return 1.0
     Q = np.random.default_rng(0).standard_normal((1000, m))
     return float(np.mean(penalty.dual_norms(Q / np.linalg.norm(Q, axis=1, keepdims=True))))
 

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.kernels.checks import LARGEST, as_array, as_positive, as_weights
-from fastpoly.kernels.losses import LOSSES, get_loss
-from fastpoly.kernels.penalties import get_penalty
-from fastpoly.kernels.targets import encode_targets
+from fastpoly.kernels.losses import LOSSES, complete_loss, get_loss
+from fastpoly.kernels.penalties import complete_penalty, get_penalty
 
 Floats = NDArray[np.float64]
 
@@ -37,6 +36,7 @@ class Problem:
     Attributes
     ----------
     loss, penalty : object
+        Those that were given, with all verbs; see `fastpoly.kernels.verbs`.
     Y : ndarray, (n, 1 or m)
         Targets in the form of the loss; for rows in shards, one row per class.
     m : int
@@ -61,6 +61,10 @@ class Problem:
     tau: float | None
     alpha_linear: float
     small: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", complete_loss(self.loss))
+        object.__setattr__(self, "penalty", complete_penalty(self.penalty))
 
     @classmethod
     def of(
@@ -169,8 +173,7 @@ def named_loss(name: str, target: str) -> str:
 
 def encode(loss: Any, y: ArrayLike, n_outputs: int | None, n_samples: int) -> tuple[Floats, int]:
     """Check the targets; return them in the form of the loss, and the number of outputs."""
-    encoder = getattr(loss, "encode", None)
-    Y = encoder(y, n_outputs) if encoder else encode_targets(loss.target, y, n_outputs)
+    Y = complete_loss(loss).encode(y, n_outputs)
     if len(Y) != n_samples:
         raise ValueError(f"y has {len(Y)} samples, X has {n_samples}")
     if not n_samples:

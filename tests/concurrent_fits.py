@@ -1,4 +1,4 @@
-"""A fit that any thread or process can do, and all that it says in bytes."""
+"""A fit for any thread or process, and all of its results as bytes."""
 
 import hashlib
 import sys
@@ -12,7 +12,7 @@ OPTIONS = {"n_components": 3, "alpha": 0.5, "random_state": 0, "tol": 0.1, "max_
 
 
 def fitted(i):
-    """A fit of its own for every i, and all that it says."""
+    """The results of a different fit for every i."""
     rng = np.random.default_rng(i)
     X = rng.standard_normal((150, 6))
     cls = ALL[i % len(ALL)]

@@ -35,7 +35,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def all_threads():
-    """Every pass uses all the threads it may, even where it is too short to be worth it."""
+    """Every pass uses all allowed threads, even where it is too short to need them."""
     from fastpoly.kernels.runtime import set_thread_seconds
 
     before = set_thread_seconds(0.0)

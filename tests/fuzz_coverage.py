@@ -1,8 +1,8 @@
-"""One entry of `fuzzing.py`, with inputs that atheris makes from what they reach in the code.
+"""One entry of `fuzzing.py`, with inputs that atheris chooses by the code that they reach.
 
     pip install atheris && python tests/fuzz_coverage.py load_model --seconds 60
 
-Ends with an error at the first input that has neither a sound result nor a refusal.
+Ends with an error at the first input that gives neither a correct result nor a clear error.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The public entries, each called with what it draws; what must hold of their results."""
+"""The public functions, called with random input, and what must be true of their results."""
 
 import tempfile
 from pathlib import Path
@@ -40,7 +40,7 @@ def assert_sound(state):
 
 
 def unchanged(*values):
-    """A function that says whether arrays are what they are now."""
+    """A function that tells whether the arrays are unchanged since this call."""
     before = [v.copy() if isinstance(v, np.ndarray) else v for v in values]
 
     def check():
@@ -178,7 +178,7 @@ def kernels(draw):
         Y = loss.encode(some_y(draw, n, "class" if loss.target == "label" else "real"), m)
         value, D = loss.value_grad(Y, O, some_weights(draw, n))
         assert np.shape(D) == np.shape(O)
-        # These are the outputs of a model: NaN goes through, and whoever computed it is to notice.
+        # A loss does not check the outputs of a model for NaN; the caller does.
         assert not np.isnan(value) or not np.isfinite(np.asarray(O, dtype=float)).all()
         return
     penalty = get_penalty(draw(st.sampled_from(sorted(PENALTIES))))

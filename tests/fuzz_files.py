@@ -15,7 +15,7 @@ from fastpoly.storage.state_file import load_state, save_state
 
 
 class Bomb:
-    """Unpickling it would show."""
+    """An object that leaves a trace when it is unpickled."""
 
     unpickled = False
 
@@ -29,7 +29,7 @@ def _explode():
 
 
 def damaged(draw, data):
-    """The bytes of a file with a few faults."""
+    """The bytes of a file with a few errors."""
     data = bytearray(data)
     for _ in range(draw(st.integers(1, 3))):
         COUNTS["faults"] += 1
@@ -143,7 +143,7 @@ def load_model(draw):
             loaded = PolyModel.load(path)
         finally:
             assert not Bomb.unpickled
-    assert loaded == MODEL  # only damage to what nobody reads goes unnoticed
+    assert loaded == MODEL  # only damage to bytes that are never read is not detected
 
 
 def load_checkpoint(draw):

@@ -1,4 +1,4 @@
-"""Strategies for inputs, most of them valid, the others with one fault or more."""
+"""Strategies for inputs: most are valid, the others have one error or more."""
 
 import warnings
 from collections import Counter
@@ -39,7 +39,7 @@ def rarely(draw, chance=12):
 
 
 def matrix(draw, n=None, d=None, bad=True):
-    """A dense 2-D array; now and then of a strange dtype, order, or with NaN."""
+    """A dense 2-D array, sometimes with an unusual dtype or order, or with NaN."""
     n = draw(st.integers(0 if bad and rarely(draw) else 1, 8)) if n is None else n
     d = draw(st.integers(0 if bad and rarely(draw) else 1, 5)) if d is None else d
     if rarely(draw, 3):
@@ -69,7 +69,7 @@ INTEGERS = (-1, 0, 1, 2, 5, 1000, 2**31 - 1, 2**31, -(2**31), 2**62, -(2**63))
 
 
 def sparse(draw, X):
-    """X as scipy sparse; now and then with arrays that were forged after it was made."""
+    """X as scipy sparse, sometimes with arrays that were replaced after it was made."""
     X = np.asarray(X)
     if X.dtype.kind not in "biuf" or X.dtype.itemsize < 4 or X.dtype.str[1:] in ("f16",):
         X = np.zeros(X.shape)
@@ -119,7 +119,7 @@ def some_X(draw, n=None, d=None):
 
 
 def some_y(draw, n, kind):
-    """Targets for n rows; now and then too few, of the wrong kind, or not finite."""
+    """Targets for n rows, sometimes too few, of the wrong kind, or not finite."""
     if rarely(draw):
         n = draw(st.integers(0, 9))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))

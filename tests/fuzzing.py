@@ -1,11 +1,11 @@
-"""Valid and malformed inputs for every public entry: each gives a sound result or an error.
+"""Valid and malformed inputs for every public function: each gives a correct result or an error.
 
     pytest tests/test_fuzz.py                    a few thousand inputs
     python tests/fuzzing.py --inputs 100000      the long run; resumes from --progress FILE
     python tests/fuzz_coverage.py load_model     guided by coverage; needs atheris
 
 Each entry is a function that draws its input with hypothesis, calls fastpoly, and asserts what must
-hold of the result. A refusal is a documented exception that says something.
+be true of the result. An error is a documented exception with a message.
 """
 
 import argparse
@@ -35,7 +35,7 @@ SHARES = {"fit": 4, "core": 3, "search": 0.2}
 
 
 def attempt(entry, draw):
-    """One input for an entry; raises unless the outcome is one of the two that may be."""
+    """Try one input for an entry; raise unless it gives a correct result or a documented error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of overflow, of no convergence: the result shows it
         try:
@@ -63,7 +63,7 @@ def test_of(name, inputs, **options):
 
 
 def long_run(inputs, progress, first=0, batch=200):
-    """Batches of all entries until there are that many inputs; resumes from a file of counts."""
+    """Run batches of all entries until this many inputs are tried; resume from a file of counts."""
     done, failures = first, []
     if progress and progress.exists():
         saved = json.loads(progress.read_text())

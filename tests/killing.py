@@ -1,6 +1,6 @@
-"""Fits in a process of their own that is killed, and what is left of them.
+"""Fits in a separate process that is killed, and the files that it leaves.
 
-`python tests/killing.py --runs 50` is the long form of what `test_checkpoint.py` does a few times:
+`python tests/killing.py --runs 50` does more often what `test_checkpoint.py` does a few times:
 kill -9 at random moments, resume until the fit is done, compare with an uninterrupted fit.
 """
 
@@ -24,7 +24,7 @@ RESULTS = ("model.npz", "history.npz")
 
 def fit(kind, folder):
     """A fit of a few dozen rounds, each some milliseconds, with a file at every round: most kills
-    hit a write or a round. What it gives is saved to the folder."""
+    hit a write or a round. The result is saved to the folder."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((600, 8))
     score = X[:, 0] * X[:, 1] + X[:, 2] * X[:, 3] + 0.5 * rng.standard_normal(600)
@@ -61,12 +61,12 @@ def finish(kind, folder):
 
 
 def results(folder):
-    """The bytes of everything that a fit gave."""
+    """The bytes of all results of a fit."""
     return {name: (Path(folder) / name).read_bytes() for name in RESULTS}
 
 
 def kill(kind, folder, moment, signum=signal.SIGKILL):
-    """Send a signal `moment` seconds after the first checkpoint; whether it came in time."""
+    """Send a signal `moment` seconds after the first checkpoint; return whether it still ran."""
     process = start(kind, folder)
     checkpoint = Path(folder) / "checkpoint.npz"
     before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0

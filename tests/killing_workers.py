@@ -3,8 +3,8 @@
     PYTHONPATH=tests python -P tests/killing_workers.py --runs 50 --out bench/results/faults.md
 
 A run starts a cluster of two workers on this machine and fits a model. Meanwhile a thread kills
-(kill -9) or stops (SIGSTOP, for good) a worker now and then; nannies start new ones in place of the
-killed. In other runs the process that fits, the driver, is killed, and another one goes on from its
+(kill -9) or stops (SIGSTOP) a random worker from time to time; nannies replace killed workers. In
+other runs the process that fits, the driver, is killed, and another one continues from its
 checkpoint with another number of workers. All must end with the bits of an undisturbed fit.
 """
 
@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from shard_cases import Case, bits
 
-# Seconds after which a stopped worker is given up, which is most of the time of such a run.
+# Seconds after which a stopped worker is dropped; most of a run is spent waiting for this.
 GIVEN_UP = 5.0
 # Seconds for each thing that is waited for; a run may take three times as long. It takes about 30,
 # or some minutes on a busy machine.
@@ -45,7 +45,7 @@ def cluster(n_workers, **options):
 
 
 def wait_until(condition, what):
-    """Wait, but not forever."""
+    """Wait, at most until the timeout."""
     last = time.monotonic() + DEADLINE
     while not condition():
         if time.monotonic() > last:
@@ -60,13 +60,13 @@ def scale(client, n_workers):
 
 
 def worker_pids(client):
-    """The processes of the workers, known without asking them, because a stopped one is silent."""
+    """The processes of the workers, without asking them: a stopped worker does not answer."""
     nannies = list(client.cluster.workers.values())
     return sorted(nanny.pid for nanny in nannies if nanny.pid)
 
 
 def hunted(shards, want, seed, most=3, signals=(signal.SIGKILL,), timeout=60.0):
-    """Fit while workers are hunted until one was hit; how many were, and whether all is well."""
+    """Fit while workers are killed; return how many were hit, and whether the bits are right."""
     from fastpoly.dask import on_cluster
 
     rng = random.Random(seed)
@@ -113,7 +113,7 @@ def checkpointed(shards, checkpoint=None):
 
 
 def drive(address, shards, folder):
-    """The same as a process of its own, on a cluster; the bits go to a file."""
+    """The same in a separate process, on a cluster; the bits go to a file."""
     import distributed
 
     from fastpoly import Shards
@@ -125,8 +125,8 @@ def drive(address, shards, folder):
 
 
 def driver_killed(shards, want, seed, numbers=(2, 1, 3)):
-    """Kill the driver with every number of workers but the last; how often, and whether all is
-    well."""
+    """Kill the driver with every number of workers but the last; return how
+    often that was, and whether the bits are right."""
     rng, hits = random.Random(seed), 0
     with cluster(numbers[0]) as client, tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -179,7 +179,7 @@ def main():
         want, want_checkpointed = bits(shards), checkpointed(shards)
         for seed in range(options.seed, options.seed + options.runs + options.drivers):
             begun = time.monotonic()
-            # A run that hangs ends this process, and says where it was.
+            # A run that hangs ends this process, with a traceback.
             faulthandler.dump_traceback_later(3 * DEADLINE, exit=True)
             if seed >= options.seed + options.runs:
                 what = "kill -9 of the driver"

@@ -1,4 +1,4 @@
-"""The optimum of the l1 problem by a route of its own, and data for whole fits.
+"""The optimum of the l1 problem by an independent method, and data for whole fits.
 
 Basis vectors with an l1 penalty are symmetric matrices with a nuclear norm: W_c = sum_r v_rc h_r
 h_r' has |W_c|_* <= sum_r |v_rc|, with equality for its eigenvectors. So the infinite problem is

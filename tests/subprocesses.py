@@ -19,7 +19,7 @@ def anonymous():
 def run_python(code, env=None, *, arrays=False, timeout=60):
     """Run `code` and return what it printed, or with `arrays` what it saved to {out!r}.
 
-    Fails when the process does not end well, so a crash or a hang fails the test.
+    Fails unless the process exits normally, so a crash or a hang fails the test.
     """
     with tempfile.TemporaryDirectory() as folder:
         out = str(Path(folder) / "out.npz")

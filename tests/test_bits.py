@@ -17,7 +17,7 @@ CASES = list(product(ACTIVATIONS, PENALTIES, KINDS))
 HOW = {"alpha": 3.0, "n_components": 2, "block": 1, "max_iter": 6}
 N_SHARDS = 7  # more than workers, and no power of two
 
-# What the threads of Dask leave behind is no concern of ours.
+# Dask's threads may leave resources open; these tests do not check that.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -59,7 +59,7 @@ def test_processes(shards, wanted):
 
 @contextmanager
 def workers(n_workers):
-    """Two workers are processes; others are threads, to which messages go through sockets, too."""
+    """Two workers are processes; the others are threads, which also get messages by sockets."""
     pytest.importorskip("distributed")
     from fastpoly.dask import on_cluster
 
@@ -71,7 +71,7 @@ def workers(n_workers):
 
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 5])
 def test_dask(shards, wanted, n_workers):
-    """Every penalty and every kind of rows once, in other pairs for other numbers of workers."""
+    """Every penalty and kind of rows once, in different pairs for different numbers of workers."""
     cases = [
         (ACTIVATIONS[(n_workers // 2 + i) % 2], PENALTIES[i], KINDS[(n_workers + i) % 3])
         for i in range(3)

@@ -85,7 +85,7 @@ def test_sums_forget_their_gradients_when_others_are_made(tmp_path):
     np.testing.assert_array_equal(gamma.forms(h), want)
 
 
-def test_too_little_memory_is_told_before_any_kernel_runs(tmp_path, monkeypatch):
+def test_too_little_memory_is_reported_before_any_kernel_runs(tmp_path, monkeypatch):
     shards = Case("dense").write(tmp_path, 4)
     monkeypatch.setattr(shard_rows, "JointObjective", lambda *_, **__: pytest.fail("too late"))
     for n_threads in (1, 2):
@@ -201,7 +201,7 @@ def test_parts_keep_the_limit(tmp_path):
 
 
 def test_scaled_values_are_freed_at_once(tmp_path):
-    """They must not wait for the garbage collector, which may run long after."""
+    """They must not wait for the garbage collector, which may run much later."""
     shards = Case("csr", n=40_000).write(tmp_path, 40)
     least = sizes(shards, scaled=True)[1]
     factor = np.full(shards.n_features, 0.5)

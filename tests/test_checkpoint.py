@@ -1,4 +1,4 @@
-"""Fits that are cut off go on with the same bits; files that do not belong are refused."""
+"""Interrupted fits continue with the same bits; files of other fits are refused."""
 
 import os
 import random
@@ -23,7 +23,7 @@ class Cut(Exception):
 
 @pytest.fixture
 def cut(monkeypatch):
-    """Let fits end with an exception after that many states."""
+    """Make fits raise an exception after this many states."""
 
     def cut_after(n):
         def shorter(*args, **options):
@@ -72,7 +72,7 @@ OPTIONS = {
 @pytest.mark.filterwarnings("ignore:the output layer is inaccurate")  # of single steps
 @pytest.mark.parametrize("cls", ALL)
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_fit_that_is_cut_off_ends_with_the_same_bits(cls, name, data, tmp_path, cut):
+def test_an_interrupted_fit_ends_with_the_same_bits(cls, name, data, tmp_path, cut):
     X, score = data
     y = targets(cls, score)
     options = {"alpha": 0.1, "n_components": 6, "random_state": 0, "tol": 1e-3, **OPTIONS[name]}
@@ -86,13 +86,13 @@ def test_a_fit_that_is_cut_off_ends_with_the_same_bits(cls, name, data, tmp_path
     cut(10**6)
     assert_same_fit(model.fit(X, y), whole, X)
     assert os.listdir(tmp_path) == ["run.npz"]
-    # What is done stays done: another fit reads it from the file.
+    # A finished fit is not repeated: another fit reads it from the file.
     cut(0)
     assert_same_fit(model.fit(X, y), whole, X)
 
 
 def test_more_basis_vectors_than_before(data, tmp_path):
-    """With one vector per round, the run is the same whatever n_components will be."""
+    """With one vector per round, the run does not depend on n_components."""
     X, score = data
     options = {"alpha": 0.01, "random_state": 0, "tol": 1e-3, **PAPER}
     model = REGRESSORS[0](checkpoint=tmp_path / "run", n_components=2, **options).fit(X, score)
@@ -103,7 +103,7 @@ def test_more_basis_vectors_than_before(data, tmp_path):
 
 
 def test_more_basis_vectors_in_blocks(data, tmp_path):
-    """Blocks depend on n_components: another run, to the same optimum."""
+    """Blocks depend on n_components, so the run differs, but it reaches the same optimum."""
     X, score = data
     options = {"alpha": 0.01, "random_state": 0}
     model = REGRESSORS[0](checkpoint=tmp_path / "run", n_components=4, **options).fit(X, score)
@@ -117,7 +117,7 @@ def test_more_basis_vectors_in_blocks(data, tmp_path):
 
 
 @pytest.mark.parametrize("cls", [CLASSIFIERS[1], REGRESSORS[0]])
-def test_a_run_without_a_seed_goes_on_with_its_own(cls, data, tmp_path, cut):
+def test_a_run_without_a_seed_keeps_its_own(cls, data, tmp_path, cut):
     """Each resumption holds out the rows that the first one held out."""
     X, score = data
     options = {"alpha": 0.01, "n_components": 6, "early_stopping": True, "n_iter_no_change": 2}
@@ -159,7 +159,7 @@ def test_unseen_features_and_sparse_data(mode, tmp_path, cut):
     assert not model.components_[:, 8].any()
 
 
-def test_written_every_so_often(data, tmp_path, monkeypatch):
+def test_written_at_intervals(data, tmp_path, monkeypatch):
     X, score = data
     writes, clock = [], [0.0]
     monkeypatch.setattr(
@@ -304,7 +304,7 @@ def test_forged_checkpoints_are_refused(name, saved, data):
 
 
 def test_arrays_of_a_checkpoint_are_as_the_forgeries_expect(saved, data):
-    """Each forgery is refused for its own sake: what it replaces is of the shape it assumes."""
+    """The arrays have the shapes that the forgeries assume, so no other error hides a check."""
     model, arrays = saved
     assert arrays["state.H"].shape == arrays["stages.pool"].shape == (3, 5)
     assert arrays["stages.rows"].shape == (6,)
@@ -367,7 +367,7 @@ def test_fingerprints_tell_things_apart():
     ],
 )  # fmt: skip
 def test_killed_at_any_moment(kind, signum, tmp_path):
-    """`python tests/killing.py` does this as often as you like."""
+    """`python tests/killing.py` does this many times."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     whole.mkdir()
     killed.mkdir()

@@ -53,7 +53,7 @@ def test_pools_in_pools(serial):
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes(serial, method):
-    """Forked while threads of ours exist: a child must not wait for those that it lacks."""
+    """Forked while our threads run: the child does not have them, and must not wait for them."""
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"no {method}")
     chosen = [1, 2, 5] if method == "fork" else [4]
@@ -79,7 +79,7 @@ def test_predictions_of_a_shared_estimator(data):
 
 
 def test_predictions_while_a_shared_estimator_is_fitted(data):
-    """Each is that of a fit before or after, never of half of one."""
+    """Each belongs to the fit before or after, never to an unfinished one."""
     X, score = data
     few, many = np.digitize(score, [0.0]), np.array(list("abcd"))[np.digitize(score, [-1, 0, 1])]
     model = CLASSIFIERS[0](**OPTIONS).fit(X, few)

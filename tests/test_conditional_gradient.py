@@ -1,4 +1,4 @@
-"""Algorithm 1 against the nuclear-norm problem, against exact selection, and its own promises."""
+"""Algorithm 1 against the nuclear-norm problem, exact selection, and its documented properties."""
 
 import itertools
 import os
@@ -58,7 +58,7 @@ def test_l1_is_the_nuclear_norm_problem(activation, loss, m):
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_the_penalties_are_one_for_one_output(activation):
+def test_with_one_output_all_penalties_are_equal(activation):
     X, y = made_up(5, m=1, loss="squared")
     best = nuclear_optimum(X, y, 1, "squared", activation, alpha=10.0)
     for penalty in PENALTIES:
@@ -77,7 +77,7 @@ def test_the_constrained_l1_problem(activation):
     best = nuclear_optimum(X, y, 3, "multiclass_logistic", activation, tau=tau)
     states = run(Design(X, activation), y, penalty="l1", tau=tau, tol=1e-4, n_components=200)
     assert states[-1].objective == pytest.approx(best, rel=1e-4)
-    assert states[-1].penalty == pytest.approx(tau)  # the constraint holds the optimum back
+    assert states[-1].penalty == pytest.approx(tau)  # the constraint is active at the optimum
     for state in states:
         # exact selection: gap and bound are one, and bound the error
         assert state.gap == pytest.approx(state.gap_found, rel=1e-6, abs=1e-9 * best)
@@ -164,7 +164,7 @@ def test_the_final_violation_is_judged_by_exact_selection(penalty, activation):
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_the_final_violation_with_many_features(sparse):
-    """Beyond the sizes where all spectra are at hand, the last word is an exact search, too."""
+    """The last search is exact also for sizes at which not all spectra are computed."""
     rng = np.random.default_rng(64)
     X, y = rng.standard_normal((150, 60)), rng.integers(0, 4, 150)
     design = Design(sp.csr_array(X * (rng.random(X.shape) < 0.1)) if sparse else X)
@@ -218,7 +218,7 @@ def test_the_gap_bounds_the_error(penalty, refit):
     options = {"penalty": penalty, "tau": 1.5, "n_outputs": 3}
     accurate = run(design, y, tol=5e-4, n_components=100, **options)[-1]
     assert accurate.stop == "optimal"
-    best = accurate.objective  # at least the optimum: what is above it, the gap must cover
+    best = accurate.objective  # at least the optimum; the gap must be at least the difference
     if penalty == "l1":
         best = nuclear_optimum(X, y, 3, "multiclass_logistic", "squared", tau=1.5)
     states = run(design, y, refit=refit, n_components=15, **options)
@@ -229,7 +229,7 @@ def test_the_gap_bounds_the_error(penalty, refit):
             1.5 * (state.violation_bound - state.violation), rel=1e-6, abs=1e-9 * best
         )
         assert_certified(design, X, y, state, penalty)
-    assert states[0].objective - best > 0.1 * best  # there is something to cover
+    assert states[0].objective - best > 0.1 * best  # the difference is not zero
     assert states[-1].gap_found < 0.5 * states[0].gap_found
 
 

@@ -1,4 +1,4 @@
-"""Shards on a Dask cluster: the same bits, and no worker that cannot be spared."""
+"""Shards on a Dask cluster: the same bits, also when any worker is lost."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from fastpoly.dask import DaskEngine, on_cluster  # noqa: E402
 from fastpoly.rows import ShardDesign  # noqa: E402
 from fastpoly.rows.job import ShardJob  # noqa: E402
 
-# What its threads leave behind is no concern of ours.
+# Dask's threads may leave resources open; these tests do not check that.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -107,7 +107,7 @@ def test_all_workers_gone_is_an_error_within_the_timeout(tmp_path):
         with pytest.raises(RuntimeError, match="no worker"):
             list(states)
         assert time.monotonic() - began < 60
-    # The state is a checkpoint: the run goes on without a cluster, with the same bits.
+    # The state is a checkpoint: the run continues without a cluster, with the same bits.
     how = {"alpha": 4.0, "n_components": 8, "block": 2, "random_state": 0}
     design = ShardDesign(shards, "anova", fit_lower="explicit")
     *_, cut = conditional_gradient(design, start=first, **how)
@@ -117,7 +117,7 @@ def test_all_workers_gone_is_an_error_within_the_timeout(tmp_path):
 
 @pytest.mark.slow
 def test_the_checkpoint_of_a_fit_that_lost_all_workers_can_be_used(tmp_path):
-    """The error comes within the timeout; another fit goes on from the file, without a cluster."""
+    """The error comes within the timeout; a fit without a cluster continues from the file."""
     shards = Case("codes").write(tmp_path / "rows", 4)
     checkpoint = tmp_path / "run.npz"
     done = threading.Event()
@@ -144,7 +144,7 @@ def test_the_checkpoint_of_a_fit_that_lost_all_workers_can_be_used(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_driver_goes_on_with_another_number_of_workers(tmp_path):
+def test_a_killed_driver_continues_with_another_number_of_workers(tmp_path):
     shards = Case("codes").write(tmp_path, 7)
     hits, right = driver_killed(shards, checkpointed(shards), seed=0, numbers=(2, 3))
     assert hits == 1
@@ -152,7 +152,7 @@ def test_a_killed_driver_goes_on_with_another_number_of_workers(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_silent_worker_is_given_up(tmp_path):
+def test_a_silent_worker_is_dropped(tmp_path):
     shards = Case("codes").write(tmp_path, 6)
     want = bits(shards)
     with cluster(2) as client:

@@ -20,7 +20,7 @@ RATINGS = b"10::7::5::0\n10::3::1::0\n12::7::4::0\n"
 
 @pytest.fixture
 def datasets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    """The module, with a cache of its own and no folder."""
+    """The module, with a separate cache and no folder."""
     spec = importlib.util.spec_from_file_location("fastpoly_bench_datasets", SOURCE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -85,7 +85,7 @@ def content() -> bytes:
     return np.random.default_rng(0).bytes(300_000)
 
 
-def test_a_cut_download_goes_on_where_it_stopped(datasets, server, content, tmp_path):
+def test_an_interrupted_download_continues_where_it_stopped(datasets, server, content, tmp_path):
     server.files["data"], server.cut, server.cuts = content, 100_000, 2
     datasets.download(server.url("data"), tmp_path / "data")
     assert (tmp_path / "data").read_bytes() == content
@@ -93,7 +93,7 @@ def test_a_cut_download_goes_on_where_it_stopped(datasets, server, content, tmp_
     assert not (tmp_path / "data.part").exists()
 
 
-def test_the_next_call_goes_on_too(datasets, server, content, tmp_path):
+def test_the_next_call_also_continues(datasets, server, content, tmp_path):
     server.files["data"], server.cut, server.cuts = content, 20_000, datasets.ATTEMPTS
     with pytest.raises(OSError, match="cut 5 times"):
         datasets.download(server.url("data"), tmp_path / "data")

@@ -1,4 +1,4 @@
-"""Design: every verb is that of the kernels, whatever X and the lower-order terms are."""
+"""The methods of a Design against the kernels, for all kinds of X and lower-order terms."""
 
 import doctest
 

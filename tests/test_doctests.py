@@ -29,7 +29,7 @@ MODULES = ["fastpoly"] + [
 def documented(module):
     """(name, docstring) of a module, its functions, its classes and their members.
 
-    doctest's own finder overlooks what Cython has compiled.
+    The finder of doctest does not see what Cython has compiled.
     """
     yield module.__name__, inspect.getdoc(module)
     for name, thing in vars(module).items():
@@ -105,7 +105,7 @@ def test_api_page_lists_every_public_name():
 
 
 def test_links_lead_somewhere():
-    """Those of the pages to files of the project."""
+    """The links from the pages to files of the project."""
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
             assert "://" in link or (page.parent / link).exists(), (page.name, link)

@@ -159,7 +159,7 @@ def test_the_plain_power_method_fails_on_opposite_signs():
 
 
 def test_a_small_residual_is_not_enough():
-    """A start with little of the dominant vector in it shows the next one first, and converged."""
+    """From a start with little of the dominant vector, the next one converges first."""
     residual_rule_fails = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)
@@ -329,7 +329,7 @@ def test_overflow(method):
 @pytest.mark.parametrize("name", SPECTRA)
 @pytest.mark.parametrize("m", [1, 3])
 def test_all_ritz_vectors_are_the_spectrum(name, m):
-    """After d steps the Krylov space is everything, restarts included."""
+    """After d steps the Krylov space is the whole space, also with restarts."""
     G = matrices(name, m, 0)
     d, scale = G.shape[1], np.abs(G).max() + 1e-300
     result = ritz_vectors(ExplicitGamma(G), m * d, d, random_state=0)
@@ -385,7 +385,7 @@ def test_doctests():
 @pytest.mark.parametrize("method", ["lanczos", "power", "eigh"])
 @pytest.mark.parametrize("scale", [2.0**-900, 2.0**-550, 1.0, 2.0**550, 2.0**900])
 def test_squares_that_are_no_numbers(method, scale):
-    """A power of two goes through without rounding, though squares of Gamma leave the range."""
+    """A power of two scales without rounding, although squares of Gamma overflow or vanish."""
     G = np.random.default_rng(3).standard_normal((2, 12, 12))
     G += G.transpose(0, 2, 1)
     result = dominant_eigenvectors(ExplicitGamma(G * scale), method, tol=1e-6, random_state=0)

@@ -62,7 +62,7 @@ def test_loss_value_and_gradient(client):
     value, G = loss.value_grad(Y, O, w)
     assert_allclose(value, w @ terms.sum(axis=1), rtol=1e-12)
     assert loss.smoothness(3) == 1
-    # A row of weight 0 counts for nothing, whatever it holds: the loop of the base class.
+    # The loop of the base class ignores rows of weight 0, whatever they contain.
     O[7], w[7] = np.nan, 0
     value, G = loss.value_grad(Y, O, w)
     assert_allclose(value, w @ np.where(w[:, None] > 0, terms, 0).sum(axis=1), rtol=1e-12)
@@ -173,7 +173,7 @@ def test_a_penalty_without_a_smooth_form(client):
         conditional_gradient(design, y, refit="full", **options)
 
 
-def test_the_joint_descent_with_a_loss_of_ones_own(client):
+def test_the_joint_descent_with_a_loss_of_the_client(client):
     """With second derivatives (huber) and without (half)."""
     rng = np.random.default_rng(5)
     X = rng.normal(size=(100, 4))

@@ -172,7 +172,7 @@ def test_fits_end_where_those_in_memory_end(tmp_path, kind, activation, penalty,
     assert len(shards) == n_shards
     assert state.objective == pytest.approx(want.objective, rel=1e-9)
     assert state.violation <= state.violation_bound * (1 + 1e-12)
-    # The certificate, by an unrelated route: all spectra of the matrices at the model.
+    # The certificate, computed independently: all spectra of the matrices at the model.
     D = case.design(activation).sums(case.design(activation).problem(case.y))
     G = D.gradient(state.model).gamma.dense()
     if penalty == "l1":
@@ -214,7 +214,7 @@ def test_bits_depend_on_the_shards(tmp_path):
     assert bits(one) != bits(other)
 
 
-def test_a_run_that_was_cut_off_goes_on_with_the_same_bits(tmp_path):
+def test_an_interrupted_run_continues_with_the_same_bits(tmp_path):
     case = Case("dense")
     design = ShardDesign(case.write(tmp_path, 5), fit_lower="explicit")
     how = {"alpha": 4.0, "n_components": 6, "block": 2, "random_state": 0}
@@ -235,7 +235,7 @@ def test_gradients_of_rows_are_made_again_from_the_model(tmp_path):
     gamma = sums.gradient(model).gamma
     h = rng.standard_normal(22)
     want = gamma.forms(h)
-    sums.gradient(model._replace(V=2 * model.V))  # other gradients take their place
+    sums.gradient(model._replace(V=2 * model.V))  # other gradients replace them
     assert gamma.forms(h).tobytes() == want.tobytes()
     sums.job.opened.clear()
     assert gamma.forms(h).tobytes() == want.tobytes()
@@ -435,7 +435,7 @@ def test_shards_of_any_size_even_none(tmp_path_factory, sizes, kind):
 # --- targets, weights, parts ---
 
 
-def test_classes_can_have_targets_and_weights_of_their_own(tmp_path):
+def test_classes_can_have_targets_and_weights(tmp_path):
     case = Case("codes")
     signs = np.where(np.arange(3)[:, None] <= np.arange(2), 1.0, -1.0)
     by_class = np.array([1.0, 2.0, 0.5])
@@ -583,7 +583,7 @@ def test_statistics_of_weighted_rows(tmp_path, kind):
 @pytest.mark.parametrize("numbers", [False, True])
 @pytest.mark.parametrize("kind", ["dense", "csr"])
 def test_statistics_of_both_kinds_of_rows(tmp_path, kind, numbers, weighted):
-    """Rows in memory and in shards answer alike, and as NumPy does."""
+    """Rows in memory and in shards give the same results as NumPy."""
     case = Case(kind)
     X = case.X if kind == "dense" else case.X.toarray()
     X = np.column_stack([X, np.zeros(case.n), 5 + 0.1 * X[:, 0]])

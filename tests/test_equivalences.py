@@ -1,4 +1,4 @@
-"""One problem written in two ways has one answer; a run that was cut off has it to the last bit."""
+"""One problem, written in two ways, has one solution; interrupted runs have the same bits."""
 
 import itertools
 import warnings
@@ -67,7 +67,7 @@ def test_order_does_not_matter(problem, penalty, activation):
     by_columns = fitted(X[:, columns], y, **options)
     assert_same(state, by_columns[0], O, by_columns[1])
     by_codes = fitted(X, codes[y], **options)
-    # output codes[c] of the new model is output c of the old one; softmax has no more to say
+    # output codes[c] of the new model is output c of the old one; softmax adds nothing to that
     assert_same(state, by_codes[0], O, by_codes[1][:, codes])
 
 
@@ -92,7 +92,7 @@ def test_dense_is_sparse_is_stored_is_recomputed_is_threaded(problem, activation
     }
     for name, (data, more) in variants.items():
         other, O_other = fitted(data, y, **options, **more)
-        # The joint descent has another preconditioner for sparse rows: other rounds, the same end.
+        # The joint descent preconditions sparse rows differently: other rounds, the same optimum.
         if refit != "full":
             assert other.n_iter == state.n_iter, name
         else:
@@ -127,7 +127,7 @@ def test_solvers_agree(problem, penalty, lower):
     np.testing.assert_allclose(objectives, objectives[0], rtol=3e-4)
 
 
-# ---- a run that was cut off ----------------------------------------------------------------------
+# ---- an interrupted run --------------------------------------------------------------------------
 
 FIELDS = ("H", "V", "intercept", "linear", "vectors")
 NUMBERS = (
@@ -192,7 +192,7 @@ def test_more_components_later(sparse):
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_more_components_later_in_blocks(sparse):
-    """Blocks depend on n_components: another run than a straight one, to the same optimum."""
+    """Blocks depend on n_components, so the run differs, but it reaches the same optimum."""
     X, y = made_up(23, n=80, d=8)
     design = Design(sp.csr_array(X) if sparse else X, fit_lower="augment")
     first = run(design, y, alpha=5.0, n_components=4)[-1]

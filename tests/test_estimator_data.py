@@ -1,5 +1,6 @@
-"""What the estimators take: labels, levels, frames, formats, and what they refuse."""
+"""Which data the estimators accept (labels, levels, frames, formats) and which they refuse."""
 
+import runpy
 import warnings
 from decimal import Decimal
 from fractions import Fraction
@@ -14,13 +15,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import StandardScaler
 
 from fastpoly.kernels.losses import LOSSES, get_loss
-from fastpoly.kernels.penalties import L1L2, PENALTIES, get_penalty
+from fastpoly.kernels.penalties import PENALTIES
 from fastpoly.levels import level_probabilities
 
 
 @pytest.mark.parametrize("fit_lower", ["explicit", "augment"])
 def test_machines_learn_imbalance_with_an_intercept(fit_lower):
-    """The products of a machine have no constant term, whatever the constant feature."""
+    """The products of a machine have no constant term, even with the constant feature."""
     X = np.random.default_rng(0).standard_normal((200, 3))
     y = np.arange(200) % 20 == 0
     model = CLASSIFIERS[1](fit_lower=fit_lower, alpha=20.0, random_state=0).fit(X, y)
@@ -135,11 +136,16 @@ def test_declared_order_of_levels(cls, data):
 def test_numbers_that_never_repeat_are_not_levels(cls, data):
     """They can be predicted, but have no probabilities; one that repeats is enough."""
     X, y = data[0][:30], data[1][:30].copy()
-    model = cls(n_components=1, random_state=0).fit(X, y)
-    assert model.predict(X).shape == (30,)
+    model = cls(alpha=0.1, random_state=0).fit(X, y)
     assert not hasattr(model, "predict_proba")
+    assert model.score(X, y) > 0.8
+    # The expected value, with p(y <= value) from one output for all values but the last.
+    expected = level_probabilities(model.model_.decision(X)) @ np.sort(y)
+    np.testing.assert_allclose(model.predict(X), expected)
     y[1] = y[0]
-    assert model.fit(X, y).predict_proba(X).shape == (30, 29)
+    proba = model.fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
+    np.testing.assert_allclose(model.predict(X), proba @ np.unique(y))
 
 
 @pytest.mark.parametrize("cls", ORDINAL)
@@ -147,7 +153,7 @@ def test_numbers_that_never_repeat_are_not_levels(cls, data):
     "number", [int, float, Decimal, Fraction, np.float64, np.int64], ids=lambda kind: kind.__name__
 )
 def test_levels_that_are_numbers_in_an_array_of_objects(cls, data, number):
-    """What they are decides, not the dtype: the expected level, not the expected rank."""
+    """The values decide, not the dtype: predictions are expected levels, not expected ranks."""
     X, score = data
     codes = np.digitize(score, [-0.5, 0.5])
     stars = np.array([10, 20, 50])
@@ -203,42 +209,113 @@ def test_loss_objects_of_the_other_form(cls, data):
         )
 
 
-def test_a_registered_loss_and_penalty_are_known_by_name(data, monkeypatch):
-    """One class and one line in the registry: that is all, as CONTRIBUTING says."""
+# One class per kind of target and one penalty, with nothing but the methods that `get_loss` and
+# `get_penalty` require. They are twins of compiled ones, so every fit has something to equal.
+OWN_CLASSES = """
+import numpy as np
+
+
+class Own:
+    def value(self, Y, O, w=None):
+        return self.value_grad(Y, O, w)[0]
+
+    def value_grad(self, Y, O, w=None):
+        values, G = self.rows(Y, O)
+        w = np.ones(len(Y)) if w is None else w
+        return float(w @ values), w[:, None] * G
+
+
+class OwnSquared(Own):
+    target = "real"
+
+    def rows(self, Y, O):
+        return ((O - Y) ** 2).sum(axis=1) / 2, O - Y
+
+    def smoothness(self, m):
+        return 1.0
+
+
+class OwnBinary(Own):
+    target = "sign"
+
+    def rows(self, Y, O):
+        return np.logaddexp(0, -Y * O).sum(axis=1), -Y / (1 + np.exp(Y * O))
+
+    def smoothness(self, m):
+        return 0.25
+
+
+class OwnMulticlass(Own):
+    target = "label"
+
+    def rows(self, Y, O):
+        rows, codes = np.arange(len(Y)), Y[:, 0].astype(int)
+        E = np.exp(O - O.max(axis=1, keepdims=True))
+        P = E / E.sum(axis=1, keepdims=True)
+        values = -np.log(P[rows, codes])
+        P[rows, codes] -= 1
+        return values, P
+
+    def smoothness(self, m):
+        return 0.5
+
+
+class OwnDouble:  # twice l1/l2
+    def value(self, V, weights=None):
+        return float(np.sum(2 * np.linalg.norm(V, axis=1) * (1 if weights is None else weights)))
+
+    def dual_norm(self, G, weights=None):
+        norms = np.linalg.norm(G, axis=1) / (2 if weights is None else 2 * weights)
+        return float(norms.max(initial=0.0))
+
+    def prox(self, V, t, weights=None, out=None):
+        norms = np.linalg.norm(V, axis=1)
+        thresholds = 2 * t * (np.ones(len(V)) if weights is None else weights)
+        shrunk = np.maximum(norms - thresholds, 0)
+        return V * (shrunk / np.where(norms > 0, norms, 1))[:, None]
+
+    def project(self, V, tau, weights=None, metric=None, out=None):
+        raise NotImplementedError("only the penalized form")
+
+    def criterion(self, q):
+        return float(q @ q), 2 * q
+
+
+LOSSES = {"own_squared": OwnSquared, "own_binary": OwnBinary, "own_multiclass": OwnMulticlass}
+PENALTIES = {"own_double": OwnDouble}
+"""
+
+
+@pytest.mark.parametrize("alpha", [None, 5.0])
+@pytest.mark.parametrize("cls", ALL)
+def test_a_registered_loss_and_penalty_are_known_by_name(cls, alpha, data, tmp_path, monkeypatch):
+    """One class and one line in the registry, as CONTRIBUTING says: then every estimator fits."""
+    (tmp_path / "own_classes.py").write_text(OWN_CLASSES)
+    own = runpy.run_path(str(tmp_path / "own_classes.py"))
+    for registry, added in ((LOSSES, own["LOSSES"]), (PENALTIES, own["PENALTIES"])):
+        for name, each in added.items():
+            monkeypatch.setitem(registry, name, each)
     X, score = data
-
-    class Huber:
-        name, target = "huber", "real"
-
-        def value(self, Y, O, w=None):
-            return self.value_grad(Y, O, w)[0]
-
-        def value_grad(self, Y, O, w=None):
-            R, w = O - Y, np.ones(len(Y)) if w is None else w
-            small = np.clip(R, -1, 1)
-            return w @ (small * (R - small / 2)).sum(axis=1), small * w[:, None]
-
-        def smoothness(self, m):
-            return 1.0
-
-    class Half(L1L2):
-        name = "half"
-
-        def __init__(self):
-            self.whole = get_penalty("l1/l2")
-
-    monkeypatch.setitem(LOSSES, "huber", Huber)
-    monkeypatch.setitem(PENALTIES, "half", Half)
-    y = score.copy()
-    y[:5] += 100.0  # outliers
-    options = {"alpha": 0.5, "penalty": "half", "random_state": 0}
-    for cls in REGRESSORS:
-        robust = cls(loss="huber", **options).fit(X, y)
-        plain = cls(**options).fit(X, y)
-        rest = slice(5, None)
-        assert robust.score(X[rest], y[rest]) > plain.score(X[rest], y[rest])
-    with pytest.raises(ValueError, match="unknown loss 'huber'; known: .*'logistic'"):
-        CLASSIFIERS[0](loss="huber").fit(X, score > 0)
+    y = targets(cls, score)
+    cases = (
+        [("own_squared", "squared", y)] if cls in REGRESSORS else [("own_binary", "logistic", y)]
+    )
+    if cls in CLASSIFIERS:
+        indicator = np.column_stack([y > 0, y > 1]).astype(int)
+        cases = [("own_multiclass", "logistic", y), ("own_binary", "logistic", indicator)]
+    options = {"n_components": 10, "random_state": 0, "tol": 1e-3, "standardize": False}
+    for own_name, name, target in cases:
+        # Without a smooth form, "auto" fits the output layer alone.
+        for penalty, scale, refit in (("l1/l2", 1, "auto"), ("own_double", 2, "output")):
+            known = cls(alpha=alpha, loss=name, refit=refit, **options).fit(X, target)
+            own_alpha = None if alpha is None else alpha / scale
+            model = cls(alpha=own_alpha, loss=own_name, penalty=penalty, **options)
+            model.fit(X, target)
+            assert scale * model.alpha_ == pytest.approx(known.alpha_, rel=0.05)
+            assert model.objective_ == pytest.approx(known.objective_, rel=0.02)
+    for other in {*own["LOSSES"]} - {name for name, _, _ in cases}:
+        with pytest.raises(ValueError, match=f"unknown loss '{other}'; known: "):
+            cls(loss=other).fit(X, y)
 
 
 @pytest.mark.parametrize("cls", ORDINAL)

@@ -34,7 +34,7 @@ from fastpoly.storage.stages import Stages
 
 @pytest.mark.parametrize("cls", ALL)
 def test_warm_start_equals_a_straight_fit(cls, data):
-    """With one vector per round, the run is the same whatever n_components will be."""
+    """With one vector per round, the run does not depend on n_components."""
     X, score = data
     y = targets(cls, score)
     options = {"alpha": 0.05, "random_state": 0, "tol": 1e-3, **PAPER}
@@ -57,7 +57,7 @@ def test_warm_start_equals_a_straight_fit(cls, data):
 
 @pytest.mark.parametrize("cls", ALL)
 def test_warm_start_in_blocks_reaches_the_optimum_of_a_straight_fit(cls, data):
-    """Blocks depend on n_components: another run than a straight fit, to the same optimum."""
+    """Blocks depend on n_components, so the run differs, but it reaches the same optimum."""
     X, score = data
     y = targets(cls, score)
     options = {"alpha": 0.5, "random_state": 0, "tol": 1e-3}
@@ -80,7 +80,7 @@ def test_warm_start_refuses_other_classes(data):
         model.fit(X, np.digitize(score, [-0.5, 0.5]))
 
 
-def test_warm_start_tells_of_another_kind_of_y(data):
+def test_warm_start_warns_of_another_kind_of_y(data):
     X, score = data
     model = REGRESSORS[0](n_components=1, warm_start=True).fit(X, score)
     with pytest.raises(ValueError, match="y was 1-D, now 2-D; set warm_start=False"):
@@ -99,7 +99,7 @@ def test_warm_start_tells_of_another_kind_of_y(data):
 @pytest.mark.filterwarnings("ignore:the output layer")  # 6 units of l1 serve an output each
 @pytest.mark.parametrize("mode", [PAPER, JOINT], ids=["paper", "joint"])
 def test_warm_start_of_another_problem_is_consistent(cls, data, change, mode):
-    """The earlier model is where the run begins, not a candidate, and not a part of its history."""
+    """The run starts from the earlier model, which is neither a candidate nor in the history."""
     X, score = data
     y = targets(cls, score)
     model = cls(
@@ -149,7 +149,7 @@ def test_stages(cls, data, refit):
     np.testing.assert_array_equal(list(model.staged_predict(X))[-1], predictions[-1])
     model.set_params(fit_lower="augment")
     assert not outputs[0].any()  # the model without basis vectors
-    # Stage i is what a shorter fit gives, up to its last descent, which goes on for longer.
+    # Stage i is what a shorter fit gives, up to its last descent, which takes more iterations.
     i = np.flatnonzero(model.history_["n_components"] == 2)[-1]
     short = clone(model).set_params(n_components=2).fit(X, y)
     if refit == "full":
@@ -183,7 +183,7 @@ def test_stages_of_blocks(cls, data):
     np.testing.assert_array_equal(predictions[-1], model.predict(X))
     assert len(predictions) == len(sizes)
     # Each stage is the model of its round: its predictions have the loss in the history
-    # (of y in units of its own for regression, which the quotient is not).
+    # (for regression, in standard units of y, on which the quotient does not depend).
     y, recorded = targets(cls, score), model.history_["loss"]
     losses = np.array([loss_sum(cls, y, O) for O in model.staged_decision_function(X)])
     np.testing.assert_allclose(losses / losses[0], recorded / recorded[0], rtol=1e-9)
@@ -218,7 +218,7 @@ def test_early_stopping_keeps_the_best(cls, data, mode):
 
 @pytest.mark.parametrize("cls", ALL)
 def test_warm_start_holds_out_the_same_rows(cls, data):
-    """Else rows that were trained on would be validated with."""
+    """Otherwise, training rows would be used for validation."""
     X, score = data
     y = targets(cls, score)
     watched, seen = watching_scores(cls)
@@ -313,7 +313,7 @@ def test_no_convergence_warning_without_need(cls, data, alpha):
 
 
 def test_convergence_warning_of_no_progress(data):
-    """Single steps crawl long before the optimum; the second fit ends near it."""
+    """Single steps become slow far from the optimum; the second fit ends near it."""
     X, score = data
     options = {"alpha": 0.01, "n_components": 300, "fit_lower": "augment", "standardize": False}
     model = REGRESSORS[0](refit=None, tol=0.6, random_state=0, **options)
@@ -356,7 +356,9 @@ def test_a_model_without_interactions_warns(cls, data):
         cls(tau=1e-9, random_state=0).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        REGRESSORS[0](random_state=0).fit(X, np.ones(len(X)))  # nothing to fit, and no cure
+        REGRESSORS[0](random_state=0).fit(
+            X, np.ones(len(X))
+        )  # nothing to fit, and nothing to advise
 
 
 @pytest.mark.filterwarnings("ignore:training stopped")
@@ -372,7 +374,7 @@ def test_alpha_zero(cls, data):
 
 @pytest.mark.parametrize("cls", ALL)
 def test_a_warm_start_finds_the_default_alpha_anew(cls, data):
-    """That of an earlier fit with another alpha, or of other rows, is of no use."""
+    """The alpha that an earlier fit had, or found for other rows, is not used."""
     X, score = data
     y = targets(cls, score)
     fresh = cls(random_state=0).fit(X, y)
@@ -401,7 +403,7 @@ def test_weights_of_classes_that_are_all_zero(data):
         CLASSIFIERS[0](class_weight={0: 0.0, 1: 0.0}).fit(X, (score > 0).astype(int))
 
 
-def test_a_slow_fit_tells_why_while_it_goes_on(data, monkeypatch):
+def test_a_slow_fit_says_why_while_it_runs(data, monkeypatch):
     X, score = data
     monkeypatch.setattr("fastpoly.estimators.callbacks.SLOW_SECONDS", 0.0)
     with pytest.warns(
@@ -420,7 +422,7 @@ def test_a_slow_fit_tells_why_while_it_goes_on(data, monkeypatch):
 
 
 def test_the_signatures_are_equal():
-    """Parameters and defaults, but for the losses and what a kind of target needs."""
+    """Parameters and defaults agree, except for losses and what a kind of target needs."""
     base = dict(signature(PolyEstimator.__init__).parameters)
     more = {CLASSIFIERS: {"class_weight"}, REGRESSORS: set(), ORDINAL: {"levels"}}
     for group, extra in more.items():
@@ -439,9 +441,13 @@ def test_probabilities_need_a_logistic_loss():
     one = PolynomialNetworkClassifier(alpha=1.0, random_state=0).fit(X, y)
     other = clone(one).set_params(loss="multiclass_logistic").fit(X, y)
     np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
-    levels = PolynomialNetworkOrdinalRegressor(alpha=1.0, loss="squared_hinge").fit(X, y)
-    assert levels.predict(X).shape == (60,)
+    y = np.digitize(X[:, 0] * X[:, 1] + X[:, 2], [-0.5, 0.5])
+    levels = PolynomialNetworkOrdinalRegressor(alpha=0.1, loss="squared_hinge", random_state=0)
+    levels.fit(X, y)
     assert not hasattr(levels, "predict_proba")
+    # The outputs are margins of y <= level, whose signs are right, and so is the expected level.
+    assert ((levels.model_.decision(X) > 0) == (y[:, None] <= [0, 1])).mean() > 0.95
+    assert levels.score(X, y) > 0.6
 
 
 def test_a_perfect_fit_does_not_warn():

@@ -157,7 +157,7 @@ def test_pickle_and_threads(cls, data, tmp_path):
 
 
 def test_pickles_from_another_process(data, tmp_path):
-    """What one process fits and dumps, another one loads and goes on with."""
+    """One process fits and dumps a model, and another one loads it and continues."""
     X, score = data
     problems = {cls.__name__: targets(cls, score) for cls in ALL}
     joblib.dump((X, problems), tmp_path / "data")

@@ -33,7 +33,7 @@ each_storage = pytest.mark.parametrize("storage", STORAGE)
 
 
 def data(n, d, rng, dtype=np.float64):
-    """Rows of which a third of the entries is there; the first and the last row are empty."""
+    """Rows with a third of the entries; the first and the last row are empty."""
     X = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.35)
     X[[0, -1]] = 0
     return X.astype(dtype)
@@ -217,7 +217,7 @@ def test_linear_terms(storage):
                     close(linear.grad(D), Z.T @ D)
 
 
-def test_one_entry_a_row_has_no_interactions():
+def test_rows_of_one_entry_have_no_interactions():
     """Exactly zero, where a difference of squares would leave rounding."""
     rng = np.random.default_rng(0)
     X = sp.csr_array((rng.random(50), rng.integers(0, 9, 50), np.arange(51)), shape=(50, 9))

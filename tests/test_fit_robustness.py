@@ -1,4 +1,4 @@
-"""Bad input, degenerate data, interruption: a clear error or a sane model, never an endless run."""
+"""Bad input, degenerate data, interruption: a clear error or a usable model in finite time."""
 
 import dataclasses
 import os
@@ -243,7 +243,7 @@ def test_weights_of_very_different_size(lower):
 
 
 def test_a_loss_that_is_all_but_linear():
-    """Rows far on the right side leave Newton's model without curvature, but not the penalty."""
+    """For rows with large margins Newton's model has no curvature, but the penalty has."""
     rng = np.random.default_rng(0)
     X, y = 20 * rng.normal(size=(50, 2)), np.arange(50) % 3
     w = np.array([1000, 1e-4, 1e-4])[y]
@@ -284,7 +284,7 @@ def test_thousands_of_classes_take_no_square_of_them():
 
 
 def test_a_tiny_gain_per_iteration_is_no_progress():
-    """One vector is replaced by a hardly better one without end: tol alone would not end it."""
+    """One vector is replaced by a slightly better one, endlessly; tol alone would not stop it."""
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(8, 2)), np.where(rng.normal(size=(8, 1)) > 0, 1.0, -1.0)
     options = {"solver": "fista", "max_iter": 20, "tol": 1e-12, "n_components": 2}

@@ -221,7 +221,7 @@ def test_integer_weights_are_repeated_rows():
             assert_allclose(weighted.dense(), repeated.dense(), rtol=1e-12, atol=1e-13)
 
 
-def test_one_entry_a_row_has_no_interactions():
+def test_rows_of_one_entry_have_no_interactions():
     """Nothing to multiply: exactly zero, where a difference of squares leaves rounding."""
     rng = np.random.default_rng(0)
     X = sp.csr_array((rng.random(50), rng.integers(0, 9, 50), np.arange(51)), shape=(50, 9))

@@ -1,4 +1,4 @@
-"""What must never crash: objects made wrongly, memory changed behind their back, forks."""
+"""What must never crash: objects made wrongly, memory changed after a check, forks."""
 
 from pathlib import Path
 
@@ -167,7 +167,7 @@ def test_forged_arrays_of_other_formats(kind):
 
 
 def misdirected(kind):
-    """Sparse data whose indices point far outside of it, as scipy does not notice."""
+    """Sparse data with indices far out of range, which scipy does not check."""
     X = sp.random_array((60, 20), density=0.3, rng=np.random.default_rng(0), format="csr")
     if kind == "indices":
         X.indices[5] = 2**30
@@ -184,7 +184,7 @@ def misdirected(kind):
 
 @pytest.mark.parametrize("kind", ["indices", "indptr", "coo", "lil"])
 def test_estimators_follow_no_forged_index(kind):
-    """In a process of its own, which without the check ends by a segmentation fault."""
+    """In a separate process, because without the check it ends with a segmentation fault."""
     code = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})

@@ -1,4 +1,4 @@
-"""The joint descent: its smooth forms, its preconditioner, its solver, and what it promises."""
+"""The joint descent: its smooth forms, its preconditioner, its solver and its guarantees."""
 
 import itertools
 import os
@@ -145,8 +145,8 @@ def test_the_preconditioner_is_the_inverse_hessian_of_a_linear_model():
 
 @pytest.mark.parametrize("lower", [None, "explicit"])
 def test_the_eigenbasis_keeps_every_own_curvature(lower):
-    """In the shared directions T, `basis` is the diagonal of T' B_r T, B_r by finite differences
-    of nothing but its definition."""
+    """In the shared directions T, `basis` is the diagonal of T' B_r T, with B_r from finite
+    differences of its definition."""
     problem, sums = problem_and_sums("dense", "squared", lower)
     H, V = unit_model(d=6)
     rng = np.random.default_rng(4)
@@ -214,7 +214,7 @@ def test_lbfgs_finds_the_minimum(bounded):
         assert len(values) < 100  # a gradient descent would need hundreds
 
 
-def test_lbfgs_with_a_full_memory_goes_on():
+def test_lbfgs_with_a_full_memory_continues():
     """Pairs are moved within the memory; a wrong move would break the directions."""
 
     def objective(x, g):
@@ -319,7 +319,7 @@ KNOWN = {
 
 @pytest.mark.skipif("FASTPOLY_DATA" not in os.environ, reason="needs the data sets of the paper")
 @pytest.mark.parametrize(("name", "penalty"), KNOWN)
-def test_the_known_optima_of_the_paper_s_data(name, penalty):
+def test_the_known_optima_of_the_data_of_the_paper(name, penalty):
     data = np.load(Path(os.environ["FASTPOLY_DATA"]) / f"{name}.npz")
     rows = data["split"] == 0 if "split" in data else slice(None)
     X, y = data["X"][rows], data["y"][rows]
@@ -361,7 +361,7 @@ def test_separable_data():
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.slow) for s in (0, 2, 3))])
 def test_badly_scaled_columns(seed):
-    """Far from the certificate perhaps, but not behind the output refit."""
+    """It may be far from the certificate, but is no worse than the output refit."""
     X, y = made_up(23 + seed, n=100, d=5, m=3)
     design = Design(X * np.geomspace(1e-3, 1e3, 5), n_threads=1)
     full = run(design, y, alpha=1.0, n_components=30)[-1]
@@ -400,7 +400,7 @@ def test_permutations_and_repeated_rows(penalty):
 
 
 def test_l1_with_more_outputs_than_vectors_shares_them():
-    """A unit of the joint descent serves one output; "auto" does not let outputs go without."""
+    """A unit of the joint descent serves one output; "auto" leaves no output without a unit."""
     rng = np.random.default_rng(29)
     X = rng.standard_normal((150, 5))
     y = np.sign(X @ rng.standard_normal((5, 20)) * X[:, :1])
@@ -408,7 +408,7 @@ def test_l1_with_more_outputs_than_vectors_shares_them():
     auto, output = (run(Design(X), y, refit=r, **options)[-1] for r in ("auto", "output"))
     assert auto.V.any(axis=0).all()
     assert auto.objective <= output.objective * (1 + 1e-6)
-    # A model of shared vectors is not torn apart by a warm start.
+    # A warm start does not split the shared vectors of a model.
     again = run(Design(X), y, start=output, **options | {"alpha": 0.6, "n_components": 30})
     assert again[0].objective <= output.objective + 0.1 * output.penalty * (1 + 1e-6)
 
@@ -468,7 +468,7 @@ def test_the_constrained_form_has_no_full_refit():
 
 
 class Plain:
-    """A penalty that someone brings along: l1/l2 without a smooth form."""
+    """A user's penalty: l1/l2 without a smooth form."""
 
     name = "mine"
 

@@ -175,7 +175,7 @@ def test_shapes(activation, stored, n, k, m):
 @BOTH
 @EVERY_FORM
 def test_two_threads_agree_and_repeat_their_bits(activation, stored):
-    """Enough rows for threads and, for pairs, features enough to be split between them too."""
+    """Enough rows for threads; for pairs, also enough features to be split between threads."""
     d = 40 if stored in ("dense", "float32") or stored.startswith("csr") else 2100
     options = {"n": 8001, "d": d, "k": 41, "m": 19, "linear": True, "augment": True}
     one = Case("squared", stored, activation, **options)
@@ -226,7 +226,7 @@ def test_all_forms_of_the_same_rows_agree(activation, augment):
 
 
 class PlainLoss:
-    """A user's loss: plain Python with the whole-matrix verb alone."""
+    """A user's loss: plain Python with `value_grad` alone."""
 
     def __init__(self, name):
         self.name = name
@@ -262,7 +262,7 @@ def test_a_python_loss_gives_the_same(name, activation, stored):
             assert a is b is None or close(a, b, 1e-9) is None
 
 
-def test_no_number_in_gives_no_number_out():
+def test_nan_in_gives_nan_out():
     for loss in (get_loss("squared"), PlainLoss("squared")):
         case = Case("squared", linear=True)
         case.V[0, 0] = np.nan
@@ -338,8 +338,8 @@ def test_one_object_in_many_python_threads():
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer signal")
-def test_a_long_pass_hears_signals():
-    """The handler runs while the pass goes on, not after it."""
+def test_a_long_pass_can_be_interrupted():
+    """The handler runs during the pass, not after it."""
     case = Case("squared", "dense", n=30_000, d=300, k=300, m=2, weights=False)
     heard = []
     previous = signal.signal(signal.SIGALRM, lambda *_: heard.append(time.perf_counter()))
@@ -357,7 +357,7 @@ def test_a_long_pass_hears_signals():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_child_goes_on():
+def test_a_forked_child_continues():
     case = Case("squared", "dense", n=8000, d=50, k=40, n_threads=2)
     assert case.objective.threads_used(40) == effective_n_threads(2)
     value = case.objective.value_grad(case.H, case.V)[0]

@@ -37,7 +37,7 @@ def modules():
 
 
 def imports(path, name):
-    """Dotted names of what a module imports, wherever in the file; type checking aside."""
+    """Dotted names of all imports of a module, except those for type checking."""
     tree = ast.parse(path.read_text())
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     ignored = {

@@ -47,7 +47,7 @@ def measure():
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
 def test_a_thousand_fits_leak_nothing():
-    """In a process of its own, without what other tests and their runner keep."""
+    """In a separate process, without the memory of other tests and their runner."""
     # Python keeps the text of each warning that it shows.
     code = f"""
 import json, sys, warnings

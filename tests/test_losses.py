@@ -14,8 +14,9 @@ from reference_losses import TWINS, whole_matrix
 from scipy.optimize import minimize
 
 from fastpoly.kernels import losses, runtime
-from fastpoly.kernels.losses import LOSSES, Loss, get_loss
+from fastpoly.kernels.losses import LOSSES, Loss, complete_loss, get_loss
 from fastpoly.kernels.targets import encode_targets
+from fastpoly.kernels.verbs import loss_curvature
 
 EVERY = pytest.mark.parametrize("name", sorted(LOSSES))
 WIDTHS = [1, 2, 5, 7, 64, 70]
@@ -153,7 +154,7 @@ def test_convex_and_smooth(name, m, seed, step):
 @EVERY
 @pytest.mark.parametrize("m", [2, 5])
 def test_smoothness_is_attained(name, m):
-    """The largest eigenvalue of the Hessian reaches the bound at one of a few telling points."""
+    """The largest eigenvalue of the Hessian reaches the bound at one of a few chosen points."""
     loss, h = LOSSES[name](), 1e-4
     Y = loss.encode([0] if loss.target == "label" else np.ones((1, m)), m)
     largest = 0.0
@@ -217,7 +218,7 @@ def test_conjugate_bounds_the_loss_from_below(name, m, seed, scale):
 
 @EVERY
 @pytest.mark.parametrize("m", [1, 2, 4])
-def test_conjugate_by_maximisation(name, m):
+def test_conjugate_by_maximization(name, m):
     loss, Y, O, w = problem(name, 3, m, seed=m)
     w += 0.3
     G = loss.value_grad(Y, O, w)[1]
@@ -233,7 +234,7 @@ def test_conjugate_by_maximisation(name, m):
 
 @EVERY
 def test_conjugate_is_infinite_where_the_maximum_is(name):
-    """Off the domain some direction makes u'o - l(o) grow without end."""
+    """Outside the domain, u'o - l(o) is unbounded in some direction."""
     m = 3
     loss, Y, *_ = problem(name, 1, m)
     unbounded = 0
@@ -435,7 +436,7 @@ def test_integer_weights_are_repeated_rows(name, shape):
 
 
 @EVERY
-def test_rows_of_weight_zero_count_for_nothing(name):
+def test_rows_of_weight_zero_are_ignored(name):
     loss, Y, O, w = problem(name, 100, 5)
     value, G = loss.value_grad(Y, O, w)
     changed = O.copy()
@@ -470,7 +471,7 @@ def test_a_million_rows_sum_accurately(name):
 
 
 def test_baseline_instruction_set():
-    """The whole of the numerical tests again, on the portable loops."""
+    """All numerical tests again, with the portable loops."""
     if os.environ.get("FASTPOLY_SIMD") == "baseline":
         assert runtime.simd_level() == "baseline"
         return
@@ -481,7 +482,7 @@ def test_baseline_instruction_set():
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-# --- the Python face ---
+# --- the Python interface ---
 
 
 @EVERY
@@ -626,6 +627,41 @@ def test_bad_out_and_threads():
 
 
 @EVERY
+def test_equivariant_losses(name):
+    """The attribute says whether l(a y + b, a o + b) = a^2 l(y, o)."""
+    loss, Y, O, w = problem(name, 20, 3)
+    value = loss.value(Y, O, w)
+    if loss.target == "real":
+        holds = loss.value(2 * Y + 3, 2 * O + 3, w) == pytest.approx(4 * value)
+        assert loss.equivariant == holds
+    else:
+        assert not loss.equivariant
+
+
+def test_verbs_that_a_loss_lacks():
+    """They say "not known", as those of a compiled loss that defines only `row`."""
+    Y, O = np.zeros((4, 2)), np.ones((4, 2))
+    loss = complete_loss(Absolute())
+    assert complete_loss(get_loss("squared")) == get_loss("squared")
+    for each in (loss, complete_loss(loss), pickle.loads(pickle.dumps(loss))):
+        assert each.value(Y, O) == 8
+        assert each.target == "real"
+        assert np.isinf(each.curvature(Y, O)).all()
+        assert np.isnan(each.conjugate(Y, O))
+        assert each.hessian is None
+        assert not each.shift_invariant
+        assert not each.equivariant
+        assert_array_equal(each.encode([1.0, 2.0]), [[1.0], [2.0]])
+    C = loss_curvature(loss, Y, O, np.arange(4.0))  # its smoothness is infinite, too
+    assert_array_equal(C, np.arange(4.0)[:, None] * np.ones(2))
+    squared = get_loss("squared")
+    assert_array_equal(loss_curvature(squared, Y, O, None), squared.curvature(Y, O))
+    own = Absolute()
+    own.curvature = lambda Y, O, w=None: 7 * np.ones_like(O)
+    assert (complete_loss(own).curvature(Y, O) == 7).all()
+
+
+@EVERY
 def test_registry_names_and_identity(name):
     loss = get_loss(name)
     assert type(loss) is LOSSES[name]
@@ -638,7 +674,7 @@ def test_registry_names_and_identity(name):
 
 
 class Absolute:
-    """A loss of the user's own, in plain Python."""
+    """A user's loss, in plain Python."""
 
     target = "real"
 

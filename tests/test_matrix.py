@@ -1,4 +1,4 @@
-"""X in every form people bring it, and what must be refused before a kernel reads it."""
+"""X in every supported form, and what must be refused before a kernel reads it."""
 
 import contextlib
 import copy
@@ -127,7 +127,7 @@ def test_values_are_shared_and_indices_are_not():
     assert np.shares_memory(as_matrix(dense).array, dense)
     assert np.shares_memory(as_matrix(dense, True).array, dense)
     assert np.shares_memory(as_matrix(sparse).arrays[0], sparse.data)
-    # Indices changed afterwards would lead the loops anywhere.
+    # If indices changed afterwards, the loops would read any memory.
     for array, original in zip(
         as_matrix(sparse).arrays[1:], (sparse.indices, sparse.indptr), strict=True
     ):
@@ -275,7 +275,7 @@ def test_bad_values_and_shapes(X, error, text):
 
 
 def forge(form, **arrays):
-    """A matrix of EXAMPLE's pattern whose arrays were replaced behind scipy's back."""
+    """A matrix of EXAMPLE's pattern whose arrays were replaced without scipy's checks."""
     X = getattr(sp, f"{form}_array")(
         np.kron(EXAMPLE, np.ones((2, 2))) if form == "bsr" else EXAMPLE
     )
@@ -302,7 +302,7 @@ def put(at, value):
 
 
 def wrapping(indptr):
-    """Never decreasing, if differences are taken in 64 bits; far outside all the same."""
+    """Never decreasing, if differences are taken in 64 bits, but far out of range."""
     return np.array([0, 2**63 - 1, -(2**63), -1, 0])
 
 
@@ -382,7 +382,7 @@ def test_forged_lists():
 
 
 def test_forged_arrays_of_single_values_would_pass_if_they_were_valid():
-    """The forging itself is not what is refused: the same route with valid arrays works."""
+    """Replacing arrays is not an error in itself: valid ones work."""
     for form in ("csr", "csc", "bsr"):
         X = forge(form, indices=put(0, 2), indptr=np.copy, data=np.copy)
         assert_array_equal(values_of(as_matrix(X)), X.toarray())
@@ -412,7 +412,7 @@ def test_a_matrix_is_made_once_and_checked():
 
 
 def test_nothing_forged_crashes():
-    """All of them again in a process of their own, as a last word on memory safety."""
+    """All of them again in a separate process, which must not crash."""
     code = """
 import sys
 sys.path.insert(0, {tests!r})

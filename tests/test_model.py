@@ -406,7 +406,7 @@ def test_truncated_files_are_refused(tmp_path):
 
 
 def test_a_flipped_bit_is_harmless_or_refused(tmp_path):
-    """One flip in every byte: the checksums leave no other model."""
+    """With one changed bit in any byte, no other model is loaded, because of the checksums."""
     path = tmp_path / "model.npz"
     model = full_example()
     model.save(path)

@@ -58,7 +58,7 @@ def test_alpha_is_a_share_of_the_noise_level(penalty, size, weight):
 
 @pytest.mark.parametrize("m", [1, 4])
 def test_noise_level_is_the_violation_of_random_signs(m):
-    """Within a factor: that is all the inequality promises."""
+    """Up to a factor, as in the inequality."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((500, 10))
     ratios = []
@@ -88,7 +88,7 @@ def test_alpha_falls_as_the_model_learns():
     # The last state is the optimum of its alpha, however it was found.
     *_, straight = conditional_gradient(design, y, alpha=alphas[-1], **options)
     assert states[-1].objective == pytest.approx(straight.objective, rel=1e-3)
-    # Cut off anywhere, the run goes on to the same end.
+    # Interrupted anywhere, the run continues to the same result.
     for i, state in enumerate(states[:-1]):
         rest = list(fit_above_noise(design, y, start=state, **options))
         assert len(rest) == len(states) - i - 1
@@ -114,7 +114,7 @@ def test_many_classes_that_overlap(kind):
         sums = RowSums(design, Problem.of(600, y, loss="logistic", alpha=1.0))
         level = states[0].alpha / share
         assert 0.9 < level / sums.noise_level(linear_model(design, y)) < 1.1
-        # Cut off anywhere, the run goes on to the same end.
+        # Interrupted anywhere, the run continues to the same result.
         for _i, state in enumerate(states[:-1]):
             *_, last = fit_above_noise(design, y, start=state, **options)
             np.testing.assert_array_equal(last.H, states[-1].H)

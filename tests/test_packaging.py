@@ -132,7 +132,7 @@ def test_uncompiled_source_tree_says_what_to_do(tmp_path):
     shutil.copytree(
         ROOT / "fastpoly", tmp_path / "fastpoly", ignore=shutil.ignore_patterns("*.so", "*.pyd")
     )
-    # An editable install has a finder of its own, which goes before sys.path.
+    # An editable install has a separate finder, which comes before sys.path.
     code = f"""
 import sys
 sys.meta_path = [finder for finder in sys.meta_path if isinstance(finder, type)]

@@ -1,4 +1,4 @@
-"""The regularization path: where it begins, and that warm starts cost nothing in the end."""
+"""The regularization path: where it begins, and that warm starts reach the same objective."""
 
 from dataclasses import replace
 

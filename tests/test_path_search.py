@@ -72,7 +72,7 @@ def test_rows_have_the_score_of_the_last_model_of_that_size(iris, options):
 
 
 def test_same_winner_as_naive_search(iris):
-    """Near enough to a fit of every pair from nothing, by `GridSearchCV`."""
+    """Close to a fit of every pair from scratch, by `GridSearchCV`."""
     X, y = iris
     model = PolynomialNetworkClassifier(n_components=4, tol=1e-4, random_state=0)
     cv = KFold(3, shuffle=True, random_state=0)
@@ -80,7 +80,7 @@ def test_same_winner_as_naive_search(iris):
     grid = {"alpha": ALPHAS, "n_components": [1, 2, 3, 4]}
     naive = GridSearchCV(model, grid, cv=cv, scoring="neg_log_loss").fit(X, y)
     assert search.cv_results_["params"] == naive.cv_results_["params"]
-    last = slice(3, None, 4)  # the largest size, where both have come to their optimum
+    last = slice(3, None, 4)  # the largest size, where both have reached their optimum
     np.testing.assert_allclose(
         search.cv_results_["mean_test_score"][last], naive.cv_results_["mean_test_score"][last],
         rtol=0.02,
@@ -275,7 +275,7 @@ def held_out(search, X, y):
 
 @pytest.mark.parametrize("names", [[0, 1, 2, 3, 4], ["e", "d", "c", "b", "a"]], ids=str)
 def test_hold_out_share_has_levels_in_both_parts(names):
-    """Rare levels, which chance alone would put into the test part only, train too."""
+    """Rare levels, which a random split may put into the test part only, are also trained on."""
     rng = np.random.default_rng(0)
     codes = np.repeat([0, 1, 2, 3, 4], [2, 2, 2, 3, 51])
     X, y = rng.standard_normal((60, 2)), np.array(names)[codes]

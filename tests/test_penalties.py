@@ -17,6 +17,7 @@ from fastpoly.kernels.penalties import (
     L1,
     PENALTIES,
     Penalty,
+    complete_penalty,
     get_penalty,
 )
 
@@ -202,7 +203,7 @@ def test_projection_by_hand():
     # Weight 2 on the second row: thresholds theta and 2 theta, 5 - theta + 2 (2 - 2 theta) = 7.
     P = get_penalty("l1/l2").project(V, 7.0, weights=[1, 2])
     assert_allclose(P, [[3 * (1 - 0.08), 4 * (1 - 0.08)], [0, 1.2]])
-    # A metric that holds the first row fast.
+    # A metric that keeps the first row in place.
     P = get_penalty("l1/l2").project(V, 6.0, metric=[1e12, 1])
     assert_allclose(P, [[3, 4], [0, 1]], atol=1e-9)
 
@@ -232,7 +233,7 @@ def test_scale_does_not_matter(penalty, scale):
 @each_penalty
 @pytest.mark.parametrize("ratio", [1e8, 1e16, 1e30, 1e150])
 def test_projection_on_a_tiny_ball(penalty, ratio):
-    """When theta swallows tau in rounding, the point is still feasible and on the ball."""
+    """Where rounding makes theta absorb tau, the point is still on the ball."""
     V, (weights, metric), _ = example(12, 5, seed=5)
     V *= ratio
     P = penalty.project(V, 1.0, weights, metric)
@@ -374,6 +375,26 @@ def test_get_penalty():
         get_penalty(None)
     with pytest.raises(TypeError, match="abstract"):
         Penalty()
+
+
+@each_penalty
+def test_verbs_that_a_penalty_lacks(penalty):
+    """They follow from the required ones, row by row."""
+    V = np.random.default_rng(0).standard_normal((5, 3))
+    plain = complete_penalty(Plain(penalty))
+    assert complete_penalty(penalty) is penalty
+    for each in (plain, complete_penalty(plain), pickle.loads(pickle.dumps(plain))):
+        for verb in ("row_norms", "dual_norms", "slopes"):
+            assert_allclose(getattr(each, verb)(V), getattr(penalty, verb)(V))
+        assert each.row_norms(V[:0]).shape == each.dual_norms(V[:0]).shape == (0,)
+        assert (np.array(each.dual_ratios(3)) >= np.array(penalty.dual_ratios(3)) - 1e-12).all()
+        assert not each.compiled
+        assert not each.separable
+        assert each.smooth_form is each.n_vertices(3) is None
+        with pytest.raises(TypeError, match='refit=None needs .* `polar`; use refit="output"'):
+            each.polar(V[0])
+        with pytest.raises(NotImplementedError, match="no list of vertices"):
+            each.vertices(3)
 
 
 def test_a_subclass_without_rows_shows_nan():

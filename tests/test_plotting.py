@@ -1,4 +1,4 @@
-"""The displays show what they were given, in scikit-learn's manner, and import lazily."""
+"""The displays show their data, follow scikit-learn's conventions, and import lazily."""
 
 import re
 import subprocess
@@ -270,7 +270,7 @@ def test_options_override_the_defaults(search):
 
 @pytest.mark.parametrize("own", [True, False])
 def test_nothing_hides_the_lines_of_a_path(search, own):
-    """The key stands beside the axes, inside the figure, also where the axes were given."""
+    """The legend is beside the axes and inside the figure, also for given axes."""
     ax = None if own else plt.subplots()[1]
     display = PathDisplay.from_estimator(search, ax=ax)
     figure = display.figure_
@@ -288,7 +288,7 @@ def test_nothing_hides_the_lines_of_a_path(search, own):
 
 
 def test_a_path_of_ten_alphas_and_fifty_sizes():
-    """Steps, each alpha in its own color, cut off where nothing changes any more."""
+    """Steps, each alpha in its own color, ending where nothing changes any more."""
     alphas, sizes = np.geomspace(100, 0.1, 10), np.arange(1, 51)
     mean = -1 / np.minimum(sizes, 20) - 0.01 * np.arange(10)[:, None]
     display = PathDisplay(alphas, sizes, mean, np.full_like(mean, 0.1), best=(100.0, 20)).plot()

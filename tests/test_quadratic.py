@@ -180,7 +180,7 @@ def test_bad_input():
 @FORMS
 @pytest.mark.parametrize("level", [1.0, 0.1])
 def test_the_linear_system_points_down(name, coupled, level):
-    """A wrong step would only be slow, as every gain is checked: look at the step itself."""
+    """Every gain is checked, so a wrong step would only be slow; this tests the step itself."""
     B, full, P0, G0, weights = model(4, 3, coupled, 1)
     thresholds = 0.5 * weights
     descent = Model(Problem(name, 0.5, weights), P0, G0, B)

@@ -172,7 +172,7 @@ def test_strong_penalty_gives_exactly_zero(loss, penalty, solver):
 @pytest.mark.parametrize("loss", ["multiclass_logistic", "binary_squared_hinge"])
 @pytest.mark.parametrize("tol", [1e-2, 1e-4])
 def test_rows_of_useless_activations_are_exactly_zero(penalty, solver, loss, tol):
-    """Also at loose tolerances, where a solver that extrapolates last leaves dust (trap 5)."""
+    """Also at loose tolerances, where an extrapolated point has tiny entries instead of zeros."""
     A, Y, _ = data(loss, 300, 12, 3)
     G = reference.loss_grad(loss, A, Y, np.zeros((12, 3)))[1]
     alpha = 0.3 * get_penalty(penalty).dual_norm(G)
@@ -205,10 +205,10 @@ def test_warm_start(solver, form):
 @pytest.mark.parametrize("form", [{"alpha": 3.0}, {"tau": 0.5}])
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_fista_returns_the_best_prox_point(penalty, form):
-    """Cut off anywhere: rows exactly zero, within the ball, and no worse for more iterations.
+    """Stopped anywhere: rows exactly zero, within the ball, and no worse for more iterations.
 
-    An extrapolated point is affine in two prox points: it leaves the ball, and keeps dust in rows
-    that have just become zero.
+    An extrapolated point is affine in two prox points: it leaves the ball, and has tiny
+    entries in rows that have just become zero.
     """
     A, Y, _ = data("multiclass_logistic")
     rng = np.random.default_rng(0)
@@ -294,7 +294,7 @@ def test_computed_activations_equal_stored_ones(solver, activation):
 @pytest.mark.parametrize("form", ["alpha", "tau"])
 @pytest.mark.parametrize("solver", ["auto", "fista"])
 def test_own_loss_and_own_penalty(loss, solver, form):
-    """Plain Python objects do, with the verbs that solvers need and no others."""
+    """Plain Python objects work, with only the required methods."""
     A, Y, w = data(loss)
     options = {form: 1.0, "sample_weight": w, "n_outputs": 3, "tol": 1e-5}
     best = refit_output(A, Y, loss=loss, penalty="l1/l2", **options).objective
@@ -359,7 +359,7 @@ def test_scaling_weights_and_alpha_together_changes_nothing(loss, solver):
         assert_allclose(other.V, fit.V, atol=1e-4)
 
 
-# ---- scales (trap 2) ----------------------------------------------------------------------------
+# ---- scales -------------------------------------------------------------------------------------
 
 
 @EVERY_PENALTY
@@ -507,7 +507,7 @@ class Poisson:
 
 
 def test_a_loss_without_a_bound_takes_tiny_steps():
-    """From zero the first Newton step leads a million times too far."""
+    """From zero, the first Newton step is a million times too long."""
     rng = np.random.default_rng(0)
     A = rng.normal(size=(100, 3)) ** 2
     y = rng.poisson(1e5 * A[:, 0])[:, None].astype(float)

@@ -1,4 +1,4 @@
-"""Threads: how many, whose rules, and what a fork leaves of them."""
+"""Threads: how many, which limits they obey, and what happens to them in a fork."""
 
 import doctest
 import itertools
@@ -144,7 +144,7 @@ def test_helpers_end_with_their_pass():
 
 @pytest.mark.usefixtures("all_threads")
 def test_passes_at_once_in_many_python_threads():
-    """Each with helpers of its own; the bits are those of one after the other."""
+    """Each has separate helper threads; the bits are those of serial passes."""
     rng = np.random.default_rng(0)
     X, D, B = rng.random((2000, 30)), rng.random((2000, 5)), rng.random((30, 5))
     operators = [DenseGamma(as_matrix(X), D, False, n_threads) for n_threads in (1, 2, 3, 8)]

@@ -104,7 +104,7 @@ def test_scales_do_not_matter(cls, kind, data):
 
 @pytest.mark.parametrize("cls", ALL)
 def test_positions_do_not_matter(cls, data):
-    """Centering: a constant that is added to a column is without effect."""
+    """Centering: adding a constant to a column has no effect."""
     X, score = data
     y = targets(cls, score)
     one = cls(random_state=0).fit(X, y)
@@ -162,7 +162,7 @@ def test_constant_columns_and_their_changes(data):
 @pytest.mark.parametrize("n", [100, 220, 400, 1000, 5000])
 @pytest.mark.parametrize("constant", [1.0, 0.1, -3.3, 1e6])
 def test_a_constant_column_changes_nothing(n, constant):
-    """Whatever the rounding of its sum."""
+    """However its sum is rounded."""
     rng = np.random.default_rng(n)
     X = rng.standard_normal((n, 4))
     y = X[:, 0] * X[:, 1] + X[:, 2]
@@ -254,6 +254,9 @@ def test_a_loss_object_sees_targets_as_they_are(data):
     loss = Recorded()
     REGRESSORS[0](loss=loss, n_components=1).fit(X, 100 * score)
     np.testing.assert_array_equal(loss.seen[:, 0], 100 * score)
+    loss.equivariant = True  # it says that units do not matter
+    REGRESSORS[0](loss=loss, n_components=1).fit(X, 100 * score)
+    np.testing.assert_allclose(loss.seen[:, 0], (score - score.mean()) / score.std())
 
 
 def test_the_alpha_of_a_default_fit(data):

@@ -17,7 +17,7 @@ from fastpoly.kernels.explicit import ExplicitGamma
 from fastpoly.kernels.gamma import CsrGamma, DenseGamma
 from fastpoly.kernels.losses import get_loss
 from fastpoly.kernels.matrix import as_matrix
-from fastpoly.kernels.penalties import L1L2, PENALTIES, get_penalty, with_matrix_verbs
+from fastpoly.kernels.penalties import L1L2, PENALTIES, complete_penalty, get_penalty
 from fastpoly.kernels.targets import encode_targets
 from fastpoly.selection import ascent, baselines, blocks, bounds, oracle, subspace
 
@@ -163,7 +163,7 @@ def test_refine_is_nearly_exact(implicit):
         plain.append(start.value / exact.value)
     assert np.median(refined) >= 0.999
     assert min(refined) > 0.95
-    assert np.median(refined) > np.median(plain) + 0.01  # the climb, not luck
+    assert np.median(refined) > np.median(plain) + 0.01  # because of the ascent, not by chance
 
 
 @settings(max_examples=60, deadline=None)
@@ -212,7 +212,7 @@ def test_gradient_of_the_criterion_is_a_combination(penalty, anova):
 
 
 class Plain:
-    """A penalty of the user's own: a Penalty seen through its whole-matrix methods."""
+    """A user's penalty: only the required methods of a Penalty."""
 
     def __init__(self, penalty):
         for verb in ("value", "dual_norm", "prox", "project", "criterion"):
@@ -223,8 +223,8 @@ class Plain:
 def test_rows_at_once_are_the_penalty(penalty):
     q = np.random.default_rng(0).standard_normal((5, 4)) * [[1e-3], [1], [10], [1e5], [0]]
     known = get_penalty(penalty)
-    plain = with_matrix_verbs(Plain(known))
-    assert with_matrix_verbs(known) is known
+    plain = complete_penalty(Plain(known))
+    assert complete_penalty(known) is known
     np.testing.assert_allclose(known.dual_norms(q), DUAL[penalty](q))
     np.testing.assert_allclose(plain.dual_norms(q), DUAL[penalty](q))
     for threshold in (1.0, 0.3, 1e-6):
@@ -347,7 +347,7 @@ def test_subspace_is_the_projected_problem():
     np.testing.assert_allclose(residuals[1], M @ h - (h @ M @ h) * h, atol=1e-10)
 
 
-# ---- data that made trouble ----------------------------------------------------------------------
+# ---- difficult data ------------------------------------------------------------------------------
 
 
 def ratings(seed, n=400, users=25, items=30, m=4):
@@ -439,7 +439,7 @@ def test_one_feature(method, implicit):
 
 
 @pytest.mark.parametrize("implicit", [False, True])
-def test_one_output_makes_all_penalties_one(implicit):
+def test_one_output_makes_all_penalties_equal(implicit):
     X, D = multiclass(0, d=12)
     D = D[:, :1]
     gamma = DenseGamma(as_matrix(X), D) if implicit else Design(X).gamma(D)
@@ -548,7 +548,7 @@ def test_refine_beats_the_other_heuristics():
     assert value["random+refine"] > value["random"]
 
 
-# ---- the penalty's part -------------------------------------------------------------------------
+# ---- methods of penalties -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("penalty", PENALTIES)
@@ -557,7 +557,7 @@ def test_dual_ratios_and_vertices(penalty, m):
     known = get_penalty(penalty)
     q = np.random.default_rng(m).standard_normal((500, m)) ** 3
     dual = DUAL[penalty](q)
-    for verbs in (known, with_matrix_verbs(Plain(known))):
+    for verbs in (known, complete_penalty(Plain(known))):
         to_sum, to_euclidean = verbs.dual_ratios(m)
         assert (dual <= to_sum * np.abs(q).sum(1) * (1 + 1e-12)).all()
         assert (dual <= to_euclidean * np.linalg.norm(q, axis=1) * (1 + 1e-12)).all()
@@ -582,7 +582,7 @@ def test_a_penalty_may_bring_its_own_matrix_verbs():
         def dual_norms(self, Q):
             return 7 * np.ones(len(Q))
 
-    assert with_matrix_verbs(Fast(L1L2())).dual_norms(np.zeros((2, 3))).tolist() == [7, 7]
+    assert complete_penalty(Fast(L1L2())).dual_norms(np.zeros((2, 3))).tolist() == [7, 7]
 
 
 @pytest.mark.parametrize("penalty", PENALTIES)
@@ -595,7 +595,7 @@ def test_upper_bound_against_a_grid(penalty, m):
         elif kind == "thin":
             G = np.einsum("ci,cj->cij", G[:, 0], G[:, 0])
         truth = DUAL[penalty](forms(G, sphere(3, 20_000))).max()
-        for verbs in (get_penalty(penalty), with_matrix_verbs(Plain(get_penalty(penalty)))):
+        for verbs in (get_penalty(penalty), complete_penalty(Plain(get_penalty(penalty)))):
             bound = bounds.upper_bound(G, *np.linalg.eigh(G), verbs)
             assert bound >= truth * (1 - 1e-9)
             assert bound <= truth * np.sqrt(m) * (2 if penalty == "l1/linf" else 1.01)
@@ -829,7 +829,7 @@ def test_the_budget_does_not_concern_other_penalties():
     np.testing.assert_array_equal(few.h, many.h)
 
 
-# ---- the last word -------------------------------------------------------------------------------
+# ---- the thorough search -------------------------------------------------------------------------
 
 
 def overlapping_classes(n=264, d=10, m=11, seed=3):
@@ -841,7 +841,7 @@ def overlapping_classes(n=264, d=10, m=11, seed=3):
 
 
 def trained(X, y, rounds=8):
-    """Gamma of an l1/l2 model with alpha = 1 that was trained until the plain search sees no more.
+    """Gamma of an l1/l2 model with alpha = 1 that was trained until the plain search finds nothing.
 
     min over H, V of the loss + 1/2 sum_r (|v_r|^2 + |h_r|^4), by blocks and L-BFGS.
     """

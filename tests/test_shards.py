@@ -1,4 +1,4 @@
-"""Shards in files: what is written is what is read, and what is wrong is refused by name."""
+"""Shards in files: what is written is what is read, and errors name what is wrong."""
 
 import io
 import json
@@ -219,7 +219,7 @@ def test_bytes_do_not_depend_on_batches(tmp_path):
     assert written("a", 100) == written("b", 7) == written("c", 1)
 
 
-def test_codes_take_9_bytes_a_row(tmp_path):
+def test_codes_take_9_bytes_per_row(tmp_path):
     rng = np.random.default_rng(0)
     n = 50000
     table = {"user": rng.integers(900, size=n), "item": rng.integers(90, size=n)}
@@ -571,7 +571,7 @@ def test_any_flipped_bit_is_found_by_verify(tmp_path, kind):
 
 
 def forge(folder, name, change):
-    """Change an array of shard 1 and its digest: a file that is wrong on purpose."""
+    """Change an array of shard 1 and its digest, so that the file is wrong."""
     path = file_of(folder, f"000001-{name}")
     array = np.load(path)
     change(array)
@@ -879,7 +879,7 @@ def test_the_command(tmp_path, capsys):
 @pytest.mark.parametrize(
     "words", [["--one-hot", "a", "FOLDER"], ["FOLDER", "--one-hot", "a", "f.csv"], ["FOLDER"]]
 )
-def test_the_command_says_what_swallowed_the_folder_or_the_files(words, capsys):
+def test_the_command_says_which_option_took_the_folder_or_the_files(words, capsys):
     with pytest.raises(SystemExit):
         main(words)
     assert re.search("--one-hot.*all names that follow", capsys.readouterr().err)

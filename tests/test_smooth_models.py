@@ -78,7 +78,7 @@ def test_linf_is_that_of_an_interior_point(level, m, seed):
 
     def smooth(u):
         best = s
-        for _ in range(50):  # Newton's method for the best s, from the left of nothing: it is near
+        for _ in range(50):  # Newton's method for the best s, which is near the start
             slope = 1 - mu * (2 * best / (best**2 - u**2)).sum()
             bend = mu * (2 * (best**2 + u**2) / (best**2 - u**2) ** 2).sum()
             best -= slope / bend
@@ -93,7 +93,7 @@ def test_linf_is_that_of_an_interior_point(level, m, seed):
 
 
 @EVERY_PENALTY
-def test_of_one_output_all_norms_are_one(name):
+def test_with_one_output_all_norms_are_equal(name):
     V = np.array([[2.0], [-0.5], [0.0]])
     for got, want in zip(
         get_penalty(name).smooth_model(V, 1.0), PENALTIES["l1"]().smooth_model(V, 1.0), strict=True

@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import ShardData, TrainingData
 from fastpoly.estimators.documentation import documented
-from fastpoly.kernels.losses import Squared, get_loss
+from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.problem import named_loss
 from fastpoly.rows.scaling import Scaling
 
@@ -95,8 +95,8 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         return classes.astype(np.float64)[:, None], 1, {"_one_dimensional": True}, None
 
     def _target_units(self, scaling: Scaling, data: TrainingData | ShardData) -> Scaling:
-        # A loss object may depend on the scale of its targets; the squared loss does not.
-        if get_loss(self._model_loss()).__class__ is not Squared:
+        # Other losses than the squared one may depend on the scale of the targets.
+        if not complete_loss(get_loss(self._model_loss())).equivariant:
             return scaling
         return scaling.with_targets(data.target_moments, self.fit_lower == "explicit")
 

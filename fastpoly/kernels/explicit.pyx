@@ -26,7 +26,7 @@ cdef const gamma_loops* loops = choose_gamma_loops()
 cdef enum:
     PRODUCT_COLUMNS = 256            # products x_i x_j made at a time
     PASSES = 25                      # passes over the rows in one selection
-    EXPLICIT_BYTES = 268435456
+    EXPLICIT_BYTES = 268435456       # 256 MB: the most that explicit matrices may take
 
 
 cdef class ExplicitGamma(Gamma):

@@ -23,6 +23,7 @@ from libc.string cimport memcpy
 from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_nt, product_tn
 from fastpoly.kernels.features_loops cimport choose_features_loops, features_loops
 from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
+from fastpoly.kernels.memory cimport APART, ROW_BLOCK_DOUBLES
 from fastpoly.kernels.rows cimport csr_rows, rows_of
 from fastpoly.kernels.runtime cimport (
     effective_n_threads, flop_seconds, run_shares, shares_for, threads_for,
@@ -35,8 +36,6 @@ cdef const features_loops* loops = choose_features_loops()
 ACTIVATIONS = ("squared", "anova")
 
 cdef enum:
-    BLOCK_DOUBLES = 16384            # 128 KB: a block of rows stays in the second-level cache
-    SLACK = 16                       # doubles between two threads' slots: no shared cache line
     OUTPUTS = 0
     PULLBACK = 1
     BASIS_GRAD = 2
@@ -104,7 +103,7 @@ cdef class RowBlocks:
         """Iterate over (S of a block of rows, slice of those rows); S is overwritten."""
         cdef Py_ssize_t first, last = 0
         cdef double[:, ::1] S = np.empty((self.block, max(1, self.k)))
-        cdef double[::1] buffer = np.empty(self.buffer_size() + SLACK)
+        cdef double[::1] buffer = np.empty(self.buffer_size() + APART)
         while last < self.n:
             first, last = last, min(last + self.block, self.n)
             if self.k:
@@ -144,8 +143,8 @@ cdef class RowBlocks:
         """Run a pass that takes one thread `seconds`; return its sums, `size` numbers."""
         cdef int threads = threads_for(self.n_threads, seconds)
         p.n_shares = shares_for(threads, seconds, size)
-        cdef double[:, ::1] buffers = np.empty((threads, self.buffer_size() + SLACK))
-        cdef double[:, ::1] sums = np.zeros((p.n_shares, size + SLACK))
+        cdef double[:, ::1] buffers = np.empty((threads, self.buffer_size() + APART))
+        cdef double[:, ::1] sums = np.zeros((p.n_shares, size + APART))
         p.features = <void*> self
         p.sums, p.slot = &sums[0, 0], sums.shape[1]
         p.buffers, p.buffer = &buffers[0, 0], buffers.shape[1]
@@ -222,7 +221,7 @@ cdef class StoredFeatures(RowBlocks):
         self._check_new()
         self.A = as_float_array(A, "A", (None, None))
         self.n, self.k = self.A.shape[0], self.A.shape[1]
-        self.block = max(8, min(256, BLOCK_DOUBLES // max(1, self.k)))
+        self.block = max(8, min(256, ROW_BLOCK_DOUBLES // max(1, self.k)))
         self.n_threads = effective_n_threads(n_threads)
         self.seconds = flop_seconds(10.0 * self.n * self.k)  # to read them
 
@@ -256,7 +255,7 @@ cdef class Features(RowBlocks):
         H = as_float_array(H, "H", (None, X.d)).copy()
         self.X, self.H, self.anova = X, H, anova
         self.n, self.k = X.n, H.shape[0]
-        self.block = max(8, min(256, BLOCK_DOUBLES // max(1, self.k)))
+        self.block = max(8, min(256, ROW_BLOCK_DOUBLES // max(1, self.k)))
         self.n_threads = effective_n_threads(n_threads)
         self.seconds = flop_seconds(2.0 * X.n * self.prepare() * self.k)
 

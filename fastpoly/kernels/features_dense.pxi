@@ -8,7 +8,7 @@ cdef class DenseFeatures(Features):
         cdef Py_ssize_t d = max(1, self.X.d)
         self.H_rows = self.H
         self.H_squares = self.H * self.H
-        self.block = serial_rows(max(8, min(self.block, 2 * BLOCK_DOUBLES // d)), self.k * d)
+        self.block = serial_rows(max(8, min(self.block, 2 * ROW_BLOCK_DOUBLES // d)), self.k * d)
         return d
 
     # Scratch: activations or M * Z (block, k), then rows of X and their squares (block, d) and

@@ -21,6 +21,7 @@ from libc.string cimport memset
 from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_tn
 from fastpoly.kernels.gamma_loops cimport choose_gamma_loops, gamma_loops
 from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
+from fastpoly.kernels.memory cimport APART, LINE, whole_lines
 from fastpoly.kernels.rows cimport csr_rows, rows_of
 from fastpoly.kernels.runtime cimport (
     effective_n_threads, flop_seconds, run_shares, shares_for, threads_for,
@@ -31,7 +32,6 @@ from fastpoly.kernels.checks import as_float_array
 cdef const gamma_loops* loops = choose_gamma_loops()
 
 cdef enum:
-    CACHE_LINE = 8                   # doubles
     MATVECS = 0
     FORMS = 1
     COMBINE = 2
@@ -39,7 +39,7 @@ cdef enum:
 
 cdef Py_ssize_t padded(Py_ssize_t size) noexcept nogil:
     """A slot of `size` doubles that shares no cache line with the next one."""
-    return (size + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE + 2 * CACHE_LINE
+    return whole_lines(size) + APART
 
 
 cdef struct gamma_pass:
@@ -282,7 +282,7 @@ cdef class RowGamma(Gamma):
         p.gamma, p.verb, p.w, p.b, p.out, p.size, p.work = <void*> self, verb, w, b, out, size, work
         run_shares(run_share, &p, self.n_shares, self.n_threads)
         for share in range(1, self.n_shares):
-            partial = work + share * slot + CACHE_LINE
+            partial = work + share * slot + LINE
             for i in range(size):
                 out[i] += partial[i]
 
@@ -293,9 +293,9 @@ cdef class RowGamma(Gamma):
         cdef Py_ssize_t slot = padded(self.d * self.width)
         cdef Py_ssize_t first = self.X.n * share // self.n_shares
         cdef Py_ssize_t last = self.X.n * (share + 1) // self.n_shares
-        cdef double* target = out if share == 0 else work + share * slot + CACHE_LINE
+        cdef double* target = out if share == 0 else work + share * slot + LINE
         cdef double* own = (
-            work + self.n_shares * slot + worker * padded(self.row_work()) + CACHE_LINE
+            work + self.n_shares * slot + worker * padded(self.row_work()) + LINE
         )
         memset(target, 0, size * sizeof(double))
         if verb == MATVECS:

@@ -30,14 +30,15 @@ from libc.string cimport memset
 from fastpoly.kernels.joint_rows cimport JointRows, make_joint_rows
 from fastpoly.kernels.loss cimport Loss
 from fastpoly.kernels.matrix cimport Matrix
-from fastpoly.kernels.memory cimport overlap
+from fastpoly.kernels.memory cimport APART, LINE, overlap, whole_lines
 from fastpoly.kernels.runtime cimport (
-    effective_n_threads, flop_seconds, run_shares, shares_for, threads_for,
+    RANGE_SECONDS, effective_n_threads, flop_seconds, run_shares, shares_for, threads_for,
 )
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights
 from fastpoly.kernels.features import ACTIVATIONS, make_features
 from fastpoly.kernels.linear import LinearTerms
+from fastpoly.kernels.verbs import CompleteLoss, loss_curvature
 
 include "joint_pass.pxi"
 
@@ -109,6 +110,7 @@ cdef class JointObjective(JointPass):
                 Y = Y.copy()  # class codes are indices, which no one else may change
             self.compiled = loss
         else:
+            loss = CompleteLoss(loss)
             Y = as_float_array(Y, "Y", (n_targets, None))
         cdef JointRows rows = make_joint_rows(X, activation == "anova", linear, n_outputs)
         self.X, self.loss, self.linear, self.n_threads = X, loss, linear, threads
@@ -341,7 +343,7 @@ cdef class JointObjective(JointPass):
             Named tuple (basis, output, intercept, linear); its docstring has the formulas.
         """
         x, k = self._pack(H, V, b, W)
-        C = self._loss_curvature(self.outputs(H, V, b, W))
+        C = loss_curvature(self.loss, self.targets, self.outputs(H, V, b, W), self.w_array)
         basis, output = np.zeros((k, self.d)), np.zeros((k, k))
         intercept = C.sum(axis=0) if self.linear else None
         linear = np.zeros((self.d, self.m)) if self.linear else None
@@ -350,20 +352,6 @@ cdef class JointObjective(JointPass):
                 x, k, C if self.rows.order is None else C[self.rows.order], basis, output, linear
             )
         return Curvature(basis, output, intercept, linear)
-
-    def _loss_curvature(self, O):
-        """C (n, m): weighted second derivatives of the loss at the outputs O."""
-        w, bound = self.w_array, 1.0
-        if hasattr(self.loss, "smoothness"):
-            bound = float(self.loss.smoothness(self.m))
-            bound = bound if np.isfinite(bound) else 1.0
-        if hasattr(self.loss, "curvature"):
-            C = self.loss.curvature(self.targets, O, w)
-            C = as_float_array(C, "the curvature", (self.n, self.m), finite=False)
-            if np.isfinite(C).all():
-                return C
-        C = np.full((self.n, self.m), bound)
-        return C if w is None else C * w[:, None]
 
 
 cdef object packed_error(str name):

@@ -32,16 +32,6 @@ cdef extern from *:
         const double* table, const unsigned char* levels, Py_ssize_t n, Py_ssize_t width, double* Y
     ) noexcept nogil
 
-cdef enum:
-    LINE = 8                         # doubles of a cache line
-    APART = 16                       # doubles between two threads' memory: no shared cache line
-
-cdef double RANGE_SECONDS = 0.1      # seconds of a pass between two checks for Ctrl-C
-
-
-cdef inline Py_ssize_t whole_lines(Py_ssize_t size) noexcept nogil:
-    return (size + LINE - 1) // LINE * LINE
-
 
 cdef struct joint_pass:
     void* objective                  # JointPass

@@ -28,7 +28,7 @@ cdef const gamma_loops* diagonal_loops = choose_gamma_loops()
 
 cdef enum:
     CACHE_DOUBLES = 49152            # 384 KB of the second-level cache, which a block may fill
-    MOST_ROWS = 256
+    MOST_ROWS = 256                  # largest block: its outputs stay in the cache
 
 
 cdef inline Py_ssize_t padded(Py_ssize_t size) noexcept nogil:

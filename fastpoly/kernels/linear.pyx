@@ -5,14 +5,39 @@ import numpy as np
 from fastpoly.kernels.blas cimport product, product_tn
 from fastpoly.kernels.features_loops cimport choose_features_loops, features_loops
 from fastpoly.kernels.matrix cimport CsrMatrix, DenseMatrix, Matrix
+from fastpoly.kernels.memory cimport ROW_BLOCK_DOUBLES
 from fastpoly.kernels.rows cimport csr_rows, rows_of
 
 from fastpoly.kernels.checks import as_float_array
 
 cdef const features_loops* loops = choose_features_loops()
 
-cdef enum:
-    BLOCK_DOUBLES = 16384            # 128 KB: a block of rows stays in the second-level cache
+
+cdef void add_product(
+    LinearTerms terms, bint gradient, Py_ssize_t first, Py_ssize_t last, const double* given,
+    Py_ssize_t m, double* sums, double* buffer
+) noexcept nogil:
+    """sums += X given, or X' given for the gradient, with the rows first..last-1 of X."""
+    cdef csr_rows csr
+    cdef const double* x
+    cdef Py_ssize_t stop, d = terms.X.d, width = (m + 3) // 4 * 4
+    if terms.X.sparse:
+        csr = rows_of(<CsrMatrix> terms.X)
+        if gradient:
+            loops.linear_grad(&csr, first, last, given, m, sums)
+        else:
+            loops.linear(&csr, first, last, given, m, sums)
+        return
+    while first < last:
+        stop = min(first + terms.block, last)
+        x = terms.X.dense_rows(first, stop, buffer)
+        if gradient:
+            product_tn(d, m, stop - first, x, d, given, m, 1, sums, width)
+            given += (stop - first) * m
+        else:
+            product(stop - first, m, d, x, d, given, width, 1, sums, m)
+            sums += (stop - first) * m
+        first = stop
 
 
 cdef class LinearTerms:
@@ -25,7 +50,7 @@ cdef class LinearTerms:
 
     def __cinit__(self, Matrix X not None):
         self.X = X
-        self.block = max(8, min(256, 2 * BLOCK_DOUBLES // max(1, X.d)))
+        self.block = max(8, min(256, 2 * ROW_BLOCK_DOUBLES // max(1, X.d)))
 
     cdef Py_ssize_t buffer_size(self) noexcept nogil:
         return 0 if self.X.sparse else self.block * self.X.d
@@ -35,36 +60,14 @@ cdef class LinearTerms:
         double* buffer
     ) noexcept nogil:
         """O (last - first, m) += X W for rows first..last-1; W (d, m padded)."""
-        cdef csr_rows csr
-        cdef Py_ssize_t stop, d = self.X.d, width = (m + 3) // 4 * 4
-        if self.X.sparse:
-            csr = rows_of(<CsrMatrix> self.X)
-            loops.linear(&csr, first, last, W, m, O)
-            return
-        while first < last:
-            stop = min(first + self.block, last)
-            product(stop - first, m, d, self.X.dense_rows(first, stop, buffer), d, W, width, 1,
-                    O, m)
-            O += (stop - first) * m
-            first = stop
+        add_product(self, False, first, last, W, m, O, buffer)
 
     cdef void add_grad(
         self, Py_ssize_t first, Py_ssize_t last, const double* D, Py_ssize_t m, double* G,
         double* buffer
     ) noexcept nogil:
         """G (d, m padded) += X' D over rows first..last-1; D (last - first, m)."""
-        cdef csr_rows csr
-        cdef Py_ssize_t stop, d = self.X.d, width = (m + 3) // 4 * 4
-        if self.X.sparse:
-            csr = rows_of(<CsrMatrix> self.X)
-            loops.linear_grad(&csr, first, last, D, m, G)
-            return
-        while first < last:
-            stop = min(first + self.block, last)
-            product_tn(d, m, stop - first, self.X.dense_rows(first, stop, buffer), d, D, m, 1,
-                       G, width)
-            D += (stop - first) * m
-            first = stop
+        add_product(self, True, first, last, D, m, G, buffer)
 
     def squared_column_norms(self, w):
         """sum_i w_i x_ij^2, (d,)."""

@@ -15,7 +15,7 @@ from fastpoly.kernels.pickling import reduce_object
 from fastpoly.kernels.targets import as_n_outputs, encode_targets
 
 from fastpoly.kernels.losses_loops cimport choose_losses_loops, losses_loops
-from fastpoly.kernels.memory cimport overlap
+from fastpoly.kernels.memory cimport LINE, overlap
 from fastpoly.kernels.runtime cimport effective_n_threads, loss_seconds, run_shares, threads_for
 
 cdef const losses_loops* loops = choose_losses_loops()
@@ -25,7 +25,6 @@ cdef const losses_loops* loops = choose_losses_loops()
 cdef enum:
     MAX_CHUNKS = 256
     MIN_CHUNK_ROWS = 1024
-    LINE = 8  # doubles of a cache line, which two threads must not share
 
 
 cdef class Loss:
@@ -49,6 +48,7 @@ cdef class Loss:
     name = "loss"
     target = "real"
     shift_invariant = False  # whether l(y, o + t 1) = l(y, o)
+    equivariant = False  # whether l(a y + b, a o + b) = a^2 l(y, o): targets can be rescaled
 
     # --- in C: rows ---
 

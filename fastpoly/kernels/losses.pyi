@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from fastpoly.kernels.loss import Loss as Loss
 from fastpoly.kernels.loss import Target
+from fastpoly.kernels.verbs import CompleteLoss
 
 class LossLike(Protocol):
     """The methods of a loss that solvers call; `get_loss` accepts any such object."""
@@ -32,4 +33,5 @@ class Squared(Loss): ...
 LOSSES: dict[str, type[Loss]]
 
 def get_loss(loss: str | LossLike) -> LossLike: ...
+def complete_loss(loss: LossLike) -> Loss | CompleteLoss: ...
 def exp_log1p(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...

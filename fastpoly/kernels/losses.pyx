@@ -9,6 +9,7 @@ from libc.math cimport INFINITY, fabs
 import numpy as np
 
 from fastpoly.kernels.targets import HOW_TO_ENCODE
+from fastpoly.kernels.verbs import CompleteLoss
 
 from fastpoly.kernels.loss cimport Loss, scale
 from fastpoly.kernels.losses_loops cimport choose_losses_loops, fp_loss_rows, losses_loops
@@ -90,74 +91,62 @@ cdef void softmax_hessian(
             k += 1
 
 
-cdef class MulticlassLogistic(_BuiltIn):
-    """l(y, o) = log(1 + sum_{c != y} exp(o_c - o_y)), y a class code."""
+cdef class _Multiclass(_BuiltIn):
+    """A loss of class codes that depends only on the differences of the outputs."""
 
-    name = "multiclass_logistic"
     target = "label"
-
     shift_invariant = True
 
     cdef bint reads_labels(self) noexcept nogil:
         return True
 
+
+cdef class _Softmax(_Multiclass):
+    """l(y, o) = log(1 + sum_{c != y} exp(margin + o_c - o_y))."""
+
+    cdef double margin(self) noexcept nogil:
+        return 0.0
+
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m
     ) noexcept nogil:
-        return loops.softmax_conjugate(u, scale, <Py_ssize_t> y[0], 0.0, m)
+        return loops.softmax_conjugate(u, scale, <Py_ssize_t> y[0], self.margin(), m)
 
     cdef void hessian_row(
         self, const double* y, const double* o, double* h, double* work, Py_ssize_t m
     ) noexcept nogil:
         self.row(y, o, work, m)
         softmax_hessian(<Py_ssize_t> y[0], work, h, m)
+
+    cdef double bound(self, Py_ssize_t m) noexcept nogil:
+        return 0.5
+
+
+cdef class MulticlassLogistic(_Softmax):
+    """l(y, o) = log(1 + sum_{c != y} exp(o_c - o_y)), y a class code."""
+
+    name = "multiclass_logistic"
 
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.multiclass_logistic
 
-    cdef double bound(self, Py_ssize_t m) noexcept nogil:
-        return 0.5
 
-
-cdef class SmoothedMulticlassHinge(_BuiltIn):
+cdef class SmoothedMulticlassHinge(_Softmax):
     """l(y, o) = log(1 + sum_{c != y} exp(1 + o_c - o_y)), y a class code."""
 
     name = "smoothed_multiclass_hinge"
-    target = "label"
 
-    shift_invariant = True
-
-    cdef bint reads_labels(self) noexcept nogil:
-        return True
-
-    cdef double conjugate_row(
-        self, const double* y, const double* u, double scale, Py_ssize_t m
-    ) noexcept nogil:
-        return loops.softmax_conjugate(u, scale, <Py_ssize_t> y[0], 1.0, m)
-
-    cdef void hessian_row(
-        self, const double* y, const double* o, double* h, double* work, Py_ssize_t m
-    ) noexcept nogil:
-        self.row(y, o, work, m)
-        softmax_hessian(<Py_ssize_t> y[0], work, h, m)
+    cdef double margin(self) noexcept nogil:
+        return 1.0
 
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.smoothed_multiclass_hinge
 
-    cdef double bound(self, Py_ssize_t m) noexcept nogil:
-        return 0.5
 
-
-cdef class MulticlassSquaredHinge(_BuiltIn):
+cdef class MulticlassSquaredHinge(_Multiclass):
     """l(y, o) = sum_{c != y} max(1 + o_c - o_y, 0)^2, y a class code."""
 
     name = "multiclass_squared_hinge"
-    target = "label"
-
-    shift_invariant = True
-
-    cdef bint reads_labels(self) noexcept nogil:
-        return True
 
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m
@@ -279,6 +268,7 @@ cdef class Squared(_BuiltIn):
 
     name = "squared"
     target = "real"
+    equivariant = True
 
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m
@@ -320,7 +310,21 @@ def get_loss(loss):
 
     Parameters
     ----------
-    loss : str, Loss, or any object with `target`, `value`, `value_grad` and `smoothness`
+    loss : str or object
+        A key of `LOSSES`, a `Loss`, or any object with these attributes and methods of `Loss`:
+
+        - ``target``: "label", "sign" or "real",
+        - ``value(Y, O, w=None)``, ``value_grad(Y, O, w=None)``,
+        - ``smoothness(m)``: infinite if it is not known,
+        - ``curvature(Y, O, w=None)``: optional; descents need fewer iterations with it,
+        - ``hessian(Y, O, w=None)``: optional, for a loss with ``shift_invariant = True``,
+        - ``conjugate(Y, U, scale=1.0, w=None)``: optional; it gives tight duality gaps,
+        - ``encode(y, n_outputs=None)``: optional; checks targets in another way,
+        - ``equivariant = True``: optional; a regressor may then rescale its targets.
+
+    Returns
+    -------
+    Loss or object
 
     Examples
     --------
@@ -343,6 +347,18 @@ def get_loss(loss):
             f"value_grad, smoothness and a target in {list(HOW_TO_ENCODE)}; got {loss!r}"
         )
     return loss
+
+
+def complete_loss(loss):
+    """`loss` with all verbs: its own, and defaults for the optional ones that it lacks.
+
+    Examples
+    --------
+    >>> from fastpoly.kernels.losses import Squared, complete_loss
+    >>> complete_loss(Squared())
+    Squared()
+    """
+    return loss if isinstance(loss, Loss) else CompleteLoss(loss)
 
 
 def exp_log1p(const double[::1] x not None):

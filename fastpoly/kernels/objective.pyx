@@ -23,15 +23,14 @@ from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_tn
 from fastpoly.kernels.features cimport RowBlocks
 from fastpoly.kernels.linear cimport LinearTerms
 from fastpoly.kernels.loss cimport Loss
+from fastpoly.kernels.memory cimport APART
 from fastpoly.kernels.runtime cimport (
     flop_seconds, loss_seconds, run_shares, shares_for, threads_for,
 )
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights
 from fastpoly.kernels.runtime import interruptible
-
-cdef enum:
-    SLACK = 16                       # doubles between two threads' slots: no shared cache line
+from fastpoly.kernels.verbs import CompleteLoss
 
 
 cdef struct objective_pass:
@@ -43,7 +42,7 @@ cdef struct objective_pass:
     double* D
     double* sums                     # one slot per share
     Py_ssize_t slot
-    double* values                   # one per share, SLACK apart
+    double* values                   # one per share, APART
     double* buffers                  # one per worker
     Py_ssize_t buffer
 
@@ -51,7 +50,7 @@ cdef struct objective_pass:
 cdef void run_share(int share, int worker, void* job) noexcept nogil:
     cdef objective_pass* p = <objective_pass*> job
     cdef Py_ssize_t n = (<Objective> p.objective).n
-    p.values[share * SLACK] = (<Objective> p.objective).add_rows(
+    p.values[share * APART] = (<Objective> p.objective).add_rows(
         n * share // p.n_shares, n * (share + 1) // p.n_shares, p.V, p.b, p.W,
         p.sums + share * p.slot, p.D, p.buffers + worker * p.buffer,
     )
@@ -114,7 +113,7 @@ cdef class Objective:
             raise ValueError(f"n_outputs must be at least 1, got {n_outputs}")
         if linear is not None and linear.X.n != features.n:
             raise ValueError(f"linear has {linear.X.n} rows, the activations {features.n}")
-        self.features, self.loss, self.linear = features, loss, linear
+        self.features, self.linear = features, linear
         self.n, self.k, self.m = features.n, features.k, n_outputs
         self.w = as_weights(w, "w", self.n)
         if isinstance(loss, Loss):
@@ -123,7 +122,9 @@ cdef class Objective:
             if self.Y.shape[1] == 1:
                 self.Y = np.array(self.Y)  # class codes are indices, which no one else may change
         else:
+            loss = CompleteLoss(loss)
             self.Y = as_float_array(Y, "Y", (self.n, None))
+        self.loss = loss
         self.block = max(1, min(features.block, max(8, SERIAL_PRODUCT // max(1, self.k * self.m))))
 
     @property
@@ -216,9 +217,9 @@ cdef class Objective:
         )
         cdef int threads = threads_for(self.features.n_threads, seconds)
         cdef int n_shares = shares_for(threads, seconds, size)
-        cdef double[:, ::1] buffers = np.empty((threads, self.buffer_size() + SLACK))
-        cdef double[:, ::1] sums = np.zeros((n_shares, size + SLACK))
-        cdef double[:, ::1] values = np.zeros((n_shares, SLACK))
+        cdef double[:, ::1] buffers = np.empty((threads, self.buffer_size() + APART))
+        cdef double[:, ::1] sums = np.zeros((n_shares, size + APART))
+        cdef double[:, ::1] values = np.zeros((n_shares, APART))
         cdef objective_pass p
         cdef double[::1] parameters = np.zeros(size + 1)
         parameters.base[:k * m] = P[:k].ravel()
@@ -304,9 +305,9 @@ cdef class Objective:
         cdef double seconds = self.features.seconds + flop_seconds(2.0 * self.n * size)
         cdef int threads = threads_for(self.features.n_threads, seconds)
         cdef int n_shares = shares_for(threads, seconds, size)
-        cdef double[:, ::1] blocks = np.zeros((n_shares, size + SLACK))
+        cdef double[:, ::1] blocks = np.zeros((n_shares, size + APART))
         cdef double[:, ::1] buffers = np.empty(
-            (threads, self.features.buffer_size() + self.features.block * self.k + SLACK)
+            (threads, self.features.buffer_size() + self.features.block * self.k + APART)
         )
         cdef hessian_pass p
         if self.n and self.k:

@@ -3,6 +3,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastpoly.kernels.smooth_forms import SmoothForm
+from fastpoly.kernels.verbs import CompletePenalty
+
 Floats = NDArray[np.float64]
 
 class PenaltyLike(Protocol):
@@ -24,7 +27,7 @@ class PenaltyLike(Protocol):
     def criterion(self, q: ArrayLike) -> tuple[float, Floats]: ...
 
 class MatrixPenalty(Protocol):
-    """The methods that the selection of basis vectors calls; see `with_matrix_verbs`."""
+    """The methods that the selection of basis vectors calls; see `complete_penalty`."""
 
     separable: bool
     def dual_norms(self, Q: ArrayLike) -> Floats: ...
@@ -35,6 +38,8 @@ class MatrixPenalty(Protocol):
 
 class Penalty(PenaltyLike):
     name: ClassVar[str]
+    compiled: ClassVar[bool]
+    smooth_form: ClassVar[SmoothForm | None]
     separable: bool
     def dual_norms(self, Q: ArrayLike) -> Floats: ...
     def slopes(self, Q: ArrayLike, threshold: float = ...) -> Floats: ...
@@ -58,7 +63,7 @@ _P = TypeVar("_P", bound=PenaltyLike)
 def get_penalty(penalty: str) -> Penalty: ...
 @overload
 def get_penalty(penalty: _P) -> _P: ...
-def with_matrix_verbs(penalty: PenaltyLike) -> MatrixPenalty: ...
+def complete_penalty(penalty: PenaltyLike) -> Penalty | CompletePenalty: ...
 
 class FistaStep(NamedTuple):
     linear: float

@@ -22,8 +22,8 @@ from libc.string cimport memset
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_positive
 from fastpoly.kernels.pickling import reduce_object
-from fastpoly.kernels.row_by_row import RowByRow, ratios_of
 from fastpoly.kernels.smooth_forms import Balanced, Box, Signs
+from fastpoly.kernels.verbs import CompletePenalty, ratios_of
 
 from fastpoly.kernels.memory cimport overlap
 
@@ -231,8 +231,11 @@ def get_penalty(penalty):
         - ``prox(V, t, weights=None, out=None)``: for the penalized form (alpha),
         - ``project(V, tau, weights=None, metric=None, out=None)``: for the constrained form (tau),
         - ``criterion(q)``: for the selection of basis vectors,
-        - ``polar(q)``: only for ``refit=None``,
-        - ``dual_norms(Q)``, ``slopes(Q, threshold)``: optional; all rows at once, which is faster.
+        - ``polar(q)``: only for ``refit=None`` and ``smooth_form``,
+        - ``smooth_form``: optional; an object of `fastpoly.kernels.smooth_forms`, with which both
+          layers can be fitted together,
+        - ``row_norms(V)``, ``dual_norms(Q)``, ``slopes(Q, threshold)``: optional; all rows at once,
+          which is faster.
 
     Returns
     -------
@@ -260,13 +263,13 @@ def get_penalty(penalty):
     return penalty
 
 
-def with_matrix_verbs(penalty):
-    """`penalty` with `dual_norms`, `slopes`, `dual_ratios`, `n_vertices` and `separable`.
+def complete_penalty(penalty):
+    """`penalty` with all verbs: its own, and defaults for the optional ones that it lacks.
 
     Examples
     --------
-    >>> from fastpoly.kernels.penalties import L1L2, with_matrix_verbs
-    >>> with_matrix_verbs(L1L2())
+    >>> from fastpoly.kernels.penalties import L1L2, complete_penalty
+    >>> complete_penalty(L1L2())
     L1L2()
     """
-    return penalty if isinstance(penalty, Penalty) else RowByRow(penalty)
+    return penalty if isinstance(penalty, Penalty) else CompletePenalty(penalty)

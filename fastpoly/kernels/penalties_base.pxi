@@ -24,6 +24,7 @@ cdef class Penalty:
     """
 
     name = "abstract"
+    compiled = True  # whether it has the `row_*` methods; Newton's method needs them
     smooth_form = None  # how H and V descend together; with None only the output layer is fitted
 
     def __init__(self):

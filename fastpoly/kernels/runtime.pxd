@@ -2,6 +2,9 @@
 ctypedef void (*share_function)(int share, int worker, void* job) noexcept nogil
 
 
+# Seconds of a pass between two checks for Ctrl-C.
+cdef double RANGE_SECONDS
+
 # Estimates of the time of a current processor, to decide on threads: 25 GFLOP/s, and the loss of
 # one row and output.
 cdef inline double flop_seconds(double count) noexcept nogil:

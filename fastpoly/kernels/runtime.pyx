@@ -22,7 +22,7 @@ cdef extern from "simd/shares.h":
     ) noexcept nogil
     void fp_after_fork() noexcept nogil
 
-cdef double RANGE_SECONDS = 0.1      # seconds of a pass between two checks for Ctrl-C
+RANGE_SECONDS = 0.1
 cdef double THREAD_SECONDS = 1e-3    # seconds of work that justify a thread, which starts in 20 us
 cdef double ADDING_SECONDS = 4e-8    # seconds of a pass per number in its sums that justify a share
 cdef int SHARES = 4                  # shares per thread, so that a delayed thread delays little

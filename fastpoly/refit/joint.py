@@ -209,6 +209,8 @@ class JointRefit:
 
     def tidy(self, model: Model, before: float) -> Model:
         """Merge and drop vectors, at the cost of at most a share of the gain since `before`."""
+        if not len(model.H):
+            return model
         value = objective_at(self.sums, model)
         most = value + GAIN_SHARE * max(0.0, before - value)
         for fewer in (self.merged, self.without_light):
@@ -285,7 +287,7 @@ class JointRefit:
 
 def smooth_form(problem: Problem) -> SmoothForm:
     """The smooth form of the penalty; without basis vectors, any form will do."""
-    return getattr(problem.penalty, "smooth_form", None) or SmoothForm()
+    return problem.penalty.smooth_form or SmoothForm()
 
 
 def line_minimum(at: Callable[[float], tuple[float, float]], curvature: float) -> float:

@@ -61,8 +61,8 @@ def couples(problem: OutputProblem) -> bool:
         0 < (objective.k * objective.m) ** 2 <= BLOCK_DOUBLES
         and 4 * objective.n * objective.m * (objective.m + 1) <= problem.memory
         and isinstance(objective.features, StoredFeatures)
-        and getattr(objective.loss, "shift_invariant", False)
-        and hasattr(objective.loss, "hessian")
+        and objective.loss.shift_invariant
+        and objective.loss.hessian is not None
     )
 
 
@@ -82,7 +82,7 @@ class _Newton:
         self.C = self.B = None
         self.damping, self.coupled = np.finfo(np.float64).eps, couples(problem)
         # Whether B is only part of the Hessian. It then has curvature where all outputs grow alike.
-        self.shifts = getattr(self.objective.loss, "shift_invariant", False) and not self.coupled
+        self.shifts = self.objective.loss.shift_invariant and not self.coupled
 
     def certify(self) -> Certificate:
         """The certificate of P."""

@@ -12,7 +12,6 @@ from fastpoly.kernels.features import RowBlocks, StoredFeatures
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import Matrix
 from fastpoly.kernels.objective import Objective
-from fastpoly.kernels.penalties import Penalty
 from fastpoly.problem import Problem, check_choice
 from fastpoly.refit.fista import Solution, fista
 from fastpoly.refit.newton import newton
@@ -257,7 +256,7 @@ def newton_obstacle(
     """Why Newton's method cannot be used; empty if it can."""
     if problem.tau is not None:
         return "fits the penalized form only (alpha)"
-    if not isinstance(problem.penalty, Penalty):
+    if not problem.penalty.compiled:
         return f"needs a compiled penalty, got {problem.penalty!r}"
     if not has_curvature(problem):
         return "needs a loss with a method `curvature`"
@@ -273,9 +272,7 @@ def newton_obstacle(
 def has_curvature(problem: Problem) -> bool:
     """Whether the second derivatives of the loss are known."""
     loss, m = problem.loss, problem.m
-    if not hasattr(loss, "curvature"):
-        return False
-    # A compiled loss that defines only `row` has infinite curvature.
+    # That of a loss without `curvature` is infinite.
     C = loss.curvature(problem.Y[:1], np.zeros((len(problem.Y[:1]), m)), None)
     return bool(np.isfinite(C).all())
 

@@ -95,8 +95,6 @@ class OutputProblem:
         objective, loss = self.objective, self.objective.loss
 
         def conjugate(c: float) -> float:
-            if not hasattr(loss, "conjugate"):
-                return np.nan
             return loss.conjugate(objective.targets, D, c, objective.w_array)
 
         return self.bounded(P, value, G, conjugate)

@@ -66,8 +66,6 @@ def summed_step(sums: Sums, model: Model, h: Floats, q: Floats) -> Floats:
 
 def _ends(problem: Problem, V: Floats, q: Floats) -> tuple[Floats, Floats]:
     """V with a zero row, and zeros with the vertex in that row."""
-    if not hasattr(problem.penalty, "polar"):
-        raise TypeError('refit=None needs a penalty with a method `polar`; use refit="output"')
     p = problem.penalty.polar(-q)
     old = np.vstack([V, np.zeros_like(p)])
     new = np.zeros_like(old)

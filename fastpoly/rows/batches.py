@@ -53,13 +53,12 @@ class Table:
 
 def column(batch: Any, name: str) -> Any:
     """A column of a table: an Arrow column as it is, any other as an array."""
-    names = batch.schema.names if hasattr(batch, "num_rows") else getattr(batch, "columns", ())
+    arrow = hasattr(batch, "num_rows")  # a table or a batch; else a data frame or a mapping
+    names = batch.schema.names if arrow else getattr(batch, "columns", ())
     if list(names).count(name) > 1:
         raise ValueError(f"a batch has more than one column {name!r}; rename or drop one")
     try:
-        found = batch.column(name) if hasattr(batch, "schema") and hasattr(batch, "column") and (
-            not hasattr(batch, "to_pandas") or hasattr(batch, "num_rows")
-        ) else batch[name]  # fmt: skip
+        found = batch.column(name) if arrow else batch[name]
     except (KeyError, LookupError, TypeError) as error:
         raise ValueError(
             f"a batch has no column {name!r} ({type(batch).__name__}: {error}); give data frames, "

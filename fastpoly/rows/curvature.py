@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
+from fastpoly.kernels.verbs import loss_curvature
 from fastpoly.problem import Problem
 from fastpoly.rows.contract import Curvature
 from fastpoly.rows.design import Design
@@ -45,7 +46,7 @@ class DenseCurvature:
 
     def __init__(self, design: Design, problem: Problem, model: Model, O: Floats) -> None:
         self.design, self.model = design, model
-        self.C = _loss_curvature(problem, O)
+        self.C = loss_curvature(problem.loss, problem.Y, O, problem.w)
         self.D = problem.loss.value_grad(problem.Y, O, problem.w)[1]
         slope = 2.0 if design.activation == "squared" else 1.0  # of an activation, over z
         self.V1, self.V2 = 0.5 * slope * model.V.T, slope**2 * (model.V**2).T
@@ -140,14 +141,3 @@ def has_eigenbasis(sparse: bool, d: int) -> bool:
     It is for up to about 500 features; with 1000 a diagonal is as good.
     """
     return not sparse and 4 * d**2 <= BLOCK_DOUBLES
-
-
-def _loss_curvature(problem: Problem, O: Floats) -> Floats:
-    """Weighted second derivatives of the loss, (n, m), or a bound where the loss has none."""
-    loss, w = problem.loss, problem.w
-    if hasattr(loss, "curvature"):
-        C = np.asarray(loss.curvature(problem.Y, O, w))
-    else:
-        C = np.full(O.shape, float(loss.smoothness(problem.m)))
-        C = C if w is None else C * w[:, None]
-    return C if np.isfinite(C).all() else np.ones_like(O)

@@ -90,8 +90,6 @@ class RowSums:
     def conjugate(self, D: Floats, c: float) -> float:
         """sum_i w_i l*(c d_i / w_i); NaN where the loss does not define its conjugate l*."""
         problem = self.problem
-        if not hasattr(problem.loss, "conjugate"):
-            return np.nan
         return float(problem.loss.conjugate(problem.Y, D, c, problem.w))
 
     def ray(

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastpoly.kernels.checks import as_float_array, as_generator, as_positive
 from fastpoly.kernels.explicit import ExplicitGamma
 from fastpoly.kernels.gamma import Gamma
-from fastpoly.kernels.penalties import get_penalty, with_matrix_verbs
+from fastpoly.kernels.penalties import complete_penalty, get_penalty
 from fastpoly.selection.ascent import NORMAL, THOROUGH, Floats, forms_of, unit
 from fastpoly.selection.baselines import best_row
 from fastpoly.selection.blocks import Signatures, choose
@@ -157,7 +157,7 @@ def select_basis(
     n_vectors = _as_count(n_vectors, "n_vectors", 1)
     rng = as_generator(random_state)
     request = Request(
-        penalty=with_matrix_verbs(get_penalty(penalty)),
+        penalty=complete_penalty(get_penalty(penalty)),
         method=method,
         n_vectors=n_vectors,
         threshold=as_positive(threshold, "threshold", or_zero=True),

@@ -1,0 +1,139 @@
+"""The verbs that a loss or a penalty written in Python may lack, and what takes their place.
+
+The compiled losses and penalties have all verbs. `complete_loss` and `complete_penalty` give them
+to any other object, once, so that no other code has to ask which verbs there are.
+"""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastpoly.kernels.checks import as_float_array
+from fastpoly.kernels.targets import encode_targets
+
+if TYPE_CHECKING:
+    from fastpoly.kernels.losses import LossLike
+    from fastpoly.kernels.penalties import PenaltyLike
+
+Floats = NDArray[np.float64]
+
+
+class _Complete:
+    """An object with all verbs: its own, and those of this class where it lacks one."""
+
+    verbs: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+        for verb in self.verbs:
+            if hasattr(given, verb):
+                setattr(self, verb, getattr(given, verb))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.given,)
+
+    def __repr__(self) -> str:
+        return repr(self.given)
+
+
+class CompleteLoss(_Complete):
+    """A loss with all verbs; the object needs `value_grad`.
+
+    Its curvature is infinite where the object does not define it, and its conjugate is NaN. Both
+    mean "not known", as for a compiled loss.
+    """
+
+    verbs = (
+        "target", "value", "value_grad", "smoothness",
+        "encode", "curvature", "hessian", "conjugate", "shift_invariant", "equivariant",
+    )  # fmt: skip
+    target = "real"
+    shift_invariant = False
+    equivariant = False
+    hessian = None
+
+    given: "LossLike"
+
+    def value(self, Y: Floats, O: Floats, w: Floats | None = None) -> float:
+        return self.value_grad(Y, O, w)[0]
+
+    def smoothness(self, n_outputs: int) -> float:
+        return np.inf
+
+    def encode(self, y: ArrayLike, n_outputs: int | None = None) -> Floats:
+        return encode_targets(self.target, y, n_outputs)
+
+    def curvature(self, Y: Floats, O: Floats, w: Floats | None = None) -> Floats:
+        return np.full(np.shape(O), np.inf)
+
+    def conjugate(self, Y: Floats, U: Floats, scale: float = 1.0, w: Floats | None = None) -> float:
+        return np.nan
+
+
+class CompletePenalty(_Complete):
+    """A penalty with all verbs; the object needs those that `get_penalty` lists.
+
+    Verbs for all rows at once call those for one row.
+    """
+
+    verbs = (
+        "value", "dual_norm", "prox", "project", "criterion",
+        "polar", "row_norms", "dual_norms", "slopes",
+        "dual_ratios", "n_vertices", "vertices", "separable", "smooth_form",
+    )  # fmt: skip
+    compiled = False
+    separable = False
+    smooth_form = None
+
+    given: "PenaltyLike"
+
+    def polar(self, q: ArrayLike) -> Floats:
+        raise TypeError('refit=None needs a penalty with a method `polar`; use refit="output"')
+
+    def row_norms(self, V: ArrayLike) -> Floats:
+        return np.array([float(self.value(row[None])) for row in np.asarray(V)])
+
+    def dual_norms(self, Q: ArrayLike) -> Floats:
+        return np.array([float(self.dual_norm(row[None])) for row in np.asarray(Q)])
+
+    def slopes(self, Q: ArrayLike, threshold: float = 1e-6) -> Floats:
+        Q = np.asarray(Q)
+        W = np.zeros(Q.shape)
+        for q, w in zip(Q, W, strict=True):
+            if q.any():
+                x = q / np.abs(q).max() / threshold
+                w[:] = self.criterion(x)[1]
+                product = w @ x
+                w *= float(self.dual_norm(x[None])) / product if product != 0 else 0.0
+        return W
+
+    def dual_ratios(self, m: int) -> tuple[float, float]:
+        return ratios_of(self.dual_norms(np.eye(m)))
+
+    def n_vertices(self, m: int) -> int | None:
+        return None
+
+    def vertices(self, m: int, first: int = 0, last: int | None = None) -> Floats:
+        raise NotImplementedError(f"the unit ball of {self!r} has no list of vertices")
+
+
+def ratios_of(norms: Floats) -> tuple[float, float]:
+    """Bounds on any norm in terms of |q|_1 and |q|_2, given the norms of the unit vectors.
+
+    ||q|| <= sum_c |q_c| ||e_c||, by the triangle inequality.
+    """
+    return float(norms.max()), float(np.linalg.norm(norms))
+
+
+def loss_curvature(loss: Any, Y: Floats, O: Floats, w: Floats | None) -> Floats:
+    """Weighted second derivatives of a complete loss at the outputs O, (n, m).
+
+    Where they are not known, the smoothness takes their place, or 1 if that is not known either.
+    """
+    C = as_float_array(loss.curvature(Y, O, w), "the curvature", O.shape, finite=False)
+    if np.isfinite(C).all():
+        return C
+    bound = float(loss.smoothness(O.shape[1]))
+    C = np.full(O.shape, bound if np.isfinite(bound) else 1.0)
+    return C if w is None else C * w[:, None]
