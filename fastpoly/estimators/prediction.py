@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fastpoly.estimators.data import checked_csr, default_threads
+from fastpoly.estimators.data import checked_csr, default_threads, explained_text
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.model import PolyModel
+from fastpoly.problem import has_log_odds
 from fastpoly.rows.design import Design
 from fastpoly.rows.scaling import Scaling
 from fastpoly.rows.shards import Shards
@@ -21,6 +22,16 @@ from fastpoly.state import Model
 from fastpoly.storage.stages import Stages
 
 Floats = NDArray[np.float64]
+
+
+def has_probabilities(estimator: "Predictor") -> bool:
+    """A condition for `available_if`: the outputs of the estimator are log odds."""
+    if not has_log_odds(estimator.loss):
+        raise AttributeError(
+            f'predict_proba needs loss="logistic", or an object whose log_odds is True, not '
+            f"{estimator.loss!r}"
+        )
+    return True
 
 
 class Predictor(BaseEstimator):
@@ -42,9 +53,11 @@ class Predictor(BaseEstimator):
 
     def _validated(self, X: Any) -> Any:
         check_is_fitted(self, "model_")
-        return validate_data(
-            self, checked_csr(X), accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
-        )
+        with explained_text(X):
+            return validate_data(
+                self, checked_csr(X), accept_sparse="csr", dtype=[np.float64, np.float32],
+                reset=False,
+            )  # fmt: skip
 
     def _threads(self, X: Any) -> int | None:
         return default_threads(X) if self.n_threads is None else self.n_threads
@@ -239,9 +252,14 @@ class Predictor(BaseEstimator):
             activation=self._activation, augment=model.H.shape[1] > self.n_features_in_,
             feature_names=None if names is None else map(str, names),
             output_names=self._output_names(), task=self._task, classes=self._plain_classes(),
+            level_values=self._level_values(),
         )  # fmt: skip
 
     def _output_names(self) -> list[str] | None:
+        return None
+
+    def _level_values(self) -> Floats | None:
+        """The numbers that ordinal levels stand for, where they are not the default."""
         return None
 
     def _plain_classes(self) -> NDArray | None:

@@ -49,6 +49,7 @@ cdef class Loss:
     name = "loss"
     target = "real"
     shift_invariant = False  # whether l(y, o + t 1) = l(y, o)
+    log_odds = False  # whether outputs are log odds, so that there are probabilities
 
     # --- in C: rows ---
 

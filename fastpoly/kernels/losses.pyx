@@ -97,6 +97,7 @@ cdef class MulticlassLogistic(_BuiltIn):
     target = "label"
 
     shift_invariant = True
+    log_odds = True
 
     cdef bint reads_labels(self) noexcept nogil:
         return True
@@ -212,6 +213,7 @@ cdef class BinaryLogistic(_BuiltIn):
 
     name = "binary_logistic"
     target = "sign"
+    log_odds = True
 
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m
