@@ -301,6 +301,7 @@ class PolyEstimator(Predictor):
         """Checked rows, with targets in the form of the loss."""
         if isinstance(X, Shards):
             return self._prepare_shards(X, y, sample_weight, reset)
+        self._stored_names = self._stored_names if not reset else None
         names = column_names(y)  # before y becomes an array
         with explained_text(X):
             X, y = validate_data(
@@ -323,6 +324,7 @@ class PolyEstimator(Predictor):
         data.targets, data.m, decoding, data.w = self._encode_shards(data)
         if reset:
             self.n_features_in_ = shards.n_features
+            self._stored_names = shards.feature_names
             vars(self).pop("feature_names_in_", None)
         else:
             check_same_kind(self, decoding)
@@ -383,8 +385,8 @@ class PolyEstimator(Predictor):
 
     def _column(self, j: int) -> str:
         """The name of a column of X for users."""
-        names = getattr(self, "feature_names_in_", None)
-        return str(j) if names is None else repr(str(names[j]))
+        names = self._feature_names()
+        return str(j) if names is None else repr(names[j])
 
     def _target_units(self, scaling: Scaling, data: Data) -> Scaling:
         return scaling

@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -16,12 +16,18 @@ from fastpoly.kernels.linear import LinearTerms
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
 from fastpoly.rows.design import Design
+from fastpoly.rows.names import FeatureNames
 from fastpoly.rows.scaling import Scaling
 from fastpoly.rows.shards import Shards
 from fastpoly.state import Model
 from fastpoly.storage.stages import Stages
 
 Floats = NDArray[np.float64]
+
+
+# Features of shards up to which a model holds their names. It takes a microsecond per name to make
+# them, for the model of every round.
+MOST_STORED_NAMES = 100_000
 
 
 def has_probabilities(estimator: "Predictor") -> bool:
@@ -45,6 +51,7 @@ class Predictor(BaseEstimator):
     _task: str
     _scaling: Scaling
     _stages: Stages
+    _stored_names: FeatureNames | None = None  # of the features of shards
     model_: PolyModel
 
     def _snapshot(self) -> Self:
@@ -181,11 +188,21 @@ class Predictor(BaseEstimator):
         Returns
         -------
         list of tuples (i, j, coefficient)
-            i and j are feature names if `fit` saw names, else positions.
+            i and j are feature names if `fit` saw names, such as "user=3" for a category of
+            shards, else positions.
         """
         check_is_fitted(self, "model_")
         model = self._standard_model() if standardized else self.model_
-        return model.top_interactions(self._output_position(output), k)
+        found = model.top_interactions(self._output_position(output), k)
+        names = self._feature_names()
+        if names is None or model.feature_names is not None:
+            return found
+        return [(names[i], names[j], coefficient) for i, j, coefficient in found]
+
+    def _feature_names(self) -> Sequence[str] | None:
+        """The names of the features, if `fit` saw any."""
+        names = getattr(self, "feature_names_in_", None)
+        return self._stored_names if names is None else list(map(str, names))
 
     def _standard_model(self) -> PolyModel:
         """The model of features and targets in standard units."""
@@ -246,11 +263,13 @@ class Predictor(BaseEstimator):
             self.linear_coef_ = poly.linear
 
     def _poly_model(self, model: Model) -> PolyModel:
-        names = getattr(self, "feature_names_in_", None)
+        names = self._feature_names()
+        if names is self._stored_names and names is not None and len(names) > MOST_STORED_NAMES:
+            names = None
         return PolyModel(
             model.H, model.V, model.intercept, None if model.linear is None else model.linear.T,
             activation=self._activation, augment=model.H.shape[1] > self.n_features_in_,
-            feature_names=None if names is None else map(str, names),
+            feature_names=names,
             output_names=self._output_names(), task=self._task, classes=self._plain_classes(),
             level_values=self._level_values(),
         )  # fmt: skip
