@@ -74,6 +74,15 @@ def as_numbers(y: NDArray) -> NDArray:
     return plain if plain.dtype.kind in "iuf" else y.astype(np.float64)
 
 
+def warn_of_many_levels(n_levels: int, n_samples: int) -> None:
+    """Warn where most levels have a single row, as in a continuous y."""
+    if n_samples < 2 * n_levels:
+        warn(
+            f"y has {n_levels} levels in {n_samples} rows, and the model has an output for each "
+            "of them: the fit is slow; use a regressor, or a scale of fewer levels"
+        )
+
+
 def _has_levels(estimator: "PolyOrdinalRegressor") -> bool:
     if not getattr(estimator, "_has_levels", True):
         raise AttributeError(
@@ -159,11 +168,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
             )
         if len(levels) < 2:
             raise ValueError(f"y must have at least 2 levels, not one class only: {levels[0]!r}")
-        if len(y) < 2 * len(levels):  # most levels have a single row, as in a continuous y
-            warn(
-                f"y has {len(levels)} levels in {len(y)} rows, and the model has an output for "
-                "each of them: the fit is slow; use a regressor, or a scale of fewer levels"
-            )
+        warn_of_many_levels(len(levels), len(y))
         signs = np.where(codes[:, None] <= np.arange(len(levels) - 1), 1.0, -1.0)
         graded = len(levels) < len(y) or type_of_target(y) != "continuous"
         return y, signs, len(levels) - 1, {"classes_": levels, "_has_levels": graded}
@@ -184,6 +189,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
             rank = np.argsort(np.argsort(self._positions(known)))
         if len(known) < 2:
             raise ValueError(f"y must have at least 2 levels, not one class only: {known[0]!r}")
+        warn_of_many_levels(len(known), data.shards.n_samples)
         signs = np.where(rank[:, None] <= np.arange(len(known) - 1), 1.0, -1.0)
         classes = known[np.argsort(rank)]
         return signs, len(known) - 1, {"classes_": classes, "_has_levels": True}, None

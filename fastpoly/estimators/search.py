@@ -190,7 +190,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         sample_weight : array-like, (n,), optional
             Weights of the rows in training; test scores are not weighted. None with shards.
         groups : array-like, (n,), optional
-            For a splitter that needs groups.
+            For a splitter that takes groups, such as `GroupKFold`; an error with any other cv.
 
         Returns
         -------
