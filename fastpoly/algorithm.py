@@ -61,6 +61,7 @@ def conditional_gradient(
     start: State | None = None,
     memory: float = 1e9,
     finish: bool = True,
+    watch: Callable[[], object] | None = None,
     random_state: object = None,
 ) -> Iterator[State]:
     """Run Algorithm 1, a block of basis vectors per round.
@@ -126,6 +127,8 @@ def conditional_gradient(
         from its best, and confirm by a thorough search that it is optimal. Both take time and
         hardly change predictions, so a search over many alphas does without them. The violation of
         an unfinished model with n_components vectors is NaN.
+    watch : callable, optional
+        Called many times during a round, in which no state is yielded.
     random_state : int, Generator or None
 
     Yields
@@ -187,10 +190,10 @@ def conditional_gradient(
     sums = design.sums(problem)
     method = OutputRefit(sums, options.tol, max_iter, solver, memory)
     if refit == "full":
-        method = JointRefit(sums, options.tol, max_iter, options.n_components, method)
+        method = JointRefit(sums, options.tol, max_iter, options.n_components, method, watch)
     elif refit is None:
         method = StepRefit(sums, method)
-    return _Run(problem, sums, method, options).states(start)
+    return _Run(problem, sums, method, options, watch).states(start)
 
 
 def _can_descend(problem: Problem) -> bool:
@@ -226,8 +229,12 @@ class _Past(NamedTuple):
 class _Run:
     """The loop of Algorithm 1 and its steps."""
 
-    def __init__(self, problem: Problem, sums: Sums, refit: Any, options: _Options) -> None:
+    def __init__(
+        self, problem: Problem, sums: Sums, refit: Any, options: _Options,
+        watch: Callable[[], object] | None,
+    ) -> None:  # fmt: skip
         self.problem, self.sums, self.refit, self.options = problem, sums, refit, options
+        self.watch = watch
         self.timings = dict.fromkeys(TIMED, 0.0)
 
     def states(self, start: State | None) -> Iterator[State]:
@@ -402,4 +409,6 @@ class _Run:
         with one_blas_thread():
             result = step(*arguments)
         self.timings[part] += perf_counter() - begun
+        if self.watch is not None:
+            self.watch()
         return result

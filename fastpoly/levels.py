@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+NUMBERS = "iufb"  # kinds of dtype whose levels are numbers
+
 
 def level_probabilities(O: NDArray[np.float64]) -> NDArray[np.float64]:
     """p(y = level), (n, m + 1), from the m outputs whose sigmoids are p(y <= level).
@@ -20,8 +22,11 @@ def level_probabilities(O: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def level_values(levels: NDArray[Any] | None, count: int) -> NDArray[np.float64]:
-    """The levels as numbers: themselves, or their ranks 1 .. count where they are not numbers."""
-    if levels is not None and levels.dtype.kind in "iuf":
+    """The levels as numbers: themselves, or their ranks 1 .. count where they are not numbers.
+
+    False and True are the numbers 0 and 1.
+    """
+    if levels is not None and levels.dtype.kind in NUMBERS:
         return levels.astype(np.float64)
     return np.arange(1.0, count + 1)
 

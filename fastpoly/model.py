@@ -48,6 +48,9 @@ class PolyModel:
         each level but the last, log odds that y is at most that level.
     classes : array-like, or None
         Classes (m,) or ordinal levels (m + 1,), as numbers or strings; positions if None.
+    level_values : array-like, (m + 1,), or None
+        The numbers that ordinal levels stand for. By default they are the levels themselves, or
+        the ranks 1 .. m + 1 where levels are not numbers.
 
     Notes
     -----
@@ -63,6 +66,7 @@ class PolyModel:
     output_names     str     (m,), only where there are names
     task             str     scalar
     classes          any     (m,) or (m + 1,), only where there are classes
+    level_values     float64 (m + 1,), only where they are not the default
     ================ ======= =============================================
 
     Examples
@@ -102,6 +106,7 @@ class PolyModel:
     output_names: tuple[str, ...] | None = None
     task: str = "regression"
     classes: NDArray[Any] | None = None
+    level_values: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
@@ -129,6 +134,7 @@ class PolyModel:
             output_names=_names(self.output_names, "output_names", m),
             task=str(self.task),
             classes=_classes(self.classes, self.task, m),
+            level_values=_level_values(self.level_values, self.task, m),
         )
         if self.output_names and len(set(self.output_names)) < m:
             raise ValueError(f"output_names must be distinct, got {self.output_names}")
@@ -256,7 +262,8 @@ class PolyModel:
         ndarray
             "regression": the outputs, (n, m), or (n,) where m = 1. "classification": the class
             with the largest output, (n,). "multilabel": 0 or 1, (n, m). "ordinal": the expected
-            level, (n,); for levels that are not numbers, the expected rank, from 1.
+            level, (n,); for levels that are not numbers, the expected rank, from 1, or the
+            expected value, where there are `level_values`.
 
         Examples
         --------
@@ -274,7 +281,10 @@ class PolyModel:
         if self.task == "multilabel":
             return (O > 0).astype(int)
         if self.task == "ordinal":
-            return level_probabilities(O) @ level_values(self.classes, O.shape[1] + 1)
+            values = self.level_values
+            if values is None:
+                values = level_values(self.classes, O.shape[1] + 1)
+            return level_probabilities(O) @ values
         return O[:, 0] if O.shape[1] == 1 else O
 
     def interaction_matrix(self, c: int | str) -> NDArray[np.float64]:
@@ -427,6 +437,17 @@ def _classes(classes: ArrayLike | None, task: str, m: int) -> NDArray[Any] | Non
         raise ValueError(f"classes must be {count} distinct values, got shape {classes.shape}")
     classes.setflags(write=False)
     return classes
+
+
+def _level_values(values: ArrayLike | None, task: str, m: int) -> NDArray[np.float64] | None:
+    if values is None:
+        return None
+    if task != "ordinal":
+        raise ValueError(f"level_values must be None for task={task!r}")
+    values = _frozen(values, "level_values", (m + 1,))
+    if (np.diff(values) <= 0).any():
+        raise ValueError(f"level_values must increase, got {values.tolist()}")
+    return values
 
 
 def _frozen(a: ArrayLike, name: str, shape: tuple[int | None, ...]) -> NDArray[np.float64]:

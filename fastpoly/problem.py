@@ -157,6 +157,16 @@ def resolve_loss(loss: Any, y: ArrayLike) -> Any:
     return get_loss(SHORT_NAMES[loss][signs])
 
 
+def has_log_odds(loss: Any) -> bool:
+    """Whether outputs fitted with this loss, by name or as an object, are log odds.
+
+    Probabilities follow from log odds. An object says so by an attribute `log_odds`.
+    """
+    if isinstance(loss, str):
+        loss = LOSSES.get(SHORT_NAMES.get(loss, (loss,))[0])
+    return bool(getattr(loss, "log_odds", False))
+
+
 def named_loss(name: str, target: str) -> str:
     """The full name of the loss that a name stands for, with targets "label", "sign" or "real".
 

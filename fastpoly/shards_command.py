@@ -26,19 +26,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.folder is None or not (options.files or options.verify):
         parser.error(
-            "name the folder and the files to read first (or a folder and --verify); --one-hot and "
-            "--numeric take all names that follow them"
+            "name the folder and the files to read first (or a folder and --verify); --one-hot, "
+            "--numeric and --text take all names that follow them"
         )
     try:
         shards = Shards(options.folder, verify=True) if options.verify else _write(options)
     except (ValueError, TypeError, OSError, ImportError) as error:
-        print(f"fastpoly-shards: {error}", file=sys.stderr)
+        print(f"fastpoly-shards: {_with_options(str(error))}", file=sys.stderr)
         return 1
-    print(
-        f"{shards.folder}: {shards.n_samples} rows, {shards.n_features} features, "
-        f"{len(shards)} shards"
-    )
+    sizes = {"row": shards.n_samples, "feature": shards.n_features, "shard": len(shards)}
+    counted = ", ".join(f"{n} {name}{'s' * (n != 1)}" for name, n in sizes.items())
+    print(f"{shards.folder}: {counted}")
     return 0
+
+
+def _with_options(message: str) -> str:
+    """An error that names the options of the command in place of arguments in Python."""
+    for argument, option in (
+        ("pass overwrite=True", "pass --overwrite"),
+        ("name the column in texts", "name the column after --text"),
+        ("convert it to one", "name the column after --text"),
+    ):
+        message = message.replace(argument, option)
+    return message
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,6 +62,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--verify", action="store_true", help="check the shards of the folder")
     parser.add_argument("--one-hot", nargs="+", default=[], metavar="COLUMN")
     parser.add_argument("--numeric", nargs="+", default=[], metavar="COLUMN")
+    parser.add_argument(
+        "--text", nargs="+", default=[], metavar="COLUMN",
+        help="one-hot columns of a CSV file whose integers are to be strings",
+    )  # fmt: skip
     parser.add_argument("--target", metavar="COLUMN", help="not for libsvm files")
     parser.add_argument("--weight", metavar="COLUMN")
     parser.add_argument("--format", choices=sorted(SUFFIXES), help="by default from the suffix")
@@ -87,8 +101,11 @@ def _batches(options: argparse.Namespace) -> Iterator[Any]:
             yield from _parquet(file, columns)
         else:
             delimiter = options.delimiter or {"csv": ",", "tsv": "\t"}[kind]
-            texts = [name for name in options.one_hot if name != options.target]
-            yield from read_csv_batches(file, columns=columns, texts=texts, delimiter=delimiter)
+            categories = [name for name in options.one_hot if name != options.target]
+            yield from read_csv_batches(
+                file, columns=columns, texts=options.text, categories=categories,
+                delimiter=delimiter,
+            )  # fmt: skip
 
 
 def _kind(file: str) -> str:

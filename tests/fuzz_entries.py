@@ -70,6 +70,8 @@ def fit(draw):
     y = some_y(draw, n, "real" if "Regressor" in cls.__name__ and rarely(draw, 2) else "class")
     w = some_weights(draw, n)
     parameters = some_parameters(draw, set(cls().get_params()))
+    if parameters.get("tau") is not None and not rarely(draw):
+        parameters.pop("alpha", None)
     model = cls(**{"n_components": 2, "max_iter": 20, "random_state": 0, **parameters})
     other = some_X(draw, None, None if rarely(draw) else d)
     same = unchanged(X, y, other)

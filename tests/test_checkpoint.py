@@ -63,7 +63,7 @@ OPTIONS = {
     "paper": PAPER,
     "paper, explicit": {**PAPER, "fit_lower": "explicit"},
     "single step": {"refit": None},
-    "constrained": {"tau": 5.0, "penalty": "l1"},
+    "constrained": {"alpha": None, "tau": 5.0, "penalty": "l1"},
     "early stopping": {**JOINT, "early_stopping": True, "n_iter_no_change": 3},
     "optimal": {**JOINT, "alpha": 0.2, "n_components": 50, "tol": 0.05},
 }
@@ -193,7 +193,7 @@ def other_fits(X, y):
     yield {}, X[::-1], y
     yield {}, X, np.roll(y, 1)
     yield {"alpha": 0.2}, X, y
-    yield {"tau": 1.0}, X, y
+    yield {"alpha": None, "tau": 1.0}, X, y
     yield {"penalty": "l1"}, X, y
     yield {"fit_lower": "augment"}, X, y
     yield {"standardize": False}, X, y

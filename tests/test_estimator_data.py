@@ -12,8 +12,10 @@ from estimator_cases import ALL, CLASSIFIERS, CORE, ORDINAL, PAPER, REGRESSORS, 
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import KFold, cross_val_score
 from sklearn.preprocessing import StandardScaler
 
+from fastpoly import PolyModel
 from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.penalties import PENALTIES
 from fastpoly.levels import level_probabilities
@@ -92,7 +94,7 @@ def test_ordinal_levels(cls, data):
     np.testing.assert_array_equal(words.predict_proba(X), proba)
     np.testing.assert_allclose(words.predict(X), proba @ [1, 2, 3, 4])
     assert words.score(X, np.array(names)[codes]) > 0.5
-    with pytest.raises(ValueError, match="did not see"):
+    with pytest.raises(ValueError, match="'z', which is not one of levels"):
         words.score(X[:2], ["a", "z"])
 
 
@@ -104,7 +106,7 @@ def test_declared_order_of_levels(cls, data):
     codes, order = np.digitize(score, [-0.5, 0.5]), ["low", "medium", "high"]
     words = np.array(order)[codes]
     numbers = cls(n_components=3, random_state=0).fit(X, codes + 1)
-    categorical = pandas.Categorical(words, categories=["none", *order], ordered=True)
+    categorical = pandas.Categorical(words, categories=order, ordered=True)
     for y in (
         categorical,
         pandas.Series(categorical),
@@ -120,7 +122,7 @@ def test_declared_order_of_levels(cls, data):
             cls().fit(X, y)
     model = cls(n_components=3, levels=["none", *order], random_state=0).fit(X, words)
     assert list(model.classes_) == order  # those that occur
-    np.testing.assert_array_equal(model.predict(X), numbers.predict(X))
+    np.testing.assert_allclose(model.predict(X), numbers.predict(X) + 1)  # "none" has rank 1
     for levels, error, message in (
         (["low", "high"], ValueError, "'medium', which is not one of levels"),
         (["low", "low", "high"], ValueError, "distinct"),
@@ -469,10 +471,80 @@ def test_bad_data(cls, data):
             cls().fit(X, np.ones(len(X), dtype=int))
 
 
-def test_a_declared_level_that_does_not_occur():
-    X = np.random.default_rng(0).standard_normal((30, 2))
-    words = np.array(["low", "high", "top"])[np.arange(30) % 3]
-    model = ORDINAL[0](levels=["low", "mid", "high", "top"], alpha=1.0, random_state=0)
-    with pytest.warns(UserWarning, match=r"3 of the 4 levels .* among \['low', 'high', 'top'\]"):
-        model.fit(X, words)
-    assert model.classes_.tolist() == ["low", "high", "top"]
+@pytest.mark.parametrize("cls", ORDINAL)
+def test_a_declared_level_that_does_not_occur(cls, data, tmp_path):
+    """Ranks are those among the declared levels, whichever of them the training rows have."""
+    X, score = data
+    names, ranks = np.array(["low", "high", "top"]), np.array([1, 3, 4])
+    codes = np.digitize(score, [-0.5, 0.5])
+    options = {"alpha": 1.0, "n_components": 3, "random_state": 0}
+    model = cls(levels=["low", "mid", "high", "top"], **options).fit(X, names[codes])
+    assert model.classes_.tolist() == names.tolist()
+    np.testing.assert_allclose(model.predict(X), model.predict_proba(X) @ ranks)
+    numbers = cls(**options).fit(X, ranks[codes])
+    np.testing.assert_array_equal(model.predict(X), numbers.predict(X))
+    assert model.score(X, names[codes]) == numbers.score(X, ranks[codes])
+    # A test part may hold the level that training lacks.
+    test, as_numbers = np.where(codes == 0, "mid", names[codes]), np.where(codes == 0, 2, 4)
+    as_numbers[codes == 1] = 3
+    assert model.score(X, test) == numbers.score(X, as_numbers)
+    model.model_.save(tmp_path / "model.npz")
+    np.testing.assert_array_equal(
+        PolyModel.load(tmp_path / "model.npz").predict(X), model.predict(X)
+    )
+    folds = KFold(3)  # of sorted rows: each training part lacks a level
+    order = np.argsort(codes, kind="stable")
+    scores = [
+        cross_val_score(each, X[order], y[order], cv=folds)
+        for each, y in ((model, names[codes]), (numbers, ranks[codes]))
+    ]
+    np.testing.assert_array_equal(*scores)
+
+
+@pytest.mark.parametrize("cls", ORDINAL)
+def test_levels_that_are_false_and_true(cls, data):
+    """They are the numbers 0 and 1."""
+    X, score = data
+    model = cls(alpha=1.0, n_components=3, random_state=0).fit(X, score > 0)
+    numbers = clone(model).fit(X, (score > 0).astype(int))
+    assert model.classes_.tolist() == [False, True]
+    np.testing.assert_array_equal(model.predict(X), numbers.predict(X))
+    np.testing.assert_array_equal(model.model_.predict(X), numbers.predict(X))
+    assert model.score(X, score > 0) == numbers.score(X, (score > 0).astype(int))
+
+
+@pytest.mark.parametrize("cls", ORDINAL)
+def test_too_many_levels_warn_before_the_fit(cls, data):
+    X, score = data
+    y = score.copy()
+    y[0] = y[1]
+    with pytest.warns(UserWarning, match=rf"{len(X) - 1} levels in {len(X)} rows.* use a regress"):
+        cls(alpha=1e3, n_components=1).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cls(alpha=1.0, random_state=0).fit(X, np.digitize(score, [-0.5, 0.5]))
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_text_in_predict_names_the_cure(cls, data):
+    pandas = pytest.importorskip("pandas")
+    X, score = data
+    frame = pandas.DataFrame(X, columns=list("abcde"))
+    model = cls(alpha=1.0, n_components=2, random_state=0).fit(frame, targets(cls, score))
+    with pytest.raises(ValueError, match=r"in the columns \['b'\]; encode text first"):
+        model.predict(frame.assign(b="x"))
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_alpha_and_tau_exclude_each_other(cls, data):
+    X, score = data
+    with pytest.raises(ValueError, match="alpha .* or tau .* not both"):
+        cls(alpha=1.0, tau=1.0).fit(X, targets(cls, score))
+
+
+def test_a_wrong_fit_lower_is_refused_before_anything_else(data):
+    X, score = data
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="fit_lower 'x'"):
+            REGRESSORS[0](fit_lower="x").fit(X + 1e3, score)

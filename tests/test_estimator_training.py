@@ -18,7 +18,10 @@ from estimator_cases import (
 )
 from scipy.special import logsumexp
 from sklearn.base import clone
+from sklearn.datasets import load_wine
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from fastpoly import (
     Design,
@@ -29,6 +32,8 @@ from fastpoly import (
     conditional_gradient,
 )
 from fastpoly.estimators.base import PolyEstimator
+from fastpoly.estimators.folds import negative_log_loss
+from fastpoly.kernels.losses import get_loss
 from fastpoly.storage.stages import Stages
 
 
@@ -416,9 +421,97 @@ def test_a_slow_fit_says_why_while_it_runs(data, monkeypatch):
         REGRESSORS[0](alpha=1e-6, random_state=0).fit(X, score)
     with pytest.warns(UserWarning, match="seconds so far: alpha=.* is tiny.* raise alpha"):
         PathSearchCV(REGRESSORS[0](random_state=0), alphas=[1e-5, 1e-6], cv=0.3).fit(X, score)
+    size = rf"{len(X)} rows, 5 features and 1 outputs, 0 of n_components=50"
+    with pytest.warns(UserWarning, match=rf"many iterations for small data \({size}"):
+        REGRESSORS[0](alpha=1.0, random_state=0).fit(X, score)
+    with pytest.warns(UserWarning, match=r"for few rows \(8 rows, 3 features and 4 outputs"):
+        REGRESSORS[0](alpha=1.0, random_state=0).fit(X[:8, :3], np.tile(score[:8, None], 4))
+    # Large data take long without a reason.
+    monkeypatch.setattr("fastpoly.estimators.data.SMALL_DATA_ENTRIES", 0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         REGRESSORS[0](alpha=1.0, random_state=0).fit(X, score)
+
+
+def test_a_slow_round_warns_before_it_ends(data, monkeypatch):
+    """The clock passes 5 seconds in the middle of the first descent."""
+    X, score = data
+    now, given, states = [0.0], [], []
+    monkeypatch.setattr("fastpoly.estimators.callbacks.monotonic", lambda: now[0])
+    monkeypatch.setattr(
+        "fastpoly.estimators.callbacks.warn", lambda message, **_: given.append(len(states))
+    )
+
+    class Passes:
+        """The squared loss, which takes a second per pass."""
+
+        target = "real"
+
+        def value(self, Y, O, w=None):
+            return 0.5 * float(((O - Y) ** 2).sum())
+
+        def value_grad(self, Y, O, w=None, out=None, n_threads=1):
+            now[0] += 1.0
+            return self.value(Y, O), O - Y
+
+        def smoothness(self, m):
+            return 1.0
+
+    class Watched(REGRESSORS[0]):
+        def _states(self, *arguments, **options):
+            for state in super()._states(*arguments, **options):
+                states.append((state.n_iter, now[0]))
+                yield state
+
+    Watched(alpha=1.0, loss=Passes(), random_state=0).fit(X[:4], score[:4])
+    before = states[given[0] - 1][1] if given[0] else 0.0
+    after = states[given[0]][1]
+    assert len(given) == 1
+    assert before < 5 < after  # within a round
+
+
+def test_warnings_name_the_line_of_the_caller(data):
+    X, score = data
+    model = REGRESSORS[0](alpha=1e3, random_state=0)
+    for fit in (
+        model.fit,
+        make_pipeline(StandardScaler(), model).fit,
+        PathSearchCV(model, alphas=[1e3], cv=0.3).fit,
+    ):
+        with pytest.warns(UserWarning, match="no basis vectors") as caught:
+            fit(X, score)
+        assert {warning.filename for warning in caught} == {__file__}
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_an_empty_model_of_early_stopping_warns(cls, data):
+    """None is worth its penalty, or none helps on the rows held out."""
+    X, score = data
+    y = targets(cls, score)
+    options = {"early_stopping": True, "n_iter_no_change": 1, "random_state": 0}
+    with pytest.warns(UserWarning, match="no basis vectors .* lower alpha, which is 1e"):
+        cls(alpha=1e3, **options).fit(X, y)
+    noise = np.random.default_rng(0).permutation(y)
+    with pytest.warns(UserWarning, match="none improved the score of the rows held out"):
+        model = cls(alpha=1e-3, **options).fit(X, noise)
+    assert model.n_components_ == 0
+
+
+def test_the_history_has_the_alpha_of_every_entry(data):
+    """The default alpha changes while these fits go on."""
+    X, score = data
+    for cls in (REGRESSORS[0], CLASSIFIERS[0]):
+        model = cls(random_state=0).fit(X, targets(cls, score))
+        alphas = model.history_["alpha"]
+        assert alphas[-1] == model.alpha_ < alphas[0]
+        assert len(alphas) == model.n_iter_ + 1
+        objective = model.history_["loss"] + alphas * model.history_["penalty"]
+        ridge = model.history_["objective"] - objective
+        assert ((ridge > -1e-9) & (ridge < 0.1 * objective)).all()  # that of the linear terms
+    fixed = REGRESSORS[0](alpha=0.5, random_state=0).fit(X, score)
+    assert set(fixed.history_["alpha"]) == {0.5}
+    constrained = REGRESSORS[0](tau=1.0, n_components=3, random_state=0).fit(X, score)
+    assert np.isnan(constrained.history_["alpha"]).all()
 
 
 def test_the_signatures_are_equal():
@@ -450,9 +543,57 @@ def test_probabilities_need_a_logistic_loss():
     assert levels.score(X, y) > 0.6
 
 
+@pytest.mark.parametrize("cls", CLASSIFIERS + ORDINAL)
+def test_probabilities_of_loss_objects(cls, data):
+    """The loss says whether its outputs are log odds, by name or as an object."""
+    X, score = data
+    y = targets(cls, score)
+    named = cls(alpha=1.0, n_components=3, random_state=0).fit(X, y)
+    loss = get_loss("binary_logistic" if cls in ORDINAL else "multiclass_logistic")
+    model = clone(named).set_params(loss=loss).fit(X, y)
+    np.testing.assert_array_equal(model.predict_proba(X), named.predict_proba(X))
+    hinge = get_loss("binary_squared_hinge" if cls in ORDINAL else "multiclass_squared_hinge")
+    assert not hasattr(clone(named).set_params(loss=hinge), "predict_proba")
+    search = PathSearchCV(model, alphas=[1.0], cv=0.3).fit(X, y)
+    assert (search.scorer_ is negative_log_loss) == (cls in CLASSIFIERS)
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS + ORDINAL)
+def test_log_probabilities(cls, data):
+    X, score = data
+    y = targets(cls, score)
+    model = cls(alpha=1.0, n_components=3, random_state=0).fit(X, y)
+    logs = model.predict_log_proba(X)
+    np.testing.assert_allclose(np.exp(logs), model.predict_proba(X), rtol=1e-9, atol=1e-12)
+    if cls in CLASSIFIERS:
+        far = model.predict_log_proba(1e3 * X)  # beyond the range of exp
+        O = model.decision_function(1e3 * X)
+        np.testing.assert_allclose(far, O - logsumexp(O, axis=1, keepdims=True))
+        labels = np.column_stack([score > 0, score > 1]).astype(int)
+        both = cls(alpha=1.0, n_components=3, random_state=0).fit(X, labels)
+        np.testing.assert_allclose(
+            both.predict_log_proba(X), np.log(both.predict_proba(X)), rtol=1e-9, atol=1e-15
+        )
+    search = PathSearchCV(model, alphas=[1.0], cv=0.3).fit(X, y)
+    np.testing.assert_array_equal(
+        search.predict_log_proba(X), search.best_estimator_.predict_log_proba(X)
+    )
+    assert not hasattr(clone(model).set_params(loss="squared_hinge"), "predict_log_proba")
+
+
 def test_a_perfect_fit_does_not_warn():
+    """Its violation and its gap are rounding errors."""
     X = np.random.default_rng(0).standard_normal((50, 3))
+    wine = load_wine(return_X_y=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", ConvergenceWarning)
-        warnings.filterwarnings("ignore", "the model has no basis vectors")
+        warnings.simplefilter("error")
         PolynomialNetworkRegressor(alpha_linear=0).fit(X, X[:, 0])
+        PolynomialNetworkRegressor().fit(X, np.full(50, 0.1))
+        PolynomialNetworkClassifier(alpha=0, random_state=0).fit(*wine)
+
+
+def test_a_finished_progress_bar_is_full(data, capsys):
+    X, score = data
+    model = REGRESSORS[0](alpha=1.0, verbose=1, random_state=0).fit(X, score)
+    k = model.n_components_
+    assert f"100%|██████████| {k}/{k}" in capsys.readouterr().err.split("\r")[-1]

@@ -16,7 +16,7 @@ LAYERS = (
     ("kernels",),
     ("problem", "state", "rows", "metrics", "interactions", "levels"),
     ("selection", "refit"),
-    ("algorithm", "path", "noise", "model", "storage", "checkpoint"),
+    ("algorithm", "path", "noise", "model", "storage", "checkpoint", "advice"),
     ("estimators", "plotting", "dask"),
     ("demo", "shards_command"),
 )

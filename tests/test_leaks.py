@@ -22,8 +22,9 @@ def fit_and_predict(i, X, score):
     """A small fit, each time of another estimator, storage and solver."""
     cls = ALL[i % len(ALL)]
     X = sp.csr_array(X) if i % 5 == 1 else X.astype(np.float32) if i % 5 == 2 else X
-    options = ({}, {"fit_lower": "explicit"}, {"tau": 1.0}, {"refit": None})[i % 4]
-    model = cls(n_components=2, alpha=0.5, random_state=i, max_iter=20, tol=0.1, **options)
+    options = ({}, {"fit_lower": "explicit"}, {"alpha": None, "tau": 1.0}, {"refit": None})[i % 4]
+    options = {"alpha": 0.5, **options}
+    model = cls(n_components=2, random_state=i, max_iter=20, tol=0.1, **options)
     model.fit(X, targets(cls, score)).predict(X)
     if i % 50 == 0:
         with pytest.raises(ValueError, match="NaN"):

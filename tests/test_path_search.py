@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from estimator_cases import PAPER, watching_scores
 from joblib import parallel_config
+from scipy.sparse import csr_array
 from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.datasets import load_iris
@@ -142,8 +143,11 @@ def test_warnings_at_the_borders(iris):
     noise = np.random.default_rng(0).integers(0, 2, len(X))
     with pytest.warns(UserWarning, match="best alpha, 9, is the largest of the grid: add larger"):
         PathSearchCV(model, alphas=[9.0, 0.1], cv=3).fit(X, noise)
-    with pytest.warns(UserWarning, match="largest of the grid: the best model has no interactions"):
+    with pytest.warns(UserWarning, match="largest of the grid: the best model has no") as caught:
         PathSearchCV(model, n_alphas=3, cv=3).fit(X, noise)
+    assert not any("raise n_components" in str(each.message) for each in caught)
+    with pytest.warns(UserWarning, match="no basis vectors and is linear.* lower alpha, which is"):
+        PathSearchCV(model, alphas=[1e6], cv=3).fit(X, y)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="the best")
         PathSearchCV(clone(model).set_params(n_components=9), cv=3).fit(X, X[:, 0] * X[:, 1] > 0)
@@ -330,9 +334,17 @@ def test_labels_unseen_in_training_cost_a_split_not_the_search(cls, capsys):
     if cls is FactorizationMachineOrdinalRegressor:
         model.set_params(levels=["a", "b", "c", "z"])
     search = PathSearchCV(model, alphas=[1.0], cv=cv, scoring=scoring, verbose=1)
+    if cls is FactorizationMachineOrdinalRegressor:  # a declared level has a rank
+        with pytest.warns(UserWarning, match="1 of 4 splits cannot be scored"):
+            search.fit(X, y)
+        assert "4/4" in capsys.readouterr().err  # the progress bar counts them
+        table = search.cv_results_
+        assert np.isfinite(table["split0_test_score"]).all()
+        assert np.isnan(table["split1_test_score"]).all()
+        return
     with pytest.warns(UserWarning, match="2 of 4 splits cannot be scored"):
         search.fit(X, y)
-    assert "4/4" in capsys.readouterr().err  # the progress bar counts them
+    assert "4/4" in capsys.readouterr().err
     table = search.cv_results_
     assert np.isnan([table["split0_test_score"], table["split1_test_score"]]).all()
     means = (table["split2_test_score"] + table["split3_test_score"]) / 2
@@ -524,3 +536,54 @@ def test_a_column_of_classes_and_a_fold_of_one_class(iris):
     with pytest.warns(UserWarning, match="1 of 2 splits cannot be scored"):
         search = PathSearchCV(model, alphas=[10.0, 1.0], cv=splits).fit(X, y[:, None])
     assert np.isnan(search.cv_results_["split0_test_score"]).all()
+
+
+def test_an_interrupted_search_keeps_the_earlier_one(iris):
+    X, y = iris
+    search = PathSearchCV(PolynomialNetworkClassifier(n_components=2, random_state=0), cv=3)
+    before = dict(vars(search.fit(X, y)))
+
+    def interrupted(model, X, y):
+        raise KeyboardInterrupt
+
+    search.scoring = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        search.fit(X, y)
+    assert vars(search) == {**before, "scoring": interrupted}
+    search.scoring, search.refit = None, False
+    search.fit(X, y)
+    assert not hasattr(search, "best_estimator_")
+
+
+@pytest.mark.parametrize("cv", [None, 3, 0.25])
+@pytest.mark.parametrize("cls", [FactorizationMachineOrdinalRegressor, PolynomialNetworkClassifier])
+def test_groups_need_a_splitter(iris, cv, cls):
+    X, y = iris
+    with pytest.raises(ValueError, match="groups need a splitter .*cv=GroupKFold"):
+        PathSearchCV(cls(n_components=1), cv=cv).fit(X, y, groups=np.arange(150) % 5)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_a_search_warns_once(iris, n_jobs):
+    """Each fold and the final fit see the column that is not centered."""
+    X, y = iris
+    model = PolynomialNetworkClassifier(n_components=1, alpha=None, random_state=0)
+    with pytest.warns(UserWarning, match="column 0 of X is never 0") as caught:
+        PathSearchCV(model, alphas=[1.0], cv=3, n_jobs=n_jobs).fit(csr_array(X + 50), y)
+    messages = [str(each.message) for each in caught]
+    assert len(messages) == len(set(messages))
+    assert {each.filename for each in caught} == {__file__}
+
+
+def test_weighted_scores_and_the_time_of_the_refit(iris):
+    X, y = iris
+    model = PolynomialNetworkClassifier(n_components=2, random_state=0)
+    w = np.random.default_rng(0).integers(1, 4, len(X))
+    again = X.repeat(w, axis=0), y.repeat(w)
+    labels = np.column_stack([y == 0, y == 1]).astype(int)
+    for targets, scoring in ((y, None), (y, "accuracy"), (labels, None)):
+        search = PathSearchCV(model, alphas=[1.0], cv=3, scoring=scoring).fit(X, targets)
+        repeated = search.score(again[0], targets.repeat(w, axis=0))
+        assert search.score(X, targets, w) == pytest.approx(repeated)
+        assert search.score(X, targets, w) != pytest.approx(search.score(X, targets))
+        assert 0 < search.refit_time_ < 60

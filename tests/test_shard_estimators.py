@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from estimator_cases import ALL, CLASSIFIERS, ORDINAL, REGRESSORS, targets
+from shard_cases import Case
 from sklearn.base import clone
 
 from fastpoly import PathSearchCV, PolyModel, Shards, write_shards
@@ -344,3 +345,28 @@ def test_wrong_folds_of_shards(data, tmp_path):
             PathSearchCV(model, alphas=[1.0], cv=cv).fit(shards)
     with pytest.raises(ValueError, match="groups must be None"):
         PathSearchCV(model, alphas=[1.0]).fit(shards, groups=np.arange(len(X)))
+
+
+def test_interactions_of_shards_have_names(tmp_path, monkeypatch):
+    """Names of fields and categories, in the model up to a number of features, else on demand."""
+    case = Case("codes")
+    shards = case.write(tmp_path, 3)
+    model = REGRESSORS[1](alpha=5.0, n_components=4, random_state=0)
+    plain = clone(model).fit(case.X, case.y.astype(float))
+    fitted = clone(model).fit(shards)
+    names = [f"user={i}" for i in range(12)] + [f"item={i}" for i in range(10)]
+    assert list(shards.feature_names) == names
+    assert list(fitted.model_.feature_names) == names
+    for standardized in (False, True):
+        found = fitted.top_interactions(k=5, standardized=standardized)
+        want = plain.top_interactions(k=5, standardized=standardized)
+        assert [(i, j) for i, j, _ in found] == [(names[i], names[j]) for i, j, _ in want]
+    monkeypatch.setattr("fastpoly.estimators.prediction.MOST_STORED_NAMES", 21)
+    many = clone(model).fit(shards)
+    assert many.model_.feature_names is None
+    assert many.top_interactions(k=5) == fitted.top_interactions(k=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        many.predict(case.X)  # which has no names
+    many.fit(case.X, case.y.astype(float))
+    assert many.top_interactions(k=5) == plain.top_interactions(k=5)

@@ -867,13 +867,39 @@ def test_the_command(tmp_path, capsys):
     both = [str(tmp_path / "a.csv"), str(tmp_path / "a.tsv")]
     assert main([folder, *both, *named]) == 0
     assert "600 rows" in capsys.readouterr().out
+    table = ratings(tmp_path / "b.csv")  # integers are categories, as in the table itself
+    for name in ("user", "item"):
+        known = Shards(folder).categories(name)
+        np.testing.assert_array_equal(known, np.unique(table[name]))
+    assert Shards(folder).encode({"user": table["user"][:5], "item": table["item"][:5]}).sum() == 10
     assert main([folder, "--verify"]) == 0
     assert main([folder, *both, *named, "--quiet"]) == 1
-    assert "overwrite" in capsys.readouterr().err
+    assert "pass --overwrite or" in capsys.readouterr().err
     assert main([folder, *both, *named, "--quiet", "--overwrite"]) == 0
     file_of(tmp_path / "out", "000001-y").write_bytes(b"")
     assert main([folder, "--verify"]) == 1
     assert "shard 1" in capsys.readouterr().err
+
+
+def test_ids_that_are_not_plain_integers_are_strings(tmp_path, capsys):
+    path, folder = tmp_path / "a.csv", str(tmp_path / "out")
+    named = ["--one-hot", "a", "--target", "y", "--quiet", "--overwrite"]
+    for cells in (["7", "007"], ["1", "1.0"], ["1", "x"], ["+1", "1"], ["1", "9" * 20]):
+        path.write_text("a,y\n" + "".join(f"{cell},{i}\n" for i, cell in enumerate(cells)))
+        assert main([folder, str(path), *named]) == 0
+        assert Shards(folder).categories("a").tolist() == sorted(cells)
+        assert capsys.readouterr().out.endswith(": 2 rows, 2 features, 1 shard\n")
+        if cells[0] != "+1":  # seen too late, but not in silence
+            with pytest.raises(ValueError, match="'a', lines 3..3"):
+                list(read_csv_batches(path, categories=["a"], rows_per_batch=1))
+    path.write_text("a,y\n1,0\n10,1\n2,0\n")
+    for more, want in (([], [1, 2, 10]), (["--text", "a"], ["1", "10", "2"])):
+        assert main([folder, str(path), *named, *more]) == 0
+        assert Shards(folder).categories("a").tolist() == want
+    other = tmp_path / "b.csv"
+    other.write_text("a,y\nx,0\n")
+    assert main([folder, str(path), str(other), *named]) == 1
+    assert "name the column after --text" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import copy
 import numbers
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,9 +10,11 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from fastpoly.advice import Complaint, poor_fit, warn, why_slow
 from fastpoly.algorithm import conditional_gradient
 from fastpoly.estimators.callbacks import (
     Checkpoint,
@@ -21,8 +22,6 @@ from fastpoly.estimators.callbacks import (
     History,
     Progress,
     SlowFit,
-    warn_of_a_poor_fit,
-    why_slow,
 )
 from fastpoly.estimators.data import (
     ShardData,
@@ -36,8 +35,9 @@ from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_weights
 from fastpoly.model import PolyModel
 from fastpoly.noise import fit_above_noise
 from fastpoly.path import alpha_max, gained_little
+from fastpoly.problem import Problem, check_choice, check_strength
 from fastpoly.rows.contract import Rows
-from fastpoly.rows.design import check_largest
+from fastpoly.rows.design import FIT_LOWER, check_largest
 from fastpoly.rows.scaling import Scaling
 from fastpoly.rows.shards import Shards
 from fastpoly.state import Model, State
@@ -50,6 +50,12 @@ from fastpoly.storage.stages import Stages
 
 Floats = NDArray[np.float64]
 Data = TrainingData | ShardData
+
+
+def warn_of(complaint: Complaint | None) -> None:
+    """Give a warning of a poor fit, if there is one."""
+    if complaint is not None:
+        warn(complaint.message, UserWarning if complaint.converged else ConvergenceWarning)
 
 
 class PolyEstimator(Predictor):
@@ -136,23 +142,26 @@ class PolyEstimator(Predictor):
         self
         """
         fitted = copy.copy(self)
-        fitted._fit(X, y, sample_weight)
+        complaint = fitted._fit(X, y, sample_weight)
         self.__dict__ = fitted.__dict__  # in one step, for other threads and for Ctrl-C
-        warn_of_a_poor_fit(self)
+        warn_of(complaint)
         return self
 
     def _fit(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, start: PolyModel | None = None
-    ) -> None:
-        """Fit the model, from the model `start` if there is one."""
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None,
+        start: PolyModel | None = None, by_score: bool = False,
+    ) -> Complaint | None:  # fmt: skip
+        """Fit the model, from the model `start` if there is one; return what is wrong with it.
+
+        `by_score` says that n_components was chosen for its score.
+        """
         self._check_parameters()
         earlier = self._earlier_fit()
         data = self._prepare(X, y, sample_weight, reset=earlier is None)
         if earlier is not None and data.digest() != earlier._fitted_rows:
-            warnings.warn(
+            warn(
                 "warm_start=True sees other rows than the earlier fit: its model is the start of "
-                "a new fit to these rows only; set warm_start=False to start from scratch",
-                stacklevel=3,
+                "a new fit to these rows only; set warm_start=False to start from scratch"
             )
             self._fitted_problem = None
         self._fitted_rows = data.digest() if self.warm_start else None
@@ -179,12 +188,14 @@ class PolyEstimator(Predictor):
             slow = SlowFit(lambda state, first: why_slow(self, data, state, first))
             callbacks = [*callbacks, progress, slow]
             begin = history.state or self._start(earlier, start, data.m)
-            states = self._states(data, self._rows(data), self.alpha, begin)
+            rows = self._rows(data)
+            states = self._states(data, rows, self.alpha, begin, watch=slow.check)
             done = history.ended() or (early is not None and early.ended())
             while not done:
                 state = next(states)
                 done = any([callback.after(state) for callback in callbacks])
         self._finish(history, early)
+        return poor_fit(self, self._problem(data, rows).small, by_score)
 
     def _callbacks(self, earlier: Self | None) -> tuple[History, EarlyStopping | None]:
         """History and early stopping; they continue an earlier fit of the same problem."""
@@ -228,6 +239,8 @@ class PolyEstimator(Predictor):
 
     def _check_parameters(self) -> None:
         """Check the parameters that the functional core does not check."""
+        check_strength(self.alpha, self.tau)
+        check_choice(self.fit_lower, "fit_lower", FIT_LOWER)
         as_count(self.n_components, "n_components")
         as_count(self.n_iter_no_change, "n_iter_no_change")
         if not as_positive(self.validation_fraction, "validation_fraction") < 1:
@@ -288,6 +301,7 @@ class PolyEstimator(Predictor):
         """Checked rows, with targets in the form of the loss."""
         if isinstance(X, Shards):
             return self._prepare_shards(X, y, sample_weight, reset)
+        self._stored_names = self._stored_names if not reset else None
         names = column_names(y)  # before y becomes an array
         with explained_text(X):
             X, y = validate_data(
@@ -310,6 +324,7 @@ class PolyEstimator(Predictor):
         data.targets, data.m, decoding, data.w = self._encode_shards(data)
         if reset:
             self.n_features_in_ = shards.n_features
+            self._stored_names = shards.feature_names
             vars(self).pop("feature_names_in_", None)
         else:
             check_same_kind(self, decoding)
@@ -356,24 +371,22 @@ class PolyEstimator(Predictor):
         columns = scaling.mostly_mean(2 / 3)
         offset = found.offset_columns() if scaling.center is None else ()
         if len(columns):
-            warnings.warn(
+            warn(
                 f"the mean of column {self._column(columns[0])} of X is more than 1e5 times its "
-                "deviation, which costs digits in predictions; subtract a constant from it",
-                stacklevel=4,
+                "deviation, which costs digits in predictions; subtract a constant from it"
             )
         if len(offset):
             why = "sparse X is" if self.fit_lower == "explicit" else "without explicit terms X is"
-            warnings.warn(
+            warn(
                 f"column {self._column(offset[0])} of X is never 0 and far from it, and {why} not "
-                'centered; subtract a constant from it, or use dense X and fit_lower="explicit"',
-                stacklevel=4,
+                'centered; subtract a constant from it, or use dense X and fit_lower="explicit"'
             )
         return self._target_units(scaling, data)
 
     def _column(self, j: int) -> str:
         """The name of a column of X for users."""
-        names = getattr(self, "feature_names_in_", None)
-        return str(j) if names is None else repr(str(names[j]))
+        names = self._feature_names()
+        return str(j) if names is None else repr(names[j])
 
     def _target_units(self, scaling: Scaling, data: Data) -> Scaling:
         return scaling
@@ -414,7 +427,8 @@ class PolyEstimator(Predictor):
         rows, state = self._rows(data), None
         slow = SlowFit(lambda state, first: why_slow(self, data, state, first))
         for i, alpha in enumerate(alphas):
-            run = self._states(data, rows, float(alpha), state, finish=False)
+            slow.restart()
+            run = self._states(data, rows, float(alpha), state, finish=False, watch=slow.check)
             for state in run:
                 if not state.stop and gained_little(state, self.tol):
                     state = replace(state, stop="no progress")
@@ -424,6 +438,13 @@ class PolyEstimator(Predictor):
                 yield i, state, here
                 if state.stop:
                     break
+
+    def _problem(self, data: Data, rows: Rows) -> Problem:
+        """The problem, with any alpha."""
+        return rows.problem(
+            data.scaled_targets(self._scaling), loss=self._model_loss(), penalty=self.penalty,
+            alpha_linear=self.alpha_linear, sample_weight=data.w, n_outputs=data.m,
+        )  # fmt: skip
 
     def _alpha_max(self, X: Any, y: Any, sample_weight: Any) -> float:
         """The smallest alpha for which the model without basis vectors is optimal."""

@@ -7,7 +7,6 @@ file keeps of it; and `restore(arrays)`, which reads them back.
 
 import logging
 import os
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
@@ -15,11 +14,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from tqdm.auto import tqdm
 
-from fastpoly.refit.rounds import LOOSEST_REFIT_TOL
-from fastpoly.rows.scaling import Scaling
+from fastpoly.advice import warn
 from fastpoly.state import Model, State
 from fastpoly.storage.stages import Stages, stage_arrays, take_stages
 from fastpoly.storage.state_file import (
@@ -37,14 +34,8 @@ logger = logging.getLogger("fastpoly")
 
 Arrays = dict[str, NDArray[Any]]
 
-# Seconds after which a fit warns that it is slow, if the reason is known: sooner would be noise.
+# Seconds after which a fit warns that it is slow for its size: sooner would be noise.
 SLOW_SECONDS = 5.0
-# A fit whose violation is above this multiple of alpha is far from its optimum, and warns. At an
-# optimum the ratio is at most 1.
-FAR_FROM_OPTIMUM = 2.0
-# Where the scales of columns, or alpha_max and alpha, are farther apart than this factor, a fit is
-# slow: such problems are badly conditioned.
-FAR_APART = 1e3
 
 
 class HistoryProgress(NamedTuple):
@@ -252,6 +243,8 @@ class Progress:
 
     def __exit__(self, *exception: object) -> None:
         if self.bar is not None:
+            if exception == (None, None, None):
+                self.bar.total = self.bar.n  # it needed no more basis vectors
             self.bar.close()
 
     def after(self, state: State) -> bool:
@@ -272,86 +265,38 @@ class Progress:
 
 
 class SlowFit:
-    """Warns once, during the fit, that it is slow, if the reason is known.
+    """Warns once, during the fit, that it is slow for its size, and why.
 
     Parameters
     ----------
     reason : callable
-        Takes a state and the first state; returns the reason with its cure, or None.
+        Takes the last state and the first state, or None for each; returns the reason with its
+        cure, or None.
     """
 
-    def __init__(self, reason: Callable[[State, State], str | None]) -> None:
-        self.reason, self.begun, self.warned = reason, monotonic(), False
+    def __init__(self, reason: Callable[[State | None, State | None], str | None]) -> None:
+        self.reason, self.warned = reason, False
+        self.last: State | None = None
         self.first: State | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        """Count the seconds from now."""
+        self.begun, self.asked = monotonic(), False
 
     def after(self, state: State) -> bool:
-        self.first = self.first or state
-        if self.warned or state.stop or monotonic() - self.begun < SLOW_SECONDS:
-            return False
-        self.warned = True
-        reason = self.reason(state, self.first)
-        if reason:
-            warnings.warn(
-                f"the fit has taken more than {SLOW_SECONDS:g} seconds so far: {reason}",
-                stacklevel=5,
-            )
+        self.first, self.last, self.asked = self.first or state, state, False
+        if not state.stop:
+            self.check()
         return False
 
-
-def why_slow(model: Any, data: Any, state: State, first: State) -> str | None:
-    """Say what makes a fit slow, and what to do about it."""
-    if not model.standardize:
-        largest = Scaling.standard(data.statistics, centered=False).factor
-        if largest is not None and largest.max() > FAR_APART * largest.min():
-            return (
-                f"the columns of X differ in size by a factor of "
-                f"{largest.max() / largest.min():.0f}; set standardize=True"
-            )
-    if state.alpha is not None and FAR_APART * state.alpha < first.violation:
-        return (
-            f"alpha={state.alpha:.2g} is tiny, {state.alpha / first.violation:.1g} of the "
-            "alpha at which the first basis vector enters; raise alpha"
-        )
-    return None
-
-
-def warn_of_a_poor_fit(model: Any) -> None:
-    """Warn if the model is worse than its parameters promise, and say what to change."""
-    state, objective, alpha = model._state, abs(model.objective_), model._state.alpha
-    if model.early_stopping and state.stop is None:
-        return  # an intermediate model, chosen for its score
-    gap = state.refit_gain if model.refit in ("auto", "full") else state.refit_gap
-    cure = "" if model.standardize else "set standardize=True, "
-    cure += "raise alpha, "
-    if state.stop == "n_components":
-        cure += f"raise n_components, which is {model.n_components}, "
-    cure += "or "
-    cure += f"raise max_iter, which is {model.max_iter}" if model.refit else 'use refit="output"'
-    far = bool(alpha) and model.violation_ > FAR_FROM_OPTIMUM * alpha
-    kind: type[Warning] = ConvergenceWarning
-    # A converged refit is at least this accurate.
-    if state.stop != "optimal" and gap > max(model.tol, LOOSEST_REFIT_TOL) * objective:
-        inaccuracy = f"a gap of {gap:.2g} for an objective of {objective:.2g}"
-        message = f"the output layer is inaccurate: {inaccuracy}; {cure}"
-    elif state.stop == "no progress" and far:
-        message = (
-            "training stopped because new basis vectors gained nothing, far from the optimum: "
-            f"the violation is {model.violation_:.2g}, alpha {alpha:.2g}; {cure}"
-        )
-    elif state.stop == "n_components" and far:
-        message = (
-            f"training stopped at n_components={model.n_components}, and more basis vectors "
-            f"would improve the model: the violation is {model.violation_ / alpha:.2g} alpha; "
-            "raise n_components, or raise alpha"
-        )
-    elif not state.n_components and model.violation_ > 0:
-        lower = "linear" if model.fit_lower == "explicit" else "constant"
-        cure = f"lower alpha, which is {alpha:.3g}," if model.tau is None else "raise tau"
-        message = (
-            f"the model has no basis vectors and is {lower}: none is worth its penalty (the "
-            f"largest violation is {model.violation_:.3g}); {cure} to fit interactions"
-        )
-        kind = UserWarning
-    else:
-        return
-    warnings.warn(message, kind, stacklevel=3)
+    def check(self) -> None:
+        """Warn if it is time to; a run calls this many times during a round."""
+        if self.warned or self.asked or monotonic() - self.begun < SLOW_SECONDS:
+            return
+        self.asked = True  # until there is another state
+        reason = self.reason(self.last, self.first)
+        if reason:
+            self.warned = True
+            what = f"the fit has taken more than {SLOW_SECONDS:g} seconds so far"
+            warn(f"{what}: {reason}", topic=what)

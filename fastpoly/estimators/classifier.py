@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, softmax
+from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
@@ -17,6 +17,7 @@ from sklearn.utils.validation import column_or_1d
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import ShardData
 from fastpoly.estimators.documentation import documented
+from fastpoly.estimators.prediction import has_probabilities
 from fastpoly.kernels.checks import as_weights
 from fastpoly.levels import level_strata
 from fastpoly.problem import named_loss
@@ -38,12 +39,6 @@ CLASSES = """
 classes_ : ndarray, (m,)
     The classes, in the order of the outputs; 0 .. m-1 where y is a label indicator.
 """
-
-
-def _has_probabilities(estimator: "PolyClassifier") -> bool:
-    if estimator.loss not in ("logistic", "multiclass_logistic", "binary_logistic"):
-        raise AttributeError(f'predict_proba needs loss="logistic", not {estimator.loss!r}')
-    return True
 
 
 class PolyClassifier(ClassifierMixin, PolyEstimator):
@@ -235,7 +230,10 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
     def _probabilities(self, O: Floats) -> Floats:
         return expit(O) if self._multilabel else softmax(O, axis=1)
 
-    @available_if(_has_probabilities)
+    def _log_probabilities(self, O: Floats) -> Floats:
+        return log_expit(O) if self._multilabel else log_softmax(O, axis=1)
+
+    @available_if(has_probabilities)
     def predict_proba(self, X: Any) -> Floats:
         """Probabilities of the classes, with loss="logistic".
 
@@ -251,7 +249,22 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         now = self._snapshot()
         return now._apply(now._probabilities, X)
 
-    @available_if(_has_probabilities)
+    @available_if(has_probabilities)
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Logarithms of the probabilities of `predict_proba`, without underflow.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d)
+
+        Returns
+        -------
+        ndarray, (n, m)
+        """
+        now = self._snapshot()
+        return now._apply(now._log_probabilities, X)
+
+    @available_if(has_probabilities)
     def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
         """Yield the probabilities after each step of training, the empty model first.
 

@@ -51,6 +51,16 @@ class TrainingData:
     m: int
     w: Floats | None
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and features."""
+        return self.X.shape
+
+    @property
+    def is_small(self) -> bool:
+        """Whether a pass over the rows takes no time."""
+        return is_small(self.X)
+
     def take(self, rows: NDArray[np.intp]) -> Self:
         """Some of the rows."""
         w = None if self.w is None else self.w[rows]
@@ -123,6 +133,13 @@ class ShardData:
 
     def __init__(self, shards: Shards, n_threads: int | None) -> None:
         self.shards, self.n_threads = shards, n_threads
+
+    is_small = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and features."""
+        return self.shards.n_samples, self.shards.n_features
 
     @cached_property
     def unweighted(self) -> Statistics:
@@ -207,14 +224,18 @@ def checked_csr(X: Any) -> Any:
     return as_csr(X) if issparse(X) else X
 
 
+def is_small(X: Any) -> bool:
+    """Whether copies of X cost nothing and threads gain nothing."""
+    return X.shape[0] * X.shape[1] <= SMALL_DATA_ENTRIES
+
+
 def default_threads(X: Any) -> int | None:
     """The default number of threads; None leaves it to OpenMP.
 
     It is one for small data, where waking threads costs more than they save. It is also one in any
     thread but the main one, because such threads already share the cores.
     """
-    small = X.shape[0] * X.shape[1] <= SMALL_DATA_ENTRIES
-    return 1 if small or current_thread() is not main_thread() else None
+    return 1 if is_small(X) or current_thread() is not main_thread() else None
 
 
 def merge_rows(X: Any, targets: NDArray, w: Floats | None) -> tuple[Any, NDArray, Floats | None]:
@@ -237,7 +258,7 @@ def merge_rows(X: Any, targets: NDArray, w: Floats | None) -> tuple[Any, NDArray
     X, targets, w
     """
     n, d = X.shape
-    if not 1 < n * d <= SMALL_DATA_ENTRIES or (w is not None and not (w > 0).any()):
+    if n * d <= 1 or not is_small(X) or (w is not None and not (w > 0).any()):
         return X, targets, w
     dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
     keys = np.column_stack([dense, targets]).astype(np.float64) + 0.0  # no negative zeros

@@ -10,7 +10,7 @@ alpha : float, optional
     Strength of the penalty: loss + alpha Omega(V). The loss is a sum over the rows, not a mean, so
     a suitable alpha grows with the number of rows. By default it is chosen in proportion to the
     noise level of the data (see `fastpoly.noise`), where weights count as repetitions of rows; the
-    fitted value is `alpha_`. It refers to standardized features. Ignored if tau is given.
+    fitted value is `alpha_`. It refers to standardized features. Not together with tau.
 tau : float, optional
     Constrained form: Omega(V) <= tau in place of the penalty.
 penalty : {"l1/l2", "l1", "l1/linf"} or penalty object, default="l1/l2"
@@ -109,8 +109,10 @@ dual_gap_ : float
     Upper bound on objective - optimum, only with tau.
 history_ : dict of ndarray
     One entry per round, the model without basis vectors first: "objective", "loss", "penalty",
-    "violation", "violation_bound", "gap", "gap_found", "n_components", "seconds", and, with
-    early_stopping, "validation_score".
+    "violation", "violation_bound", "gap", "gap_found", "n_components", "alpha" (NaN with tau),
+    "seconds", and, with early_stopping, "validation_score". The default alpha may change during
+    the fit; the entry where it does is the last model refitted for the new alpha. If the last round
+    gained nothing, the model before it has another entry.
 n_features_in_ : int
 feature_names_in_ : ndarray of str
     Only if X had column names that are all strings."""

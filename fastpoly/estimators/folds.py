@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import (
@@ -45,6 +45,10 @@ class ArrayFolds:
 
     def splits(self, cv: Any, model: PolyEstimator, labels: NDArray) -> list[tuple[Any, Any]]:
         """Training and test rows; `labels` is y in the form of the model."""
+        if self.groups is not None and (cv is None or isinstance(cv, numbers.Real)):
+            raise ValueError(
+                f"groups need a splitter that takes them, such as cv=GroupKFold(5); got cv={cv!r}"
+            )
         if isinstance(cv, numbers.Real) and not isinstance(cv, numbers.Integral):
             check_share(cv)
             seed = model.random_state if isinstance(model.random_state, numbers.Integral) else None
@@ -179,18 +183,21 @@ def score_name(scoring: Any, scorer: Callable[..., float]) -> str:
     return "score: negative log-loss" if scorer is negative_log_loss else "score"
 
 
-def negative_log_loss(model: PolyEstimator, X: Any, y: Any) -> float:
+def negative_log_loss(
+    model: PolyEstimator, X: Any, y: Any, sample_weight: ArrayLike | None = None
+) -> float:
     """Mean log-probability of the true classes; for multi-label y, also over all labels."""
     P = np.clip(model.predict_proba(X), np.finfo(np.float64).tiny, 1.0)
     y = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
     model = model.steps[-1][1] if hasattr(model, "steps") else model  # steps: a Pipeline
     if model._multilabel:
-        return float(np.mean(np.where(y == 1, np.log(P), np.log1p(-np.minimum(P, 1 - 1e-16)))))
+        logs = np.where(y == 1, np.log(P), np.log1p(-np.minimum(P, 1 - 1e-16)))
+        return float(np.average(logs.mean(axis=1), weights=sample_weight))
     y = y.ravel()  # a column is taken as 1-D, as `fit` does
     codes = np.searchsorted(model.classes_, y).clip(max=len(model.classes_) - 1)
     if not (model.classes_[codes] == y).all():
         raise ValueError("y has classes that `fit` did not see")
-    return float(np.mean(np.log(P[np.arange(len(y)), codes])))
+    return float(np.average(np.log(P[np.arange(len(y)), codes]), weights=sample_weight))
 
 
 def path_scores(

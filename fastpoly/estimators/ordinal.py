@@ -2,7 +2,6 @@
 
 import numbers
 import os
-import warnings
 from decimal import Decimal
 from typing import Any
 
@@ -15,10 +14,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
+from fastpoly.advice import warn
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import ShardData, TrainingData
 from fastpoly.estimators.documentation import documented
-from fastpoly.levels import level_probabilities, level_strata, level_values
+from fastpoly.estimators.prediction import has_probabilities
+from fastpoly.levels import NUMBERS, level_probabilities, level_strata, level_values
 from fastpoly.problem import named_loss
 
 Floats = NDArray[np.float64]
@@ -26,7 +27,8 @@ Floats = NDArray[np.float64]
 LOSS = """
 loss : {"logistic"} or loss object, default="logistic"
     Binary logistic loss of the m - 1 questions whether y is at most a level. The outputs of a loss
-    object, whose target must be "sign", are taken as log odds too."""
+    object, whose target must be "sign", are taken as log odds too. It has `predict_proba` if its
+    attribute log_odds is True."""
 
 LEVELS = """\
 levels : array-like, optional
@@ -72,15 +74,22 @@ def as_numbers(y: NDArray) -> NDArray:
     return plain if plain.dtype.kind in "iuf" else y.astype(np.float64)
 
 
+def warn_of_many_levels(n_levels: int, n_samples: int) -> None:
+    """Warn where most levels have a single row, as in a continuous y."""
+    if n_samples < 2 * n_levels:
+        warn(
+            f"y has {n_levels} levels in {n_samples} rows, and the model has an output for each "
+            "of them: the fit is slow; use a regressor, or a scale of fewer levels"
+        )
+
+
 def _has_levels(estimator: "PolyOrdinalRegressor") -> bool:
     if not getattr(estimator, "_has_levels", True):
         raise AttributeError(
             "y was continuous and no value of it occurred twice: there are no levels to give "
             "probabilities of; use `predict`, or round y to a scale of few levels"
         )
-    if isinstance(estimator.loss, str) and estimator.loss not in ("logistic", "binary_logistic"):
-        raise AttributeError(f'predict_proba needs loss="logistic", not {estimator.loss!r}')
-    return True
+    return has_probabilities(estimator)
 
 
 class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
@@ -152,19 +161,14 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
             order = np.argsort(self._positions(levels))
             levels, codes = levels[order], np.argsort(order)[codes]
         y, levels = as_numbers(y), as_numbers(levels)
-        if self._declared is None and levels.dtype.kind not in "iufb":
+        if self._declared is None and levels.dtype.kind not in NUMBERS:
             raise ValueError(
                 f"the order of the levels {levels[:5].tolist()} is not known: give "
                 "levels=[lowest, ..., highest], or an ordered pandas Categorical as y"
             )
         if len(levels) < 2:
             raise ValueError(f"y must have at least 2 levels, not one class only: {levels[0]!r}")
-        if levels.dtype.kind not in "iuf" and len(levels) < len(self._declared):
-            warnings.warn(
-                f"y has {len(levels)} of the {len(self._declared)} levels {self._declared}: "
-                f"predictions are ranks among {levels.tolist()}",
-                stacklevel=4,
-            )
+        warn_of_many_levels(len(levels), len(y))
         signs = np.where(codes[:, None] <= np.arange(len(levels) - 1), 1.0, -1.0)
         graded = len(levels) < len(y) or type_of_target(y) != "continuous"
         return y, signs, len(levels) - 1, {"classes_": levels, "_has_levels": graded}
@@ -175,7 +179,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         if known is None:
             raise ValueError("the targets of the shards are arbitrary numbers, not levels")
         self._declared = None if self.levels is None else as_levels(self.levels)
-        if self._declared is None and known.dtype.kind not in "iufb":
+        if self._declared is None and known.dtype.kind not in NUMBERS:
             raise ValueError(
                 f"the order of the levels {known[:5].tolist()} is not known: give "
                 "levels=[lowest, ..., highest]"
@@ -185,6 +189,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
             rank = np.argsort(np.argsort(self._positions(known)))
         if len(known) < 2:
             raise ValueError(f"y must have at least 2 levels, not one class only: {known[0]!r}")
+        warn_of_many_levels(len(known), data.shards.n_samples)
         signs = np.where(rank[:, None] <= np.arange(len(known) - 1), 1.0, -1.0)
         classes = known[np.argsort(rank)]
         return signs, len(known) - 1, {"classes_": classes, "_has_levels": True}, None
@@ -227,7 +232,21 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         return None if any("\0" in name for name in names) else names
 
     def _predict(self, O: Floats) -> Floats:
-        return level_probabilities(O) @ level_values(self.classes_, len(self.classes_))
+        return level_probabilities(O) @ self._numbers(self.classes_)
+
+    def _numbers(self, levels: NDArray) -> Floats:
+        """Levels as numbers: themselves, or their ranks among the declared levels, from 1.
+
+        So predictions and scores do not depend on which declared levels a training part holds.
+        """
+        if self.classes_.dtype.kind in NUMBERS:
+            return levels.astype(np.float64)
+        return 1.0 + np.array(self._positions(levels))
+
+    def _level_values(self) -> Floats | None:
+        values = self._numbers(self.classes_)
+        known = level_values(self._plain_classes(), len(values))
+        return None if np.array_equal(values, known) else values
 
     def _decision(self, O: Floats) -> Floats:
         return O
@@ -239,7 +258,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         ----------
         X : array-like, DataFrame or sparse, (n, d)
         y : array-like, (n,)
-            Levels; for levels that are not numbers, the ranks 1..m are used.
+            Levels; for those that are not numbers, their ranks among the declared levels are used.
         sample_weight : array-like, (n,), optional
 
         Returns
@@ -247,12 +266,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         float
         """
         prediction = self.predict(X)
-        y = as_numbers(column_or_1d(y))
-        if self.classes_.dtype.kind not in "iuf":
-            known = np.isin(y, self.classes_)
-            if not known.all():
-                raise ValueError(f"y has levels that `fit` did not see: {np.unique(y[~known])}")
-            y = 1.0 + (y[:, None] == self.classes_).argmax(axis=1)
+        y = self._numbers(as_numbers(column_or_1d(y)))
         return r2_score(y, prediction, sample_weight=sample_weight)
 
     @available_if(_has_levels)
@@ -269,6 +283,21 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
             Not negative; rows sum to 1.
         """
         return self._apply(level_probabilities, X)
+
+    @available_if(_has_levels)
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Logarithms of the probabilities of `predict_proba`; -inf where one is 0.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d)
+
+        Returns
+        -------
+        ndarray, (n, len(classes_))
+        """
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
 
     @available_if(_has_levels)
     def decision_function(self, X: Any) -> Floats:
@@ -309,8 +338,8 @@ class PolynomialNetworkOrdinalRegressor(PolyOrdinalRegressor):
     Notes
     -----
     `predict` returns the expected level, a number between the levels; for labels that are not
-    numbers the expected rank, from 1. ``classes_[predict_proba(X).argmax(axis=1)]`` is the most
-    probable level.
+    numbers the expected rank among the declared levels, from 1.
+    ``classes_[predict_proba(X).argmax(axis=1)]`` is the most probable level.
 
     Examples
     --------
@@ -355,8 +384,8 @@ class FactorizationMachineOrdinalRegressor(PolyOrdinalRegressor):
     Notes
     -----
     `predict` returns the expected level, a number between the levels; for labels that are not
-    numbers the expected rank, from 1. ``classes_[predict_proba(X).argmax(axis=1)]`` is the most
-    probable level.
+    numbers the expected rank among the declared levels, from 1.
+    ``classes_[predict_proba(X).argmax(axis=1)]`` is the most probable level.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -11,16 +11,33 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fastpoly.estimators.data import checked_csr, default_threads
+from fastpoly.estimators.data import checked_csr, default_threads, explained_text
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.model import PolyModel
+from fastpoly.problem import has_log_odds
 from fastpoly.rows.design import Design
+from fastpoly.rows.names import FeatureNames
 from fastpoly.rows.scaling import Scaling
 from fastpoly.rows.shards import Shards
 from fastpoly.state import Model
 from fastpoly.storage.stages import Stages
 
 Floats = NDArray[np.float64]
+
+
+# Features of shards up to which a model holds their names. It takes a microsecond per name to make
+# them, for the model of every round.
+MOST_STORED_NAMES = 100_000
+
+
+def has_probabilities(estimator: "Predictor") -> bool:
+    """A condition for `available_if`: the outputs of the estimator are log odds."""
+    if not has_log_odds(estimator.loss):
+        raise AttributeError(
+            f'predict_proba needs loss="logistic", or an object whose log_odds is True, not '
+            f"{estimator.loss!r}"
+        )
+    return True
 
 
 class Predictor(BaseEstimator):
@@ -34,6 +51,7 @@ class Predictor(BaseEstimator):
     _task: str
     _scaling: Scaling
     _stages: Stages
+    _stored_names: FeatureNames | None = None  # of the features of shards
     model_: PolyModel
 
     def _snapshot(self) -> Self:
@@ -42,9 +60,11 @@ class Predictor(BaseEstimator):
 
     def _validated(self, X: Any) -> Any:
         check_is_fitted(self, "model_")
-        return validate_data(
-            self, checked_csr(X), accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
-        )
+        with explained_text(X):
+            return validate_data(
+                self, checked_csr(X), accept_sparse="csr", dtype=[np.float64, np.float32],
+                reset=False,
+            )  # fmt: skip
 
     def _threads(self, X: Any) -> int | None:
         return default_threads(X) if self.n_threads is None else self.n_threads
@@ -168,11 +188,21 @@ class Predictor(BaseEstimator):
         Returns
         -------
         list of tuples (i, j, coefficient)
-            i and j are feature names if `fit` saw names, else positions.
+            i and j are feature names if `fit` saw names, such as "user=3" for a category of
+            shards, else positions.
         """
         check_is_fitted(self, "model_")
         model = self._standard_model() if standardized else self.model_
-        return model.top_interactions(self._output_position(output), k)
+        found = model.top_interactions(self._output_position(output), k)
+        names = self._feature_names()
+        if names is None or model.feature_names is not None:
+            return found
+        return [(names[i], names[j], coefficient) for i, j, coefficient in found]
+
+    def _feature_names(self) -> Sequence[str] | None:
+        """The names of the features, if `fit` saw any."""
+        names = getattr(self, "feature_names_in_", None)
+        return self._stored_names if names is None else list(map(str, names))
 
     def _standard_model(self) -> PolyModel:
         """The model of features and targets in standard units."""
@@ -233,15 +263,22 @@ class Predictor(BaseEstimator):
             self.linear_coef_ = poly.linear
 
     def _poly_model(self, model: Model) -> PolyModel:
-        names = getattr(self, "feature_names_in_", None)
+        names = self._feature_names()
+        if names is self._stored_names and names is not None and len(names) > MOST_STORED_NAMES:
+            names = None
         return PolyModel(
             model.H, model.V, model.intercept, None if model.linear is None else model.linear.T,
             activation=self._activation, augment=model.H.shape[1] > self.n_features_in_,
-            feature_names=None if names is None else map(str, names),
+            feature_names=names,
             output_names=self._output_names(), task=self._task, classes=self._plain_classes(),
+            level_values=self._level_values(),
         )  # fmt: skip
 
     def _output_names(self) -> list[str] | None:
+        return None
+
+    def _level_values(self) -> Floats | None:
+        """The numbers that ordinal levels stand for, where they are not the default."""
         return None
 
     def _plain_classes(self) -> NDArray | None:

@@ -1,7 +1,8 @@
 """Choosing alpha and the number of basis vectors: one path of alphas per fold."""
 
-import warnings
+import copy
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +18,8 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
-from fastpoly.estimators.base import PolyEstimator
+from fastpoly.advice import each_warning_once, warn
+from fastpoly.estimators.base import PolyEstimator, warn_of
 from fastpoly.estimators.folds import FoldResult, as_folds, default_scorer, path_scores
 from fastpoly.kernels.checks import as_flag, as_float_array
 from fastpoly.path import alpha_grid
@@ -95,6 +97,8 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
     best_score_ : float
     best_estimator_ : estimator
         Fitted on all data, with `refit`.
+    refit_time_ : float
+        Seconds of that fit.
     scorer_ : callable
     n_splits_ : int
     classes_ : ndarray
@@ -132,6 +136,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
     best_params_: dict[str, Any]
     best_score_: float
     best_estimator_: PolyEstimator | Pipeline
+    refit_time_: float
     scorer_: Callable[..., float]
     n_splits_: int
     classes_: NDArray
@@ -185,15 +190,23 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         sample_weight : array-like, (n,), optional
             Weights of the rows in training; test scores are not weighted. None with shards.
         groups : array-like, (n,), optional
-            For a splitter that needs groups.
+            For a splitter that takes groups, such as `GroupKFold`; an error with any other cv.
 
         Returns
         -------
         self
         """
+        found = copy.copy(self)
+        with each_warning_once() as given:
+            found._search(X, y, sample_weight, groups, given)
+        self.__dict__ = found.__dict__  # in one step, for other threads and for Ctrl-C
+        return self
+
+    def _search(self, X: Any, y: Any, sample_weight: Any, groups: Any, given: set[str]) -> None:
+        """Fit; `given` are the warnings so far."""
         self._check_parameters()
-        for name in ("best_estimator_", "classes_", "n_features_in_", "feature_names_in_"):
-            vars(self).pop(name, None)  # left from an earlier fit
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            del vars(self)[name]  # left from an earlier fit
         head, model, self._prefix = pipeline_parts(self.estimator)
         rows = as_folds(X, y, sample_weight, groups)
         model = clone(model).set_params(alpha=None)  # its alpha is not used
@@ -207,15 +220,14 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.alphas_ = self._grid(clone(model), whole, rows.y, rows.w)
         splits = rows.splits(self.cv, prepared, labels)
         self.n_splits_ = len(splits)
-        folds = self._run(head, model, rows, splits)
+        folds = self._run(head, model, rows, splits, given)
         self._tabulate(folds, model.n_components)
         self._warn_at_borders(model.n_components)
         if self.refit:
             self._refit(folds[0], rows.X, rows.y, rows.w)
-        return self
 
     def _run(
-        self, head: Pipeline | None, model: PolyEstimator, rows: Any, splits: list
+        self, head: Pipeline | None, model: PolyEstimator, rows: Any, splits: list, given: set[str]
     ) -> list[FoldResult]:
         """Run one path per fold, with a progress bar if `verbose` asks for one."""
         n_jobs = effective_n_jobs(self.n_jobs)
@@ -235,13 +247,13 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
             def job(i: int) -> tuple[Any, ...]:
                 transformers = None if head is None else clone(head)
                 grid = self.alphas_, self.alphas is not None
-                return clone(model), transformers, rows, splits[i], *grid, self.scorer_
+                return clone(model), transformers, rows, splits[i], *grid, self.scorer_, i == 0
 
             if n_jobs == 1:
-                return [path_scores(*job(i), i == 0, report) for i in range(len(splits))]
+                return [path_scores(*job(i), report) for i in range(len(splits))]
             results: list[FoldResult] = []
             parallel = Parallel(n_jobs=self.n_jobs, return_as="generator")
-            runs = (delayed(path_scores)(*job(i), i == 0) for i in range(len(splits)))
+            runs = (delayed(_quiet_scores)(list(given), *job(i)) for i in range(len(splits)))
             for result in parallel(runs):
                 report(result.scores, len(self.alphas_))
                 results.append(result)
@@ -255,8 +267,12 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
             X = head.fit_transform(X, y)
             best.steps[:-1] = head.steps
         i = int(self.best_index_) // (len(self.cv_results_["params"]) // len(self.alphas_))
-        model._fit(X, y, sample_weight, fold.model(i, model.n_components))
+        begun = perf_counter()
+        complaint = model._fit(X, y, sample_weight, fold.model(i, model.n_components), True)
+        self.refit_time_ = perf_counter() - begun
         self.best_estimator_ = best
+        if not (self.alphas is None and self._largest_alpha_is_best()):  # which was said before
+            warn_of(complaint)
         for name in ("classes_", "feature_names_in_", "n_features_in_"):
             if hasattr(best, name):
                 setattr(self, name, getattr(best, name))
@@ -307,10 +323,9 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
                 "test part must occur in training; take fewer or stratified splits"
             )
         if not counts.all():
-            warnings.warn(
+            warn(
                 f"{n_splits - counts.sum()} of {n_splits} splits cannot be scored and are left out "
-                "of the means: classes or levels are missing in training, or rows to test with",
-                stacklevel=3,
+                "of the means: classes or levels are missing in training, or rows to test with"
             )
         mean, std = scores[:, counts].mean(axis=1), scores[:, counts].std(axis=1)
         times = {}
@@ -350,15 +365,20 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         if alpha == self.alphas_[-1] and len(self.alphas_) > 1:
             cure = "lower alpha_min_ratio" if self.alphas is None else "add smaller alphas"
             cures.append(f"the best alpha, {alpha:.3g}, is the smallest of the grid: {cure}")
-        if alpha == self.alphas_[0] and len(self.alphas_) > 1:
+        if self._largest_alpha_is_best():
             what = (
                 "the best model has no interactions" if self.alphas is None else "add larger ones"
             )
             cures.append(f"the best alpha, {alpha:.3g}, is the largest of the grid: {what}")
-        if size == n_sizes:
+        elif size == n_sizes:
             cures.append(f"the best size is n_components={n_sizes}: raise n_components")
         if cures:
-            warnings.warn("; ".join(cures), stacklevel=3)
+            warn("; ".join(cures))
+
+    def _largest_alpha_is_best(self) -> bool:
+        """Whether the smallest models are best."""
+        alpha = self.best_params_[self._prefix + "alpha"]
+        return alpha == self.alphas_[0] and len(self.alphas_) > 1
 
     def _best(self) -> PolyEstimator:
         if not self.refit:
@@ -380,10 +400,21 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         """`predict_proba` of the best estimator."""
         return self._best().predict_proba(X)
 
-    def score(self, X: Any, y: ArrayLike) -> float:
-        """Score of the best estimator, by `scoring`."""
-        best = self._best()
-        return self.scorer_(best, X, y)
+    @_delegated("predict_log_proba")
+    def predict_log_proba(self, X: Any) -> Floats:
+        """`predict_log_proba` of the best estimator."""
+        return self._best().predict_log_proba(X)
+
+    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Score of the best estimator, by `scoring`, with weights if the scorer takes them."""
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return self.scorer_(self._best(), X, y, **weights)
+
+
+def _quiet_scores(given: list[str], *arguments: Any) -> FoldResult:
+    """`path_scores` in another process, which does not repeat the warnings given before."""
+    with each_warning_once(given):
+        return path_scores(*arguments)
 
 
 def pipeline_parts(estimator: Any) -> tuple[Pipeline | None, Any, str]:

@@ -126,6 +126,7 @@ cdef class MulticlassLogistic(_Softmax):
     """l(y, o) = log(1 + sum_{c != y} exp(o_c - o_y)), y a class code."""
 
     name = "multiclass_logistic"
+    log_odds = True
 
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.multiclass_logistic
@@ -201,6 +202,7 @@ cdef class BinaryLogistic(_BuiltIn):
 
     name = "binary_logistic"
     target = "sign"
+    log_odds = True
 
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m

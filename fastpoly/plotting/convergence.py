@@ -15,7 +15,7 @@ class ConvergenceDisplay:
     ----------
     history : dict of arrays
         "objective" and "violation", as in the `history_` of an estimator; for the constrained
-        form, "gap" in place of the violation.
+        form, "gap" in place of the violation. With "alpha", a dotted line marks where it changes.
     alpha : float, optional
         The model is optimal when the violation falls to this value.
     tau : float, optional
@@ -69,7 +69,10 @@ class ConvergenceDisplay:
         if np.shape(axes) != (2,):
             raise ValueError("ax must be a sequence of 2 axes, for the objective and the violation")
         measure = "violation" if self.tau is None else "gap"
-        rounds = np.arange(len(self.history["objective"]))
+        n = len(self.history["objective"])
+        alphas = np.asarray(self.history.get("alpha", np.full(n, np.nan)), dtype=float)
+        changed = np.abs(np.diff(alphas, prepend=alphas[:1])) > 0
+        rounds = np.arange(n)
         for each, name in zip(axes, ("objective", measure), strict=True):
             values = np.asarray(self.history[name], dtype=float)
             each.plot(rounds, values, **{"marker": ".", **options})
@@ -80,7 +83,15 @@ class ConvergenceDisplay:
         axes[0].set_ylabel("objective")
         axes[1].set_ylabel("largest violation found" if self.tau is None else "bound of the gap")
         if self.alpha:
-            axes[1].axhline(self.alpha, color="0.4", linestyle="--", linewidth=1)
+            gray = {"color": "0.4", "linewidth": 1}
+            if changed.any():
+                axes[0].set_title("alpha changes at the dotted line", fontsize="medium")
+                axes[1].step(rounds, alphas, where="post", linestyle="--", **gray)
+            else:
+                axes[1].axhline(self.alpha, linestyle="--", **gray)
+            for each in axes:
+                for at in rounds[changed]:
+                    each.axvline(at, linestyle=":", **gray)
             axes[1].set_title(f"optimal at alpha = {self.alpha:.3g} (dashed)", fontsize="medium")
         self.ax_, self.figure_ = axes, axes[0].figure
         return self

@@ -40,7 +40,7 @@ def fitted_estimator(estimator: Any) -> PolyEstimator:
 def feature_names_of(estimator: Any) -> list[str] | None:
     """Names of the features as they reach the fitted estimator inside a search or a Pipeline."""
     heads, model = _opened(estimator)
-    names = getattr(model, "feature_names_in_", None)
+    names = model._feature_names()
     if names is None and heads:
         try:
             for head in heads:

@@ -56,6 +56,8 @@ class JointRefit:
         Number of vectors at which the run stops; the descent that reaches it is the last one.
     output : OutputRefit, optional
         The refit of V alone, for a finished model.
+    watch : callable, optional
+        Called after every pass of a descent.
     """
 
     corrective = True
@@ -67,8 +69,9 @@ class JointRefit:
         max_iter: int,
         n_components: int,
         output: OutputRefit | None = None,
+        watch: Callable[[], object] | None = None,
     ) -> None:
-        self.sums, self.problem, self.output = sums, sums.problem, output
+        self.sums, self.problem, self.output, self.watch = sums, sums.problem, output, watch
         self.form = smooth_form(self.problem)
         self.tol, self.max_iter, self.n_components = tol, max_iter, n_components
 
@@ -180,6 +183,8 @@ class JointRefit:
 
         def objective(x: Floats, g: Floats) -> float:
             value = sums.value_grad_packed(x, k, g)
+            if self.watch is not None:
+                self.watch()
             GH, GV = g[basis].reshape(k, d), g[layer].reshape(k, m)
             H, V = x[basis].reshape(k, d), x[layer].reshape(k, m)
             value += form.value_grad(H, V, problem.alpha, GH, GV)

@@ -16,6 +16,7 @@ def read_csv_batches(
     *,
     columns: Sequence[str] | None = None,
     texts: Sequence[str] = (),
+    categories: Sequence[str] = (),
     delimiter: str = ",",
     rows_per_batch: int = 2**16,
 ) -> Iterator[dict[str, NDArray]]:
@@ -31,6 +32,9 @@ def read_csv_batches(
         The columns to read; by default all.
     texts : sequence of str
         Columns that are strings even where they look like numbers.
+    categories : sequence of str
+        Columns that are integers or strings. They are strings where a value is not written as
+        Python writes an integer, so that 007 is not 7, and 4.50 not 4.5.
     delimiter : str
     rows_per_batch : int
         The default takes some tens of megabytes as Python objects.
@@ -80,10 +84,12 @@ def read_csv_batches(
                     )
                 values = np.array(cells)
                 if name not in kinds:
-                    kinds[name] = _kind(values)
+                    kinds[name] = _kind(values, name in categories)
                 try:
                     batch[name] = values if kinds[name] is str else values.astype(kinds[name])
-                except ValueError as error:
+                    if name in categories and kinds[name] is not str:
+                        _check_plain(values, batch[name])
+                except (ValueError, OverflowError) as error:
                     raise ValueError(
                         f"{path}, column {name!r}, lines {first}..{first + len(rows) - 1}: "
                         f"{error}; name the column in texts if it holds strings"
@@ -92,15 +98,27 @@ def read_csv_batches(
             first += len(rows)
 
 
-def _kind(values: NDArray) -> type:
-    """The narrowest of int, float and str to which all these strings convert."""
-    for kind in (np.int64, np.float64):
+def _kind(values: NDArray, category: bool) -> type:
+    """The narrowest of int, float and str to which all these strings convert.
+
+    For a category, only integers in their plain form are numbers.
+    """
+    for kind in (np.int64,) if category else (np.int64, np.float64):
         try:
-            values.astype(kind)
+            converted = values.astype(kind)
+            if category:
+                _check_plain(values, converted)
         except (ValueError, OverflowError):
             continue
         return kind
     return str
+
+
+def _check_plain(values: NDArray, integers: NDArray) -> None:
+    """Raise unless the strings are what Python writes for these integers."""
+    other = values != integers.astype(str)
+    if other.any():
+        raise ValueError(f"{values[other][0]!r} is not a plain integer")
 
 
 def read_libsvm_batches(

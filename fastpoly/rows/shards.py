@@ -16,6 +16,7 @@ from fastpoly.rows.batches import numbers, values
 from fastpoly.rows.categories import check_texts, exact_numbers
 from fastpoly.rows.files import file_digest, identity, map_array
 from fastpoly.rows.manifest import Manifest
+from fastpoly.rows.names import FeatureNames
 from fastpoly.rows.shard import Part, Shard, shared
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Shards:
     classes : ndarray, (n_levels,), or None
         The distinct targets, sorted; None where targets are arbitrary numbers.
     field_names : tuple of str
+    feature_names : sequence of str, or None
+        Names such as "user=3"; None for shards that were written from X.
     digest : str
         A digest of all data: shards with the same digest are the same.
 
@@ -125,6 +128,16 @@ class Shards:
     @property
     def field_names(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.manifest.fields)
+
+    @property
+    def feature_names(self) -> FeatureNames | None:
+        """Names such as "user=3"; None for shards that were written from X."""
+        fields = self.manifest.fields
+        if not fields:
+            return None
+        return FeatureNames(
+            [(f.name, None if f.categories is None else self.categories(f.name)) for f in fields]
+        )
 
     @property
     def classes(self) -> NDArray | None:

@@ -14,7 +14,7 @@ from fastpoly.storage.npz import read_arrays, write_arrays
 CLASS_KINDS = "Uifub"  # strings and numbers
 _REQUIRED = {"H": "f", "V": "f", "intercept": "f", "activation": "U", "augment": "b"}
 _OPTIONAL = {"linear": "f", "feature_names": "U", "output_names": "U", "task": "U"}
-_KINDS = _REQUIRED | _OPTIONAL | {"classes": CLASS_KINDS}
+_KINDS = _REQUIRED | _OPTIONAL | {"classes": CLASS_KINDS, "level_values": "f"}
 
 
 def write_model(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 # Numbers of a State that the history keeps.
 RECORDED = (
     "objective", "loss", "penalty", "violation", "violation_bound", "gap", "gap_found",
-    "n_components",
+    "n_components", "alpha",
 )  # fmt: skip
 
 
@@ -54,6 +54,7 @@ class Stages:
         indices = np.array(rows, dtype=np.intp)
         stage = Stage(indices, model.V, model.intercept, model.linear)
         recorded = [getattr(state, name) for name in RECORDED]
+        recorded = [np.nan if number is None else number for number in recorded]  # alpha, with tau
         self.numbers.append((*recorded, sum(state.timings.values())))
         self.stages.append(stage)
 
