@@ -129,8 +129,8 @@ def test_a_run_ends_when_nothing_is_gained():
 
 
 def test_optimal_means_that_the_refit_is_accurate_too():
-    X = RNG.standard_normal((200, 6))
-    Y = np.where(RNG.random((200, 1)) < 0.05, 1.0, -1.0)
+    X = 3 * np.random.default_rng(0).standard_normal((200, 6))
+    Y = np.where(X[:, :1] > 5, 1.0, -1.0)  # nearly separable: far from the start
     design = Design(X, fit_lower="explicit")
     options = dict(loss="binary_logistic", alpha=1e4)
     *_, exact = conditional_gradient(design, Y, tol=1e-8, max_iter=5000, **options)
