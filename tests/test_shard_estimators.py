@@ -360,7 +360,7 @@ def test_interactions_of_shards_have_names(tmp_path, monkeypatch):
         found = fitted.top_interactions(k=5, standardized=standardized)
         want = plain.top_interactions(k=5, standardized=standardized)
         assert [(i, j) for i, j, _ in found] == [(names[i], names[j]) for i, j, _ in want]
-    monkeypatch.setattr("fastpoly.estimators.prediction.MOST_STORED_NAMES", 21)
+    monkeypatch.setattr("fastpoly.estimators.prediction.SMALL_DATA_ENTRIES", 21)
     many = clone(model).fit(shards)
     assert many.model_.feature_names is None
     assert many.top_interactions(k=5) == fitted.top_interactions(k=5)

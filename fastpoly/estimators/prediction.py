@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fastpoly.estimators.data import checked_csr, default_threads, explained_text
+from fastpoly.estimators.data import (
+    SMALL_DATA_ENTRIES,
+    checked_csr,
+    default_threads,
+    explained_text,
+)
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
@@ -23,11 +28,6 @@ from fastpoly.state import Model
 from fastpoly.storage.stages import Stages
 
 Floats = NDArray[np.float64]
-
-
-# Features of shards up to which a model holds their names. It takes a microsecond per name to make
-# them, for the model of every round.
-MOST_STORED_NAMES = 100_000
 
 
 def has_probabilities(estimator: "Predictor") -> bool:
@@ -264,8 +264,8 @@ class Predictor(BaseEstimator):
 
     def _poly_model(self, model: Model) -> PolyModel:
         names = self._feature_names()
-        if names is self._stored_names and names is not None and len(names) > MOST_STORED_NAMES:
-            names = None
+        if names is self._stored_names and names is not None and len(names) > SMALL_DATA_ENTRIES:
+            names = None  # it takes a microsecond per name to make them, for every round
         return PolyModel(
             model.H, model.V, model.intercept, None if model.linear is None else model.linear.T,
             activation=self._activation, augment=model.H.shape[1] > self.n_features_in_,
