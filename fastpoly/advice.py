@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ FAR_APART = 1e3
 BETWEEN = ("fastpoly", "sklearn", "joblib")
 
 _given: ContextVar[set[str] | None] = ContextVar("given", default=None)
+_kept: ContextVar[list[tuple[Any, ...]] | None] = ContextVar("kept", default=None)
 
 
 def warn(message: str, category: type[Warning] = UserWarning, topic: str | None = None) -> None:
@@ -30,7 +31,10 @@ def warn(message: str, category: type[Warning] = UserWarning, topic: str | None 
     `each_warning_once` takes warnings with the same topic, by default the message, as the same.
     (`skip_file_prefixes` of `warnings.warn` finds that line only from Python 3.12 on.)
     """
-    given = _given.get()
+    given, kept = _given.get(), _kept.get()
+    if kept is not None:
+        kept.append((message, category, topic))
+        return
     if given is not None:
         if (topic or message) in given:
             return
@@ -42,28 +46,45 @@ def warn(message: str, category: type[Warning] = UserWarning, topic: str | None 
 
 
 @contextmanager
-def each_warning_once(given: Iterable[str] = ()) -> Iterator[set[str]]:
-    """A context in which `warn` gives every message once, and none of those given before.
-
-    Yields the set of messages that were given.
+def each_warning_once() -> Iterator[None]:
+    """A context in which `warn` gives every message once.
 
     Examples
     --------
     >>> import warnings
     >>> from fastpoly.advice import each_warning_once, warn
-    >>> with warnings.catch_warnings(record=True) as caught, each_warning_once(["old"]):
+    >>> with warnings.catch_warnings(record=True) as caught, each_warning_once():
     ...     warnings.simplefilter("always")
     ...     for message in ("old", "new", "new"):
     ...         warn(message)
     >>> [str(each.message) for each in caught]
-    ['new']
+    ['old', 'new']
     """
-    messages = set(given)
-    token = _given.set(messages)
+    token = _given.set(set())
     try:
-        yield messages
+        yield
     finally:
         _given.reset(token)
+
+
+@contextmanager
+def kept_warnings() -> Iterator[list[tuple[Any, ...]]]:
+    """A context, as in a worker of a search, in which `warn` only keeps its arguments.
+
+    Examples
+    --------
+    >>> from fastpoly.advice import kept_warnings, warn
+    >>> with kept_warnings() as kept:
+    ...     warn("slow")
+    >>> kept
+    [('slow', <class 'UserWarning'>, None)]
+    """
+    kept: list[tuple[Any, ...]] = []
+    token = _kept.set(kept)
+    try:
+        yield kept
+    finally:
+        _kept.reset(token)
 
 
 def why_slow(model: Any, data: Any, state: State | None, first: State | None) -> str | None:
@@ -112,20 +133,21 @@ def why_slow(model: Any, data: Any, state: State | None, first: State | None) ->
 
 
 class Complaint(NamedTuple):
-    """What is wrong with a model; `converged` says whether its training is not to blame."""
+    """What is wrong with a model; `converged` is False if more training would help."""
 
     message: str
     converged: bool
 
 
-def poor_fit(model: Any, small: float, by_score: bool = False) -> Complaint | None:
+def poor_fit(model: Any, small: Callable[[], float], by_score: bool = False) -> Complaint | None:
     """What is worse than the parameters of a fitted model promise, and what to change.
 
     Parameters
     ----------
     model : estimator
-    small : float
-        The objective below which a fit is perfect, as in `Problem`.
+    small : callable
+        Returns the objective below which a fit is perfect, as in `Problem`. It is called only if
+        something seems to be wrong, because it may take a pass over the rows.
     by_score : bool
         Whether its size was chosen for its score, so that more basis vectors are no cure.
     """
@@ -149,8 +171,9 @@ def poor_fit(model: Any, small: float, by_score: bool = False) -> Complaint | No
     cure += f"raise max_iter, which is {model.max_iter}" if model.refit else 'use refit="output"'
     far = bool(alpha) and model.violation_ > FAR_FROM_OPTIMUM * alpha
     # A converged refit is at least this accurate.
-    accuracy = max(model.tol, LOOSEST_REFIT_TOL) * max(objective, small)
-    if state.stop != "optimal" and gap > accuracy:
+    relative = max(model.tol, LOOSEST_REFIT_TOL)
+    loose = state.stop != "optimal" and gap > relative * objective
+    if loose and gap > relative * small():
         inaccuracy = f"a gap of {gap:.2g} for an objective of {objective:.2g}"
         return Complaint(f"the output layer is inaccurate: {inaccuracy}; {cure}", False)
     if state.stop == "no progress" and far:
@@ -167,7 +190,10 @@ def poor_fit(model: Any, small: float, by_score: bool = False) -> Complaint | No
             False,
         )
     # A perfect fit leaves nothing for basis vectors; its violation is a rounding error.
-    if not state.n_components and model.violation_ > 0 and objective > small:
+    if not state.n_components and model.violation_ > 0 and objective > small():
+        if model.alpha is None and model.tau is None:
+            message = f"{empty}interactions would not improve predictions, as far as can be seen"
+            return Complaint(f"{message}; give alpha, below {alpha:.3g}, to fit some", True)
         cure = f"lower alpha, which is {alpha:.3g}," if model.tau is None else "raise tau"
         return Complaint(
             f"{empty}none is worth its penalty (the largest violation is "

@@ -240,11 +240,11 @@ class _Run:
     def states(self, start: State | None) -> Iterator[State]:
         """Algorithm 1."""
         model, past, resumed = self.first(start)
-        finish = self.options.finish and not (resumed and start.stop)
         before = None
         while True:
             state, chosen = self.examined(model, past)  # gradients, selection, certificate
-            if finish and self.only_the_refit_is_loose(state):
+            ended = resumed and start.stop  # it was finished in the run before
+            if self.options.finish and not ended and self.only_the_refit_is_loose(state):
                 model = self.timed("refit", self.refit.polish, state)
                 state, chosen = self.examined(model, past)
             if before is not None and not state.objective < before.objective:

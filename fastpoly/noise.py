@@ -117,7 +117,7 @@ def fit_above_noise(
     start : State, optional
         A state of an earlier run of the same kind, from which this run continues.
     **options
-        Further arguments of `conditional_gradient`.
+        Further arguments of `conditional_gradient`, without `finish`.
 
     Yields
     ------
@@ -158,7 +158,10 @@ def fit_above_noise(
     # A run that starts where it had ended before is finished.
     ended = start is not None and start.alpha is not None and state.n_iter == start.n_iter
     state = replace(state, stop=start.stop if ended else None)
-    alpha = alpha if lower > LOWER * alpha else lower
+    if lower <= LOWER * alpha:
+        alpha = lower
+        if not ended and not math.isnan(state.violation):  # a full model has no certificate yet
+            yield state
     yield from conditional_gradient(design, y, alpha=alpha, start=state, **options)
 
 

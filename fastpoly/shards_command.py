@@ -90,8 +90,13 @@ def _write(options: argparse.Namespace) -> Shards:
 def _batches(options: argparse.Namespace) -> Iterator[Any]:
     named = [*options.one_hot, *options.numeric, options.target, options.weight]
     columns = [name for name in named if name]
+    unknown = [name for name in options.text if name not in options.one_hot]
+    if unknown:
+        raise ValueError(f"--text names {unknown[0]!r}, which is not a column of --one-hot")
     for file in options.files:
         kind = options.format or _kind(file)
+        if options.text and kind not in ("csv", "tsv"):
+            raise ValueError(f"--text is for CSV files, and {file} is {kind}")
         if kind == "libsvm":
             yield from read_libsvm_batches(file, zero_based=options.zero_based)
             continue

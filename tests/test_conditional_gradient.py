@@ -463,3 +463,17 @@ def test_a_run_can_be_watched_between_its_states(refit):
         before.append(len(calls))
     assert before[0] > 0
     assert (np.diff(before) > (10 if refit == "full" else 0))[:-1].all()
+
+
+def test_a_run_that_goes_on_is_finished_too():
+    """A start that had stopped because it was full does not leave the last model unfinished."""
+    for seed in range(20):
+        X, y = made_up(seed, m=3, loss="squared")
+        options = {"loss": "squared", "alpha": 0.3, "tol": 1e-3, "random_state": 0}
+        *_, full = conditional_gradient(Design(X), y, n_components=2, **options)
+        assert full.stop == "n_components"
+        ends = []
+        for start in (full, replace(full, stop=None)):
+            *_, last = conditional_gradient(Design(X), y, n_components=40, start=start, **options)
+            ends.append((last.stop, last.objective))
+        assert ends[0] == ends[1]

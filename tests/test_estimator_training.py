@@ -504,7 +504,7 @@ def test_the_history_has_the_alpha_of_every_entry(data):
         model = cls(random_state=0).fit(X, targets(cls, score))
         alphas = model.history_["alpha"]
         assert alphas[-1] == model.alpha_ < alphas[0]
-        assert len(alphas) == model.n_iter_ + 1
+        assert len(alphas) == model.n_iter_ + 2  # one more: the refit with the second alpha
         objective = model.history_["loss"] + alphas * model.history_["penalty"]
         ridge = model.history_["objective"] - objective
         assert ((ridge > -1e-9) & (ridge < 0.1 * objective)).all()  # that of the linear terms

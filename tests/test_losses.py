@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from reference_losses import TWINS, whole_matrix
 from scipy.optimize import minimize
 
+from fastpoly import Design, conditional_gradient
 from fastpoly.kernels import losses, runtime
 from fastpoly.kernels.losses import LOSSES, Loss, complete_loss, get_loss
 from fastpoly.kernels.targets import encode_targets
@@ -707,3 +708,27 @@ def test_a_loss_without_a_bound_says_so():
     assert Loss().smoothness(3) == np.inf
     assert_array_equal(Loss().curvature([[0.0]], [[0.0]]), [[np.inf]])
     assert np.isnan(Loss().value([[0.0]], [[0.0]]))
+
+
+def test_python_classes_that_replace_compiled_verbs_are_refused():
+    """The compiled passes would not call them."""
+
+    class Steeper(losses.Squared):
+        def value_grad(self, Y, O, w=None):
+            value, gradient = super().value_grad(Y, O, w)
+            return 2 * value, 2 * gradient
+
+    class Flagged(losses.Squared):
+        equivariant = False
+
+    for cls, verb in ((Steeper, "value_grad"), (Flagged, "equivariant")):
+        with pytest.raises(TypeError, match=f"replaces `{verb}` of Squared.*does not inherit"):
+            complete_loss(cls())
+        with pytest.raises(TypeError, match=f"replaces `{verb}` of Squared"):
+            conditional_gradient(Design(np.eye(3)), np.eye(3), loss=cls())
+
+    class Same(losses.Squared):
+        unit = "kg"
+
+    same = Same()
+    assert complete_loss(same) is same

@@ -564,6 +564,20 @@ def test_groups_need_a_splitter(iris, cv, cls):
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
+def test_a_search_of_many_levels_warns_once(iris, n_jobs):
+    """Folds have other numbers of levels, but it is the same warning, at the caller's line."""
+    X, _ = iris
+    y = np.random.default_rng(0).standard_normal(len(X))
+    model = FactorizationMachineOrdinalRegressor(n_components=1, random_state=0)
+    search = PathSearchCV(model, alphas=[5.0], cv=KFold(3), n_jobs=n_jobs, refit=False)
+    with pytest.warns(UserWarning, match="150 levels in 150 rows") as caught:
+        search.fit(X, y)
+    levels = [each for each in caught if "levels in" in str(each.message)]
+    assert len(levels) == 1
+    assert levels[0].filename == __file__
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
 def test_a_search_warns_once(iris, n_jobs):
     """Each fold and the final fit see the column that is not centered."""
     X, y = iris

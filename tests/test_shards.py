@@ -876,6 +876,8 @@ def test_the_command(tmp_path, capsys):
     assert main([folder, *both, *named, "--quiet"]) == 1
     assert "pass --overwrite or" in capsys.readouterr().err
     assert main([folder, *both, *named, "--quiet", "--overwrite"]) == 0
+    assert main([folder, *both, *named, "--quiet", "--overwrite", "--text", "usr"]) == 1
+    assert "--text names 'usr', which is not a column" in capsys.readouterr().err
     file_of(tmp_path / "out", "000001-y").write_bytes(b"")
     assert main([folder, "--verify"]) == 1
     assert "shard 1" in capsys.readouterr().err

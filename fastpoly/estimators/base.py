@@ -3,7 +3,7 @@
 import copy
 import numbers
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Self
@@ -144,16 +144,17 @@ class PolyEstimator(Predictor):
         fitted = copy.copy(self)
         complaint = fitted._fit(X, y, sample_weight)
         self.__dict__ = fitted.__dict__  # in one step, for other threads and for Ctrl-C
-        warn_of(complaint)
+        warn_of(complaint())
         return self
 
     def _fit(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None,
         start: PolyModel | None = None, by_score: bool = False,
-    ) -> Complaint | None:  # fmt: skip
-        """Fit the model, from the model `start` if there is one; return what is wrong with it.
+    ) -> Callable[[], Complaint | None]:  # fmt: skip
+        """Fit the model, from the model `start` if there is one.
 
-        `by_score` says that n_components was chosen for its score.
+        `by_score` says that n_components was chosen for its score. Returns a function that tells
+        what is wrong with the model.
         """
         self._check_parameters()
         earlier = self._earlier_fit()
@@ -195,7 +196,7 @@ class PolyEstimator(Predictor):
                 state = next(states)
                 done = any([callback.after(state) for callback in callbacks])
         self._finish(history, early)
-        return poor_fit(self, self._problem(data, rows).small, by_score)
+        return lambda: poor_fit(self, lambda: self._problem(data, rows).small, by_score)
 
     def _callbacks(self, earlier: Self | None) -> tuple[History, EarlyStopping | None]:
         """History and early stopping; they continue an earlier fit of the same problem."""
@@ -301,7 +302,8 @@ class PolyEstimator(Predictor):
         """Checked rows, with targets in the form of the loss."""
         if isinstance(X, Shards):
             return self._prepare_shards(X, y, sample_weight, reset)
-        self._stored_names = self._stored_names if not reset else None
+        if reset:
+            self._stored_names = None
         names = column_names(y)  # before y becomes an array
         with explained_text(X):
             X, y = validate_data(

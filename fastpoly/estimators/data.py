@@ -58,7 +58,7 @@ class TrainingData:
 
     @property
     def is_small(self) -> bool:
-        """Whether a pass over the rows takes no time."""
+        """Whether a pass over the rows is cheap."""
         return is_small(self.X)
 
     def take(self, rows: NDArray[np.intp]) -> Self:

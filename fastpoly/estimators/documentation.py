@@ -10,7 +10,7 @@ alpha : float, optional
     Strength of the penalty: loss + alpha Omega(V). The loss is a sum over the rows, not a mean, so
     a suitable alpha grows with the number of rows. By default it is chosen in proportion to the
     noise level of the data (see `fastpoly.noise`), where weights count as repetitions of rows; the
-    fitted value is `alpha_`. It refers to standardized features. Not together with tau.
+    fitted value is `alpha_`. It refers to standardized features. Cannot be combined with tau.
 tau : float, optional
     Constrained form: Omega(V) <= tau in place of the penalty.
 penalty : {"l1/l2", "l1", "l1/linf"} or penalty object, default="l1/l2"

@@ -79,7 +79,8 @@ def warn_of_many_levels(n_levels: int, n_samples: int) -> None:
     if n_samples < 2 * n_levels:
         warn(
             f"y has {n_levels} levels in {n_samples} rows, and the model has an output for each "
-            "of them: the fit is slow; use a regressor, or a scale of fewer levels"
+            "of them: the fit is slow; use a regressor, or a scale of fewer levels",
+            topic="many levels",
         )
 
 
@@ -89,7 +90,11 @@ def _has_levels(estimator: "PolyOrdinalRegressor") -> bool:
             "y was continuous and no value of it occurred twice: there are no levels to give "
             "probabilities of; use `predict`, or round y to a scale of few levels"
         )
-    return has_probabilities(estimator)
+    return True
+
+
+def _has_probabilities(estimator: "PolyOrdinalRegressor") -> bool:
+    return _has_levels(estimator) and has_probabilities(estimator)
 
 
 class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
@@ -269,7 +274,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         y = self._numbers(as_numbers(column_or_1d(y)))
         return r2_score(y, prediction, sample_weight=sample_weight)
 
-    @available_if(_has_levels)
+    @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> Floats:
         """Probabilities of the levels.
 
@@ -284,7 +289,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         """
         return self._apply(level_probabilities, X)
 
-    @available_if(_has_levels)
+    @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> Floats:
         """Logarithms of the probabilities of `predict_proba`; -inf where one is 0.
 

@@ -18,7 +18,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
-from fastpoly.advice import each_warning_once, warn
+from fastpoly.advice import each_warning_once, kept_warnings, warn
 from fastpoly.estimators.base import PolyEstimator, warn_of
 from fastpoly.estimators.folds import FoldResult, as_folds, default_scorer, path_scores
 from fastpoly.kernels.checks import as_flag, as_float_array
@@ -190,20 +190,21 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         sample_weight : array-like, (n,), optional
             Weights of the rows in training; test scores are not weighted. None with shards.
         groups : array-like, (n,), optional
-            For a splitter that takes groups, such as `GroupKFold`; an error with any other cv.
+            For a splitter that takes groups, such as `GroupKFold`; an error if cv is None or a
+            number.
 
         Returns
         -------
         self
         """
         found = copy.copy(self)
-        with each_warning_once() as given:
-            found._search(X, y, sample_weight, groups, given)
+        with each_warning_once():
+            found._search(X, y, sample_weight, groups)
         self.__dict__ = found.__dict__  # in one step, for other threads and for Ctrl-C
         return self
 
-    def _search(self, X: Any, y: Any, sample_weight: Any, groups: Any, given: set[str]) -> None:
-        """Fit; `given` are the warnings so far."""
+    def _search(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
+        """Score the pairs along the paths, and fit the best one."""
         self._check_parameters()
         for name in [name for name in vars(self) if name.endswith("_")]:
             del vars(self)[name]  # left from an earlier fit
@@ -220,14 +221,14 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.alphas_ = self._grid(clone(model), whole, rows.y, rows.w)
         splits = rows.splits(self.cv, prepared, labels)
         self.n_splits_ = len(splits)
-        folds = self._run(head, model, rows, splits, given)
+        folds = self._run(head, model, rows, splits)
         self._tabulate(folds, model.n_components)
         self._warn_at_borders(model.n_components)
         if self.refit:
             self._refit(folds[0], rows.X, rows.y, rows.w)
 
     def _run(
-        self, head: Pipeline | None, model: PolyEstimator, rows: Any, splits: list, given: set[str]
+        self, head: Pipeline | None, model: PolyEstimator, rows: Any, splits: list
     ) -> list[FoldResult]:
         """Run one path per fold, with a progress bar if `verbose` asks for one."""
         n_jobs = effective_n_jobs(self.n_jobs)
@@ -253,8 +254,10 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
                 return [path_scores(*job(i), report) for i in range(len(splits))]
             results: list[FoldResult] = []
             parallel = Parallel(n_jobs=self.n_jobs, return_as="generator")
-            runs = (delayed(_quiet_scores)(list(given), *job(i)) for i in range(len(splits)))
-            for result in parallel(runs):
+            runs = (delayed(_quiet_scores)(*job(i)) for i in range(len(splits)))
+            for result, kept in parallel(runs):
+                for each in kept:
+                    warn(*each)
                 report(result.scores, len(self.alphas_))
                 results.append(result)
             return results
@@ -268,10 +271,11 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
             best.steps[:-1] = head.steps
         i = int(self.best_index_) // (len(self.cv_results_["params"]) // len(self.alphas_))
         begun = perf_counter()
-        complaint = model._fit(X, y, sample_weight, fold.model(i, model.n_components), True)
+        complaint = model._fit(X, y, sample_weight, fold.model(i, model.n_components), True)()
         self.refit_time_ = perf_counter() - begun
         self.best_estimator_ = best
-        if not (self.alphas is None and self._largest_alpha_is_best()):  # which was said before
+        said = self.alphas is None and self._largest_alpha_is_best()  # that the model is linear
+        if complaint is not None and not (said and complaint.converged):
             warn_of(complaint)
         for name in ("classes_", "feature_names_in_", "n_features_in_"):
             if hasattr(best, name):
@@ -411,10 +415,10 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         return self.scorer_(self._best(), X, y, **weights)
 
 
-def _quiet_scores(given: list[str], *arguments: Any) -> FoldResult:
-    """`path_scores` in another process, which does not repeat the warnings given before."""
-    with each_warning_once(given):
-        return path_scores(*arguments)
+def _quiet_scores(*arguments: Any) -> tuple[FoldResult, list[tuple[Any, ...]]]:
+    """`path_scores` in another process, and its warnings, which the caller gives."""
+    with kept_warnings() as kept:
+        return path_scores(*arguments), kept
 
 
 def pipeline_parts(estimator: Any) -> tuple[Pipeline | None, Any, str]:

@@ -104,13 +104,13 @@ cdef class JointObjective(JointPass):
         if levels is not None:
             Y = self._level_targets(Y, levels, X.n)
         cdef Py_ssize_t n_targets = X.n if levels is None else 256
+        loss = CompleteLoss.of(loss)
         if isinstance(loss, Loss):
             Y = (<Loss> loss).targets(Y, n_targets, n_outputs).base
             if Y.shape[1] == 1:
                 Y = Y.copy()  # class codes are indices, which no one else may change
             self.compiled = loss
         else:
-            loss = CompleteLoss(loss)
             Y = as_float_array(Y, "Y", (n_targets, None))
         cdef JointRows rows = make_joint_rows(X, activation == "anova", linear, n_outputs)
         self.X, self.loss, self.linear, self.n_threads = X, loss, linear, threads

@@ -322,7 +322,10 @@ def get_loss(loss):
         - ``hessian(Y, O, w=None)``: optional, for a loss with ``shift_invariant = True``,
         - ``conjugate(Y, U, scale=1.0, w=None)``: optional; it gives tight duality gaps,
         - ``encode(y, n_outputs=None)``: optional; checks targets in another way,
-        - ``equivariant = True``: optional; a regressor may then rescale its targets.
+        - ``equivariant = True``: optional; a regressor may then rescale its targets,
+        - ``log_odds = True``: optional; estimators then have ``predict_proba``.
+
+        A Python class cannot replace methods of a compiled one.
 
     Returns
     -------
@@ -360,7 +363,7 @@ def complete_loss(loss):
     >>> complete_loss(Squared())
     Squared()
     """
-    return loss if isinstance(loss, Loss) else CompleteLoss(loss)
+    return CompleteLoss.of(loss)
 
 
 def exp_log1p(const double[::1] x not None):

@@ -42,7 +42,7 @@ cdef struct objective_pass:
     double* D
     double* sums                     # one slot per share
     Py_ssize_t slot
-    double* values                   # one per share, APART
+    double* values                   # one per share, APART doubles apart
     double* buffers                  # one per worker
     Py_ssize_t buffer
 
@@ -116,13 +116,13 @@ cdef class Objective:
         self.features, self.linear = features, linear
         self.n, self.k, self.m = features.n, features.k, n_outputs
         self.w = as_weights(w, "w", self.n)
+        loss = CompleteLoss.of(loss)
         if isinstance(loss, Loss):
             self.compiled = loss
             self.Y = self.compiled.targets(Y, self.n, self.m)
             if self.Y.shape[1] == 1:
                 self.Y = np.array(self.Y)  # class codes are indices, which no one else may change
         else:
-            loss = CompleteLoss(loss)
             self.Y = as_float_array(Y, "Y", (self.n, None))
         self.loss = loss
         self.block = max(1, min(features.block, max(8, SERIAL_PRODUCT // max(1, self.k * self.m))))

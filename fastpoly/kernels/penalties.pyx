@@ -272,4 +272,4 @@ def complete_penalty(penalty):
     >>> complete_penalty(L1L2())
     L1L2()
     """
-    return penalty if isinstance(penalty, Penalty) else CompletePenalty(penalty)
+    return CompletePenalty.of(penalty)

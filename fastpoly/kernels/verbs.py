@@ -4,7 +4,7 @@ The compiled losses and penalties have all verbs. `complete_loss` and `complete_
 to any other object, once, so that no other code has to ask which verbs there are.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,6 +30,24 @@ class _Complete:
             if hasattr(given, verb):
                 setattr(self, verb, getattr(given, verb))
 
+    @classmethod
+    def of(cls, given: Any) -> Self | Any:
+        """The object itself if it has all verbs, because it is compiled or complete.
+
+        TypeError for a Python class that replaces verbs of a compiled one: kernels would call both.
+        """
+        bases = type(given).__mro__
+        n = next((i for i, base in enumerate(bases) if "__pyx_vtable__" in vars(base)), None)
+        if n is None:
+            return given if isinstance(given, cls) else cls(given)
+        replaced = [verb for verb in cls.verbs for base in bases[:n] if verb in vars(base)]
+        if replaced:
+            raise TypeError(
+                f"{bases[0].__name__} replaces `{replaced[0]}` of {bases[n].__name__}, which "
+                "compiled code would not notice; write a class that does not inherit from it"
+            )
+        return given
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.given,)
 
@@ -46,11 +64,12 @@ class CompleteLoss(_Complete):
 
     verbs = (
         "target", "value", "value_grad", "smoothness",
-        "encode", "curvature", "hessian", "conjugate", "shift_invariant", "equivariant",
+        "encode", "curvature", "hessian", "conjugate", "shift_invariant", "equivariant", "log_odds",
     )  # fmt: skip
     target = "real"
     shift_invariant = False
     equivariant = False
+    log_odds = False
     hessian = None
 
     given: "LossLike"
@@ -89,7 +108,10 @@ class CompletePenalty(_Complete):
     given: "PenaltyLike"
 
     def polar(self, q: ArrayLike) -> Floats:
-        raise TypeError('refit=None needs a penalty with a method `polar`; use refit="output"')
+        raise TypeError(
+            "refit=None and a smooth_form need a penalty with a method `polar`; define it, or use "
+            'refit="output"'
+        )
 
     def row_norms(self, V: ArrayLike) -> Floats:
         return np.array([float(self.value(row[None])) for row in np.asarray(V)])

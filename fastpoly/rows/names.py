@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -17,8 +18,9 @@ class FeatureNames(Sequence[str]):
     Examples
     --------
     >>> from fastpoly.rows.names import FeatureNames
-    >>> list(FeatureNames([("age", None), ("user", [3, 7])]))
-    ['age', 'user=3', 'user=7']
+    >>> names = FeatureNames([("age", None), ("user", [3, 7])])
+    >>> list(names), names[-1], names[:2]
+    (['age', 'user=3', 'user=7'], 'user=7', ['age', 'user=3'])
     """
 
     def __init__(self, fields: Sequence[tuple[str, NDArray | None]]) -> None:
@@ -31,9 +33,12 @@ class FeatureNames(Sequence[str]):
     def __len__(self) -> int:
         return self.size
 
-    def __getitem__(self, j: int) -> str:
-        if not 0 <= j < self.size:
+    def __getitem__(self, j: int | slice) -> Any:
+        if isinstance(j, slice):
+            return [self[i] for i in range(*j.indices(self.size))]
+        if not -self.size <= j < self.size:
             raise IndexError(f"there are {self.size} features, and no {j}")
+        j %= self.size
         at = bisect_right(self.first, j) - 1
         name, categories = self.fields[at]
         text = name if categories is None else f"{name}={categories[j - self.first[at]]}"
