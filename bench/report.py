@@ -60,8 +60,8 @@ Where fastpoly falls short, and what was tried:
 - **Satimage.** The network is 0.18 points behind the quadratic SVC, with a standard deviation of
   0.66 over the splits.
 - **Small tables of many features.** A default fit of 1,000 x 40 takes three times as long as
-  products + LR, at less than half its log-loss. Almost half of that are the fits to two thirds of the
-  rows, which choose alpha, and a sixth is the search that confirms the optimum.
+  products + LR, at less than half its log-loss. Almost half of that is spent on the fits that
+  choose alpha, and a sixth on the search that confirms the optimum.
 - **Time of a search.** `PathSearchCV` is faster than `LogisticRegressionCV` on segment, satimage,
   digits and letter. It is slower on krkopt, where products of fields are sparse and cheap.
 - **krkopt.** The machine is more accurate than products + LR, even with the best C, but takes 2.6
