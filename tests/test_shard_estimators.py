@@ -13,6 +13,7 @@ from shard_cases import Case
 from sklearn.base import clone
 
 from fastpoly import PathSearchCV, PolyModel, Shards, write_shards
+from fastpoly.rows.engines import ThreadEngine
 
 KINDS = {"dense": np.asarray, "csr": sp.csr_array}
 
@@ -369,3 +370,19 @@ def test_interactions_of_shards_have_names(tmp_path, monkeypatch):
         many.predict(case.X)  # which has no names
     many.fit(case.X, case.y.astype(float))
     assert many.top_interactions(k=5) == plain.top_interactions(k=5)
+
+
+def test_a_good_fit_ends_with_the_certificate(data, tmp_path, monkeypatch):
+    """What a warning would need is computed only where there may be one: it takes a pass."""
+    verbs, reduce = [], ThreadEngine.reduce
+
+    def recorded(self, job, verb, arguments):
+        verbs.append(verb)
+        return reduce(self, job, verb, arguments)
+
+    monkeypatch.setattr(ThreadEngine, "reduce", recorded)
+    X, score = data
+    shards = written(tmp_path, X, score)
+    REGRESSORS[0](alpha=1.0, random_state=0).fit(shards)
+    assert verbs.count("value") > 0
+    assert verbs[-1] != "value"
