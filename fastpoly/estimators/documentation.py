@@ -9,7 +9,8 @@ PARAMETERS = """\
 alpha : float, optional
     Strength of the penalty: loss + alpha Omega(V). The loss is a sum over the rows, not a mean, so
     a suitable alpha grows with the number of rows. By default it is chosen in proportion to the
-    noise level of the data (see `fastpoly.noise`), where weights count as repetitions of rows; the
+    noise level of the data (see `fastpoly.noise`), where weights count as repetitions of rows. A
+    third of the rows is held out first to choose the proportion; the final fit uses all rows. The
     fitted value is `alpha_`. It refers to standardized features. Cannot be combined with tau.
 tau : float, optional
     Constrained form: Omega(V) <= tau in place of the penalty.
