@@ -16,7 +16,7 @@ from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.levels import level_probabilities, level_values
 from fastpoly.rows.design import Design
-from fastpoly.storage.model_file import CLASS_KINDS, read_model, write_model
+from fastpoly.storage.model_file import read_model, write_model
 
 TASKS = ("regression", "classification", "multilabel", "ordinal")
 
@@ -431,7 +431,7 @@ def _classes(classes: ArrayLike | None, task: str, m: int) -> NDArray[Any] | Non
         raise ValueError(f"classes must be None for task={task!r}")
     count = m + (task == "ordinal")
     classes = np.array(classes)
-    if classes.dtype.kind not in CLASS_KINDS:
+    if classes.dtype.kind not in "Uifub":
         raise TypeError(f"classes must be numbers or strings, got dtype {classes.dtype}")
     if classes.shape != (count,) or len(np.unique(classes)) < count:
         raise ValueError(f"classes must be {count} distinct values, got shape {classes.shape}")

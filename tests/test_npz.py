@@ -29,20 +29,17 @@ check = settings(
 
 shapes = array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 text = st.text(st.characters(exclude_characters="\0"), max_size=5)
-any_array = st.one_of(
-    arrays(np.float64, shapes),
-    arrays(np.int64, shapes),
-    arrays(np.bool_, shapes),
-    arrays("<U5", shapes, elements=text),
-)
+plain = st.sampled_from(["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"])
+any_array = plain.flatmap(lambda dtype: arrays(dtype, shapes))
+any_array |= arrays("<U5", shapes, elements=text)
 names = st.from_regex(r"[a-z_]{1,8}", fullmatch=True)
 EXAMPLE = {"a": np.arange(6.0).reshape(2, 3), "name": np.array("x"), "flag": np.array(True)}
 
 
-def npy(shape="(2,)", dtype="'<f8'", fortran="False", payload=bytes(16), pad=b" ", version=1):
+def npy(shape="(2,)", dtype="'<f8'", fortran="False", payload=bytes(16), version=1):
     """The bytes of a .npy member with any header."""
     header = f"{{'descr': {dtype}, 'fortran_order': {fortran}, 'shape': {shape}, }}".encode()
-    header += pad * (-(len(header) + 11) % 64) + b"\n"
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
     return b"\x93NUMPY" + bytes([version, 0]) + len(header).to_bytes(2, "little") + header + payload
 
 
@@ -94,17 +91,17 @@ def test_foreign_byte_order_is_written_in_ours(tmp_path):
     write_arrays(tmp_path / "a.npz", {"a": np.array([1.0, 2.0], dtype=">f8")})
     assert_array_equal(read_arrays(tmp_path / "a.npz")["a"], [1.0, 2.0])
     np.savez(tmp_path / "b.npz", a=np.array([1.0, 2.0], dtype=">f8"))
-    assert_refused(tmp_path / "b.npz", r"a\.npy must hold booleans, int64, float64 or text")
+    assert_refused(tmp_path / "b.npz", r"a\.npy must hold booleans, numbers or text")
 
 
 @pytest.mark.parametrize(
-    "bad", [np.array([None]), np.ones(2, "f4"), np.ones(2, "i2"), np.ones(2, "c16")]
+    "bad", [np.array([None]), np.ones(2, "c16"), np.ones(2, "M8[s]"), np.ones(2, np.longdouble)]
 )
 def test_other_types_are_not_written(tmp_path, bad):
     path = tmp_path / "a.npz"
     write_arrays(path, EXAMPLE)
     before = path.read_bytes()
-    with pytest.raises(TypeError, match="x must be bool, int64, float64 or str"):
+    with pytest.raises(TypeError, match="x must hold booleans, numbers or text"):
         write_arrays(path, {"a": np.ones(3), "x": bad})
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["a.npz"]
@@ -146,6 +143,14 @@ def test_files_that_cannot_be_opened(tmp_path):
         write_arrays(tmp_path / "none" / "a.npz", EXAMPLE)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="POSIX devices and pipes")
+def test_devices_and_pipes_are_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link.npz").symlink_to("/dev/zero")
+    for name in ("pipe", "link.npz"):  # opening a pipe would wait, and a device has no end
+        assert_refused(tmp_path / name, f"{name} is not a file but a device or pipe")
+
+
 @pytest.mark.parametrize(
     "member",
     [
@@ -159,7 +164,6 @@ def test_files_that_cannot_be_opened(tmp_path):
         npy(shape="(2, -1)", payload=b""),
         npy(shape="2"),
         npy(shape="(2.0,)"),
-        npy(shape="(2L,)"),
         npy(shape="(" * 500 + "2" + ")" * 500),
         npy(shape="-" * 9000 + "2"),
         npy(shape="(" + "9" * 5000 + ",)"),
@@ -167,14 +171,12 @@ def test_files_that_cannot_be_opened(tmp_path):
         npy(shape="(999999999999,)", dtype="'<U0'", payload=b""),
         npy(shape="(1,)", dtype="'<U999999999'"),
         npy(dtype="'>f8'"),
-        npy(dtype="'<f4'", payload=bytes(8)),
         npy(dtype="'|O'"),
         npy(dtype="'O'"),
         npy(dtype="[('x', '<f8')]"),
         npy(dtype="'<M8[s]'"),
         npy(dtype="__import__('os')"),
         npy(fortran="None"),
-        npy(pad=b"\t"),
         npy(version=2),
         npy(version=9),
         npy()[:9],

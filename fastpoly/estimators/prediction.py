@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -21,6 +22,7 @@ from fastpoly.kernels.linear import LinearTerms
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
 from fastpoly.rows.design import Design
+from fastpoly.rows.files import replacing
 from fastpoly.rows.names import FeatureNames
 from fastpoly.rows.scaling import Scaling
 from fastpoly.rows.shards import Shards
@@ -300,22 +302,22 @@ def joined(parts: Iterator[NDArray], n: int, out: str | os.PathLike[str] | None 
     The file appears when it is complete; a file that was there before stays as it was for those who
     have mapped it.
     """
+    if out is not None:
+        with replacing(out) as file:
+            for i, part in enumerate(parts):
+                if i == 0:
+                    if part.dtype.hasobject:
+                        raise ValueError("out can hold numbers or text, not objects; omit it")
+                    head = {"descr": npy.dtype_to_descr(part.dtype), "fortran_order": False}
+                    npy.write_array_header_1_0(file, {**head, "shape": (n, *part.shape[1:])})
+                file.write(np.ascontiguousarray(part).data)
+        return np.load(out, mmap_mode="r+")
     result, first = None, 0
-    path = None if out is None else f"{os.fspath(out)}.part"
     for part in parts:
+        if len(part) == n:
+            return part
         if result is None:
-            if out is None and len(part) == n:
-                return part
-            shape = n, *part.shape[1:]
-            if out is None:
-                result = np.empty(shape, part.dtype)
-            else:
-                result = np.lib.format.open_memmap(path, "w+", part.dtype, shape)
+            result = np.empty((n, *part.shape[1:]), part.dtype)
         result[first : first + len(part)] = part
         first += len(part)
-    if out is not None:
-        result.flush()
-        del result
-        os.replace(path, out)
-        result = np.load(out, mmap_mode="r+")
     return result

@@ -10,8 +10,9 @@ import io
 import math
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -92,16 +93,25 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write a file in one step, so that it exists completely or not at all."""
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `path` in one step when it is complete, or never.
+
+    A symbolic link keeps pointing at its target.
+    """
+    target = Path(os.path.realpath(path))
+    # Not a file of `tempfile`: only its owner could read it, and then the same holds for `path`.
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        with open(temporary, "x", encoding="utf-8") as file:
-            file.write(text)
+        with open(temporary, "xb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
+        os.replace(temporary, target)
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError) and error.errno is not None:
+            # The caller does not know the temporary name.
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from None
         raise

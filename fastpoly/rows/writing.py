@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES, as_count
 from fastpoly.rows.batches import Table, Targets, pair_arrays
-from fastpoly.rows.files import FORMAT_VERSION, replace_text, sync_folder, write_array
+from fastpoly.rows.files import FORMAT_VERSION, replacing, sync_folder, write_array
 from fastpoly.rows.manifest import FORMAT, NAME, Manifest, level_dtype
 from fastpoly.rows.shards import Shards
 
@@ -258,7 +258,8 @@ class _Writer:
         }  # fmt: skip
         Manifest.of(content)  # what could not be read must not replace what can
         sync_folder(self.folder)
-        replace_text(self.folder / NAME, json.dumps(content, indent=1))
+        with replacing(self.folder / NAME) as file:
+            file.write(json.dumps(content, indent=1).encode())
         sync_folder(self.folder)
 
     def _fields(self) -> tuple[list[dict[str, Any]], list[NDArray[np.int32]]]:

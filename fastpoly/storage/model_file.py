@@ -7,20 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.rows.files import FORMAT_VERSION
 from fastpoly.storage.npz import read_arrays, write_arrays
 
-# The kinds of dtype of each array in a file; PolyModel checks the shapes.
-CLASS_KINDS = "Uifub"  # strings and numbers
-_REQUIRED = {"H": "f", "V": "f", "intercept": "f", "activation": "U", "augment": "b"}
-_OPTIONAL = {"linear": "f", "feature_names": "U", "output_names": "U", "task": "U"}
-_KINDS = _REQUIRED | _OPTIONAL | {"classes": CLASS_KINDS, "level_values": "f"}
+MODEL_VERSION = 1
+# The type of each array in a file, as a kind or in full; PolyModel checks the shapes.
+_REQUIRED = {"H": "<f8", "V": "<f8", "intercept": "<f8", "activation": "U", "augment": "b"}
+_OPTIONAL = {"linear": "<f8", "feature_names": "U", "output_names": "U", "task": "U"}
+_TYPES = _REQUIRED | _OPTIONAL | {"classes": "Uifub", "level_values": "<f8"}
 
 
 def write_model(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:
     """Write the fields of a model, all or nothing; those that are None are left out."""
     arrays = {name: np.asarray(value) for name, value in fields.items() if value is not None}
-    write_arrays(path, {"format_version": np.asarray(FORMAT_VERSION, dtype=np.int64), **arrays})
+    write_arrays(path, {"format_version": np.asarray(MODEL_VERSION, dtype=np.int64), **arrays})
 
 
 def read_model(path: str | os.PathLike[str], build: Callable[..., Any]) -> Any:
@@ -40,15 +39,15 @@ def _fields(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     version = arrays.pop("format_version", None)
     if version is None or version.dtype.kind != "i" or version.ndim:
         raise ValueError("it has no integer format_version")
-    if version != FORMAT_VERSION:
-        raise ValueError(f"it has format version {version}, this fastpoly reads {FORMAT_VERSION}")
-    missing, unknown = _REQUIRED.keys() - arrays.keys(), arrays.keys() - _KINDS.keys()
+    if version != MODEL_VERSION:
+        raise ValueError(f"it has format version {version}, this fastpoly reads {MODEL_VERSION}")
+    missing, unknown = _REQUIRED.keys() - arrays.keys(), arrays.keys() - _TYPES.keys()
     if missing or unknown:
         raise ValueError(f"missing arrays: {sorted(missing)}; unknown: {sorted(unknown)}")
     for name, array in arrays.items():
-        if array.dtype.kind not in _KINDS[name]:
+        spelled = array.dtype.str if _TYPES[name] == "<f8" else array.dtype.kind
+        if spelled not in _TYPES[name]:
             raise ValueError(f"{name} must not have dtype {array.dtype}")
-    return {
-        name: a if a.dtype.kind == "f" or name == "classes" else a.tolist()
-        for name, a in arrays.items()
-    }
+    # Arrays stay arrays; names, texts and flags become plain Python values.
+    numbers = ("H", "V", "intercept", "linear", "classes", "level_values")
+    return {name: a if name in numbers else a.tolist() for name, a in arrays.items()}

@@ -6,104 +6,48 @@ their headers declare. So reading never takes more memory than the size of the f
 headers say. The checksums of the archive catch accidental damage.
 """
 
-import contextlib
+import io
 import math
 import os
 import re
-import secrets
+import stat
 import struct
 import sys
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-# The header of a .npy member as NumPy writes it, for booleans, integers, floats and text.
-_MAGIC = b"\x93NUMPY\x01\x00"
-_DTYPE = r"\|b1|<i8|<f8|<U[1-9][0-9]{0,7}"
-_HEADER = re.compile(
-    rf"\{{'descr': '(?P<dtype>{_DTYPE})', "
-    r"'fortran_order': (?P<fortran>False|True), "
-    r"'shape': \((?P<shape>|[0-9]{1,18},|[0-9]{1,18}(?:, [0-9]{1,18}){1,7})\), \} *\n"
-)
-# Errors that zipfile raises for damaged or forged archives, in addition to ValueError.
-_DAMAGE = (zipfile.BadZipFile, RuntimeError, EOFError, OverflowError, struct.error)
+from fastpoly.rows.files import replacing
+
+# Booleans, integers, floats and text, as NumPy spells their types in a file.
+_PLAIN = re.compile(r"\|b1|[<|][iu][1248]|<f[248]|<U[1-9][0-9]{0,7}")
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write named arrays to a .npz file, all or nothing.
+    """Write named arrays of booleans, numbers or text to a .npz file, all or nothing.
 
-    The file is written under another name in the same directory and then replaces `path` in one
-    step, so that `path` never holds an incomplete file. Equal arrays give equal bytes.
-
-    Parameters
-    ----------
-    path : str or path-like
-        Used as it is, without adding a suffix. A symbolic link keeps pointing at its target.
-    arrays : mapping of str to ndarray
-        Arrays of dtype bool, int64, float64 or str.
+    No suffix is added to `path`. Equal arrays give equal bytes.
     """
-    path = _as_path(path)
-    target = Path(os.path.realpath(path))
-    # Not a file of `tempfile`: only its owner could read it, and then the same holds for `path`.
-    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            _write(file, arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError) and error.errno is not None:
-            # The caller does not know the temporary name.
-            raise OSError(error.errno, error.strerror, path) from None
-        raise
-
-
-def _as_path(path: str | os.PathLike[str]) -> str:
-    """The path as a string. (`open` would also take integers, as file descriptors.)"""
-    path = os.fspath(path) if hasattr(path, "__fspath__") else path
-    if not isinstance(path, str):
-        raise TypeError(f"path must be a str or path-like, got {path!r}")
-    return path
-
-
-def _write(file: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    with replacing(_as_path(path)) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-            if not re.fullmatch(_DTYPE, array.dtype.str):
-                raise TypeError(f"{name} must be bool, int64, float64 or str, got {array.dtype}")
+            if not _PLAIN.fullmatch(array.dtype.str):
+                raise TypeError(f"{name} must hold booleans, numbers or text, got {array.dtype}")
             info = zipfile.ZipInfo(f"{name}.npy")  # dated 1980: equal arrays give equal bytes
             info.external_attr = 0o644 << 16
             with archive.open(info, "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
+                npy.write_array(member, array, version=(1, 0), allow_pickle=False)
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """Read all arrays of a .npz file without trusting it.
+    """Read all arrays of a .npz file without trusting it; they are read-only.
 
-    Parameters
-    ----------
-    path : str or path-like
-
-    Returns
-    -------
-    dict of str to ndarray
-        Read-only arrays of dtype bool, int64, float64 or str.
-
-    Raises
-    ------
-    ValueError
-        If the file is not an archive of uncompressed arrays of these types, is truncated or
-        damaged, or declares shapes that its contents do not have.
-    OSError
-        If the file cannot be opened (such as FileNotFoundError).
+    ValueError unless it is an undamaged archive of uncompressed arrays of booleans, numbers or
+    text; OSError if it cannot be opened.
 
     Examples
     --------
@@ -116,7 +60,11 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     ...     read_arrays(path)
     {'a': array([1., 2.]), 'b': array('text', dtype='<U4')}
     """
-    with open(_as_path(path), "rb") as file:
+    path = _as_path(path)
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # `open` has an error for folders
+        raise ValueError(f"{path} is not a file but a device or pipe, which may have no end")
+    with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         try:
             with zipfile.ZipFile(file) as archive:
@@ -126,8 +74,16 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
                     info.filename.removesuffix(".npy"): _parse(archive.read(info), info.filename)
                     for info in members
                 }
-        except (ValueError, *_DAMAGE) as error:
-            raise ValueError(f"{os.fspath(path)} is not a readable .npz file: {error}") from error
+        except Exception as error:  # zipfile and ast fail in many ways on forged bytes
+            raise ValueError(f"{path} is not a readable .npz file: {error}") from error
+
+
+def _as_path(path: str | os.PathLike[str]) -> str:
+    """The path as a string. (`open` would also take integers, as file descriptors.)"""
+    path = os.fspath(path) if hasattr(path, "__fspath__") else path
+    if not isinstance(path, str):
+        raise TypeError(f"path must be a str or path-like, got {path!r}")
+    return path
 
 
 def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
@@ -140,29 +96,21 @@ def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
     for info in members:
         if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
             raise ValueError(f"{info.filename} is compressed; write it with numpy.savez")
-        # Other attributes come from damaged lengths, which swallow the following members.
-        if info.comment or not _is_zip64(info.extra):
+        # Other attributes than sizes above 4 GB come from damaged lengths, which swallow members.
+        zip64 = struct.pack("<HH", 1, max(0, len(info.extra) - 4))
+        if info.comment or (info.extra and info.extra[:4] != zip64):
             raise ValueError(f"{info.filename} has a comment or unknown attributes")
-        if not 0 <= info.header_offset <= size - info.compress_size:
-            raise ValueError(f"{info.filename} lies outside the file")
-
-
-def _is_zip64(extra: bytes) -> bool:
-    """Whether these attributes are empty, or a single record of sizes and offset above 4 GB."""
-    return not extra or extra[:4] == struct.pack("<HH", 1, len(extra) - 4)
 
 
 def _parse(data: bytes, name: str) -> NDArray[Any]:
     """The array in the bytes of a .npy member; it shares the memory of `data`."""
-    start = len(_MAGIC) + 2
-    if len(data) < start or not data.startswith(_MAGIC):
+    file = io.BytesIO(data)
+    if npy.read_magic(file) != (1, 0):
         raise ValueError(f"{name} is not in version 1.0 of the .npy format")
-    first = start + int.from_bytes(data[len(_MAGIC) : start], "little")
-    header = _HEADER.fullmatch(data[start:first].decode("latin1"))
-    if header is None:
-        raise ValueError(f"{name} must hold booleans, int64, float64 or text, in NumPy's layout")
-    shape = tuple(int(length) for length in header["shape"].replace(",", " ").split())
-    dtype = np.dtype(header["dtype"])
+    shape, fortran, dtype = npy.read_array_header_1_0(file)
+    if not _PLAIN.fullmatch(dtype.str):
+        raise ValueError(f"{name} must hold booleans, numbers or text, not {dtype}")
+    first = file.tell()
     declared = math.prod(shape) * dtype.itemsize
     if declared != len(data) - first:
         raise ValueError(
@@ -173,4 +121,4 @@ def _parse(data: bytes, name: str) -> NDArray[Any]:
     if dtype.kind == "U" and np.frombuffer(data, "<u4", offset=first).max() > sys.maxunicode:
         raise ValueError(f"{name} holds text that is not Unicode")
     values = np.frombuffer(data, dtype, offset=first)
-    return values.reshape(shape, order="F" if header["fortran"] == "True" else "C")
+    return values.reshape(shape, order="F" if fortran else "C")

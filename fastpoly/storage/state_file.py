@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.rows.files import FORMAT_VERSION
 from fastpoly.state import STOPS, TIMED, State
 from fastpoly.storage.npz import read_arrays, write_arrays
 
+CHECKPOINT_VERSION = 1
 CURE = "delete the file to start from scratch, or give another path"
 
 # The fields of a State by kind; n_iter, stop, seed, timings and recent are handled one by one.
@@ -135,7 +135,7 @@ def write_checkpoint(
     path: str | os.PathLike[str], problem: str, arrays: Mapping[str, NDArray[Any]]
 ) -> None:
     """Write arrays as a checkpoint of a problem."""
-    head = {"checkpoint_version": np.array(FORMAT_VERSION), "problem": np.array(problem)}
+    head = {"checkpoint_version": np.array(CHECKPOINT_VERSION), "problem": np.array(problem)}
     write_arrays(path, {**head, **arrays})
 
 
@@ -144,9 +144,9 @@ def read_checkpoint(path: str | os.PathLike[str], problem: str) -> dict[str, NDA
     arrays = read_arrays(path)
     with refusing(path):
         version = scalar(arrays, "checkpoint_version", "i")
-        if version != FORMAT_VERSION:
+        if version != CHECKPOINT_VERSION:
             raise ValueError(
-                f"it has format version {version}, this fastpoly reads {FORMAT_VERSION}"
+                f"it has format version {version}, this fastpoly reads {CHECKPOINT_VERSION}"
             )
         theirs = scalar(arrays, "problem", "U")
     if theirs != problem:
@@ -233,7 +233,8 @@ def array(
         raise ValueError(f"{name} has shape {a.shape}, which does not fit the rest")
     if kind == "f" and not any_number and not np.isfinite(a).all():
         raise ValueError(f"{name} holds NaN or infinity")
-    return np.array(a, order="C")  # our own copy, aligned
+    # Our own copy, aligned and of the width that is written.
+    return np.array(a, {"f": np.float64, "i": np.int64}.get(kind), order="C")
 
 
 def scalar(arrays: dict[str, NDArray[Any]], name: str, kind: str) -> Any:
