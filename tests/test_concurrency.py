@@ -3,21 +3,26 @@
 import hashlib
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import concurrent_fits
 import numpy as np
+import pandas as pd
 import pytest
 from concurrent_fits import OPTIONS, answer, fitted
-from estimator_cases import ALL, CLASSIFIERS, REGRESSORS, targets
+from estimator_cases import ALL, CLASSIFIERS, ORDINAL, REGRESSORS, targets
 from joblib import Parallel, delayed, parallel_config
 from sklearn.base import clone
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import fastpoly
+from fastpoly.kernels.blas_threads import one_blas_thread
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +72,101 @@ def test_processes(serial, method):
         child.join(timeout=60)
         assert child.exitcode == 0
     assert answers == {i: serial[i] for i in chosen}
+
+
+def components(cls, X, y):
+    model = cls(alpha=10.0, n_components=6, n_threads=1, random_state=0)
+    return model.fit(X, y).components_
+
+
+@pytest.mark.parametrize("cls", [CLASSIFIERS[0], REGRESSORS[1], ORDINAL[0]])
+@pytest.mark.parametrize(("n", "d"), [(2000, 30), (12000, 5)])
+def test_the_bits_depend_neither_on_the_thread_nor_on_the_threads_of_blas(cls, n, d):
+    """BLAS splits a product of 2000 x 30, and a sum of more than 10,000 rows, between threads."""
+    X = np.random.default_rng(0).standard_normal((n, d))
+    y = targets(cls, X[:, 0] * X[:, 1] + 0.1 * X[:, 2])
+    want = components(cls, X, y)
+    with ThreadPoolExecutor(1) as pool:
+        np.testing.assert_array_equal(pool.submit(components, cls, X, y).result(), want)
+        with one_blas_thread():
+            np.testing.assert_array_equal(pool.submit(components, cls, X, y).result(), want)
+    for limit in (1, 2):
+        with threadpool_limits(limits=limit):
+            np.testing.assert_array_equal(components(cls, X, y), want)
+
+
+@pytest.mark.parametrize("cls", ALL)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("shape", [(300, 12), (12000, 3)])
+def test_the_bits_do_not_depend_on_the_order_of_memory(cls, weighted, shape):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal(shape) + 3
+    y, w = targets(cls, X[:, 0] * X[:, 1] - 9), rng.random(len(X)) if weighted else None
+    model = cls(alpha=0.01 * len(X), n_components=4, n_threads=1, random_state=0)
+    want = model.fit(X, y, sample_weight=w).model_
+    assert model.fit(np.asfortranarray(X), y, sample_weight=w).model_ == want
+    assert model.fit(pd.DataFrame(X), y, sample_weight=w).model_ == want
+    wide = np.zeros((len(X), 2 * shape[1]))
+    wide[:, ::2] = X
+    assert model.fit(wide[:, ::2], y, sample_weight=w).model_ == want
+
+
+class ByMessage(Executor):
+    """Runs tasks at once. Their arrays come from a message, at odd addresses, as in Dask."""
+
+    def submit(self, task, *arguments):
+        buffers = []
+        message = pickle.dumps(arguments, protocol=5, buffer_callback=buffers.append)
+        received = [np.zeros(len(b.raw()) + 1, dtype=np.uint8)[1:] for b in buffers]
+        for copy, b in zip(received, buffers, strict=True):
+            copy[:] = np.frombuffer(b.raw(), dtype=np.uint8)
+        future = Future()
+        future.set_result(task(*pickle.loads(message, buffers=received)))
+        return future
+
+
+def test_the_bits_do_not_depend_on_the_addresses_of_a_message(tmp_path):
+    X = np.random.default_rng(0).standard_normal((800, 30))
+    y = np.digitize(X[:, 0] * X[:, 1], [-0.5, 0.5])
+    shards = fastpoly.write_shards(tmp_path / "rows", [(X, y)], rows_per_shard=200)
+    want = components(CLASSIFIERS[0], shards, None)
+    got = components(CLASSIFIERS[0], shards.on(ByMessage()), None)
+    np.testing.assert_array_equal(got, want)
+
+
+FORKING = """
+import os, signal, threading, time
+import numpy as np
+from fastpoly import PolynomialNetworkClassifier
+
+X = np.random.default_rng(0).standard_normal((40, 3))
+y = (X[:, 0] * X[:, 1] > 0).astype(int)
+model = PolynomialNetworkClassifier(alpha=1.0, random_state=0)
+want = model.fit(X, y).model_
+
+def fit_for_ever():
+    while True:
+        PolynomialNetworkClassifier(alpha=1.0).fit(X, y)
+
+threading.Thread(target=fit_for_ever, daemon=True).start()
+for _ in range(60):
+    time.sleep(0.003)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        os._exit(0 if model.fit(X, y).model_ == want else 3)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, status
+print("done", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_can_fit_while_another_thread_of_its_parent_does():
+    done = subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", FORKING],
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.stdout == "done\n", done.stderr
 
 
 def test_predictions_of_a_shared_estimator(data):
@@ -122,6 +222,31 @@ def test_another_process_gives_the_same_bits(serial):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [hashlib.sha256(b"".join(bits)).hexdigest() for bits in serial]
+
+
+def blas_threads():
+    return [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer signals")
+def test_interruptions_leave_blas_its_threads():
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    def enter_and_leave(seconds):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        while True:
+            with one_blas_thread():
+                pass
+
+    before, handler = blas_threads(), signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for i in range(200):
+            with pytest.raises(KeyboardInterrupt):
+                enter_and_leave(1e-4 + 1e-6 * i)
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+    assert blas_threads() == before
 
 
 INTERRUPTED = """

@@ -36,7 +36,7 @@ def test_build_files_list_every_source():
     assert {p.name for p in KERNELS.glob("*.py")} <= listed
     assert {p.stem for p in KERNELS.glob("*.pyx")} <= listed
     assert {p.stem for p in (KERNELS / "simd").glob("*.c")} <= listed
-    assert {p.stem for p in KERNELS.glob("*.pyx")} == {p.stem for p in KERNELS.glob("*.pyi")}
+    assert {p.stem for p in KERNELS.glob("*.pyi")} <= {p.stem for p in KERNELS.glob("*.pyx")}
 
 
 def test_version_is_written_once():

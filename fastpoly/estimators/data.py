@@ -81,10 +81,13 @@ class TrainingData:
         """A digest of the rows."""
         return fingerprint(self.targets, self.w, self.X)
 
-    @cached_property
+    @property
     def statistics(self) -> Statistics:
         """What is known about the features before the fit."""
-        return row_statistics(self.X, w=self.w)
+        # Not a cached_property: in Python 3.11 it has a lock, which a forked child may find locked.
+        if "found" not in self.__dict__:
+            self.__dict__["found"] = row_statistics(self.X, w=self.w)
+        return self.__dict__["found"]
 
     @property
     def target_moments(self) -> Moments:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,6 +48,19 @@ def as_float_array(
     if finite and not np.isfinite(a).all():
         raise ValueError(f"{name} contains NaN or infinity; remove or impute these entries")
     return a
+
+
+def aligned(value: Any) -> Any:
+    """An array that came in a message, or a tuple of such, at an address that fits its dtype.
+
+    NumPy multiplies other arrays without BLAS, which gives other bits.
+    """
+    if isinstance(value, np.ndarray):
+        return np.require(value, requirements="A")
+    if isinstance(value, tuple):
+        parts = map(aligned, value)
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return value
 
 
 def as_output(out: NDArray | None, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:

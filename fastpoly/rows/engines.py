@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from fastpoly.kernels.blas_threads import one_blas_thread
+from fastpoly.kernels.checks import aligned
 from fastpoly.kernels.runtime import effective_n_threads
 from fastpoly.rows.job import ShardJob
 from fastpoly.rows.shard_rows import At, ModelMissing
@@ -136,6 +137,9 @@ def remote_sum(
     job: ShardJob, nodes: list[Node], verb: str, arguments: tuple[Any, ...]
 ) -> list[Any] | None:
     """The sums over some nodes in another process; None where the model must be sent along."""
+    arguments = tuple(
+        replace(a, model=aligned(a.model)) if isinstance(a, At) else aligned(a) for a in arguments
+    )
     try:
         with one_blas_thread():
             return [node_sum(job, node, verb, arguments) for node in nodes]

@@ -3,6 +3,7 @@
 Both classes define `+`, so that `fastpoly.rows.tree` adds them as it adds numbers.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -112,7 +113,8 @@ def mean_and_deviation(X: NDArray, w: Floats | None) -> tuple[Floats, Floats]:
 
     Rows of weight 0 do not count. The sums are of differences from one row, so that the deviation
     of a constant column is exactly 0. The differences are divided by the largest one, so that
-    squares neither overflow nor vanish.
+    squares neither overflow nor vanish. Rows are added in their order, and not by BLAS: the bits
+    depend neither on the order of X in memory nor on threads.
     """
     if w is not None and not w.all():
         X, w = X[w > 0], w[w > 0]
@@ -122,8 +124,16 @@ def mean_and_deviation(X: NDArray, w: Floats | None) -> tuple[Floats, Floats]:
     parts = [slice(i, i + step) for i in range(0, len(X), step)]
     largest = np.max([np.abs(X[part] - first).max(axis=0) for part in parts], axis=0)
     unit = np.where(largest > 0, largest, 1.0)
-    mean = sum(share[part] @ ((X[part] - first) / unit) for part in parts)
-    variance = sum(share[part] @ ((X[part] - first) / unit - mean) ** 2 for part in parts)
+
+    def average(function: Callable[[Floats], Floats]) -> Floats:
+        scaled = (np.subtract(X[part], first, order="C") / unit for part in parts)
+        return sum(
+            (share[part, None] * function(values)).sum(axis=0)
+            for part, values in zip(parts, scaled, strict=True)
+        )
+
+    mean = average(lambda values: values)
+    variance = average(lambda values: (values - mean) ** 2)
     return first + mean * unit, np.sqrt(variance) * unit
 
 
