@@ -404,11 +404,12 @@ def test_bad_input():
     frozen = x.copy()
     frozen.flags.writeable = False
     plain.value_grad_packed(frozen, 5, g)
+    four = JointObjective(as_matrix(np.ones((1, 3))), get_loss("squared"), np.ones((1, 1)), 1)
     labels = np.full((4, 1), 3.0)
     for error, says, call in [
         (TypeError, "X", lambda: JointObjective(np.ones((4, 2)), loss, Y, 3)),
         (TypeError, "X", lambda: JointObjective(None, loss, Y, 3)),
-        (ValueError, "n_outputs must be at least 1", lambda: JointObjective(X, loss, Y, 0)),
+        (ValueError, "n_outputs must be between 1", lambda: JointObjective(X, loss, Y, 0)),
         (ValueError, "activation must be", lambda: JointObjective(X, loss, Y, 3, activation="a")),
         (ValueError, "n_threads", lambda: JointObjective(X, loss, Y, 3, n_threads=0)),
         (ValueError, "Y must have shape", lambda: JointObjective(X, loss, Y[:3], 3)),
@@ -435,6 +436,7 @@ def test_bad_input():
         (ValueError, "x must have shape", lambda: plain.value_grad_packed(x[:-1], 5, g)),
         (ValueError, "g must have shape", lambda: plain.value_grad_packed(x, 5, g[:-1])),
         (ValueError, "x must have shape", lambda: plain.value_grad_packed(x, 4, g)),
+        (ValueError, "x must have shape", lambda: four.value_grad_packed(x[:0], 2**62, g[:0])),
         (ValueError, "x must be", lambda: plain.value_grad_packed(x.astype("f4"), 5, g)),
         (ValueError, "g must be", lambda: plain.value_grad_packed(x, 5, g.astype("f4"))),
         (ValueError, "g must be", lambda: plain.value_grad_packed(frozen, 5, frozen.copy()[::-1])),

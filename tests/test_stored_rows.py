@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from subprocesses import run_python
 
 from fastpoly import Design
 from fastpoly.kernels.joint import JointObjective
@@ -19,6 +20,48 @@ def test_stored_rows_are_checked():
         StoredRows((2, 4), good, np.ones((2, 3)))
     with pytest.raises(ValueError, match="NaN"):
         as_matrix(StoredRows((2, 4), good, np.full((2, 2), np.nan)))
+
+
+REPLACED = """
+import numpy as np
+from fastpoly import Design
+from fastpoly.kernels.matrix import ScaledRows, StoredRows
+
+def scaled():
+    return ScaledRows(np.ones((3, 2)), np.zeros(2), np.ones(2))
+
+def stored(width=2, n=1000):
+    codes = np.tile(np.arange(width, dtype=np.int32), (n, 1))
+    return StoredRows((n, 5), codes, np.ones((n, width)))
+
+refused = []
+for make, name, value in (
+    (scaled, "center", None),
+    (scaled, "factor", np.ones(1)),
+    (scaled, "array", np.ones((3, 3_000_000))),
+    (scaled, "array", np.ones(6)),
+    (stored, "data", np.ones((1000, 2), np.int8)),
+    (stored, "data", np.ones((1000, 2))[::-1]),
+    (stored, "data", [[1.0, 1.0]] * 1000),
+    (stored, "indices", None),
+    (stored, "indices", np.ones((1000, 2))),
+    (stored, "indptr", np.arange(1001.0)),
+    (stored, "shape", (10_000_000, 5)),
+    (stored, "shape", (-1, 5)),
+):
+    rows = make()
+    setattr(rows, name, value)
+    try:
+        Design(rows).activations(np.ones((1, rows.shape[1] if make is stored else 2)))
+        refused.append(name + " was taken")
+    except (TypeError, ValueError):
+        pass
+print(refused)
+"""
+
+
+def test_arrays_that_were_replaced_are_checked_again():
+    assert run_python(REPLACED).endswith("[]")
 
 
 @pytest.mark.parametrize("augment", [False, True])

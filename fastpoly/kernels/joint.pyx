@@ -38,6 +38,7 @@ from fastpoly.kernels.runtime cimport (
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights
 from fastpoly.kernels.features import ACTIVATIONS, make_features
 from fastpoly.kernels.linear import LinearTerms
+from fastpoly.kernels.targets import as_n_outputs
 from fastpoly.kernels.verbs import CompleteLoss, loss_curvature
 
 include "joint_pass.pxi"
@@ -95,8 +96,7 @@ cdef class JointObjective(JointPass):
                  activation="squared", bint linear=False, n_threads=1, levels=None, spare=None):
         if self.rows is not None:
             raise TypeError("a JointObjective cannot be made a second time")
-        if n_outputs < 1:
-            raise ValueError(f"n_outputs must be at least 1, got {n_outputs}")
+        as_n_outputs(n_outputs)
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
         cdef int threads = effective_n_threads(n_threads)
@@ -164,7 +164,7 @@ cdef class JointObjective(JointPass):
     def n_parameters(self, k):
         """Length of a packed vector [H | V | b | W] with k basis vectors."""
         self._check_made()
-        return self.size(k)
+        return int(k) * (self.d + self.m) + self.size(0)  # in Python: k has no limit
 
     def threads_used(self, k):
         """Threads of a pass with k basis vectors: 1 if it takes less than about 2 ms."""
@@ -303,10 +303,13 @@ cdef class JointObjective(JointPass):
             raise packed_error("g") from None
         if x is None or g is None:
             raise packed_error("x" if x is None else "g")
-        cdef Py_ssize_t size = self.size(k)
-        if parameters.shape[0] != size or gradient.shape[0] != size:
-            name, a = ("x", x) if parameters.shape[0] != size else ("g", g)
-            raise ValueError(f"{name} must have shape ({size},) for k = {k}, got {np.shape(a)}")
+        # Compared by division: for a forged k the size could overflow.
+        cdef bint long = k > parameters.shape[0] // (self.d + self.m)
+        cdef Py_ssize_t size = 0 if long else self.size(k)
+        if long or parameters.shape[0] != size or gradient.shape[0] != size:
+            name, a = ("x", x) if long or parameters.shape[0] != size else ("g", g)
+            wanted = self.n_parameters(k)
+            raise ValueError(f"{name} must have shape ({wanted},) for k = {k}, got {np.shape(a)}")
         if size == 0:
             return self._evaluate(np.empty(0), k, True, None, np.empty(0))
         if overlap(&parameters[0], size, &gradient[0], size):

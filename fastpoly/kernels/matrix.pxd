@@ -28,6 +28,7 @@ cdef class CsrMatrix(Matrix):
     cdef readonly bint pairs            # every row has exactly two entries
     cdef readonly bint ones             # every stored value is 1
     cdef tuple _grouped                 # see grouped()
+    cdef tuple group(self)
     cdef tuple grouped(self)            # (the same rows in another order, that order) for pairs
     cdef const int64_t* indptr
     cdef const int32_t* indices

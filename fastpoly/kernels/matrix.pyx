@@ -9,6 +9,7 @@ from threading import Lock
 import numpy as np
 import scipy.sparse as sp
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memset
 
@@ -33,7 +34,10 @@ cdef class DenseMatrix(Matrix):
 
     # __cinit__, here and below, so that every object is checked, and is never initialized twice.
     def __cinit__(self, X, bint augment=False):
-        scaled = X if isinstance(X, ScaledRows) else None
+        scaled = None
+        if isinstance(X, ScaledRows):
+            # Checked again, because its arrays may have been replaced.
+            scaled = ScaledRows(as_array(X.array, "X"), X.center, X.factor)
         X = _as_real(as_array(X if scaled is None else scaled.array, "X"))
         if X.ndim != 2:
             raise ValueError(
@@ -97,7 +101,8 @@ cdef class CsrMatrix(Matrix):
 
     def __cinit__(self, X, bint augment=False):
         if isinstance(X, StoredRows):
-            self.share(X, augment)
+            # Checked again, because its arrays may have been replaced.
+            self.share(StoredRows(X.shape, X.indices, X.data, X.indptr), augment)
             return
         if not sp.issparse(X):
             raise TypeError(f"X must be a scipy sparse matrix or array, got {type(X).__name__}")
@@ -173,20 +178,27 @@ cdef class CsrMatrix(Matrix):
         A sum over the rows does not depend on their order, and its loop keeps the user of the
         previous row in registers. The result is made once, on first use.
         """
-        if self._grouped is None:
-            data, indices, indptr = self.arrays
-            users = indices[::2]
-            changes = np.count_nonzero(np.diff(users)) if self.pairs else 0
-            if changes <= USER_CHANGES * self.n:
-                self._grouped = (None, None)
-            else:
-                order = np.argsort(users, kind="stable")
-                both = np.column_stack([2 * order, 2 * order + 1]).ravel()
-                rows = sp.csr_array((data[both], indices[both], indptr),
-                                    shape=(self.n, self.d - self.augment))
-                self._grouped = (CsrMatrix(rows, self.augment), order)
+        cdef tuple found
+        with cython.critical_section(self):
+            found = self._grouped
+        if found is None:
+            found = self.group()  # two threads may both do it; the results are equal
+            with cython.critical_section(self):
+                self._grouped = found
         # A reference to itself would keep the arrays until the garbage collector runs.
-        return (self, None) if self._grouped[0] is None else self._grouped
+        return (self, None) if found[0] is None else found
+
+    cdef tuple group(self):
+        data, indices, indptr = self.arrays
+        users = indices[::2]
+        changes = np.count_nonzero(np.diff(users)) if self.pairs else 0
+        if changes <= USER_CHANGES * self.n:
+            return (None, None)
+        order = np.argsort(users, kind="stable")
+        both = np.column_stack([2 * order, 2 * order + 1]).ravel()
+        shape = (self.n, self.d - self.augment)
+        rows = sp.csr_array((data[both], indices[both], indptr), shape=shape)
+        return (CsrMatrix(rows, self.augment), order)
 
     cdef const double* dense_rows(
         self, Py_ssize_t first, Py_ssize_t last, double* buffer
@@ -233,12 +245,15 @@ class StoredRows:
     """
 
     def __init__(self, shape, indices, data=None, indptr=None):
-        wanted = ((indices, np.int32, 2 if indptr is None else 1, "indices"),
-                  (data, (np.float32, np.float64), indices.ndim, "data"),
+        ndim = 2 if indptr is None else 1
+        wanted = ((indices, np.int32, ndim, "indices"),
+                  (data, (np.float32, np.float64), ndim, "data"),
                   (indptr, np.int64, 1, "indptr"))
         for a, dtypes, ndim, name in wanted:
-            if a is None:
+            if a is None and name != "indices":
                 continue
+            if not isinstance(a, np.ndarray):
+                raise TypeError(f"{name} must be an array, got {type(a).__name__}")
             if a.ndim != ndim or a.dtype not in np.atleast_1d(dtypes) or not (
                 a.flags.c_contiguous and a.flags.aligned
             ):
@@ -319,7 +334,7 @@ def _as_real(a):
 
 
 def _check_shape(shape, augment):
-    if shape[1] + augment < 1:
+    if shape[0] < 0 or shape[1] + augment < 1:
         raise ValueError(f"X must have at least one column, got shape {shape}")
     if max(shape) > _LIMIT:
         raise ValueError(f"X must have fewer than 2**31 rows and columns, got shape {shape}")
