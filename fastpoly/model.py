@@ -9,16 +9,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastpoly import decoding
 from fastpoly.interactions import largest_pairs
-from fastpoly.kernels.checks import as_count, as_flag, as_float_array
-from fastpoly.kernels.features import ACTIVATIONS
+from fastpoly.kernels.checks import as_count, as_flag, as_float_array, shown
+from fastpoly.kernels.features import ACTIVATIONS, make_features
 from fastpoly.kernels.linear import LinearTerms
-from fastpoly.kernels.matrix import as_matrix
-from fastpoly.levels import level_probabilities, level_values
-from fastpoly.rows.design import Design
+from fastpoly.kernels.matrix import Matrix, StoredRows, as_matrix
+from fastpoly.state import Model
 from fastpoly.storage.model_file import read_model, write_model
 
-TASKS = ("regression", "classification", "multilabel", "ordinal")
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,13 +44,17 @@ class PolyModel:
     output_names : iterable of m distinct str, or None
         An output can then be asked for by its name.
     task : {"regression", "classification", "multilabel", "ordinal"}
-        What the outputs mean to `predict`: numbers; scores of classes; log odds of labels; or, for
-        each level but the last, log odds that y is at most that level.
+        What the outputs mean: numbers; scores of classes (a single output is the log odds of the
+        second of two classes); log odds of labels; or, for each level but the last, log odds that
+        y is at most that level.
     classes : array-like, or None
-        Classes (m,) or ordinal levels (m + 1,), as numbers or strings; positions if None.
+        Classes, (m,), or (2,) where m = 1; or ordinal levels, (m + 1,). Positions if None.
     level_values : array-like, (m + 1,), or None
         The numbers that ordinal levels stand for. By default they are the levels themselves, or
         the ranks 1 .. m + 1 where levels are not numbers.
+    log_odds : bool
+        Whether the outputs of classes, labels and levels are log odds, as those of a logistic loss
+        are. Only then there are probabilities.
 
     Notes
     -----
@@ -65,8 +69,9 @@ class PolyModel:
     feature_names    str     (d,), only where there are names
     output_names     str     (m,), only where there are names
     task             str     scalar
-    classes          any     (m,) or (m + 1,), only where there are classes
+    classes          any     numbers or str, only where there are classes
     level_values     float64 (m + 1,), only where they are not the default
+    log_odds         bool    scalar, only where it is False
     ================ ======= =============================================
 
     Examples
@@ -96,29 +101,30 @@ class PolyModel:
     True
     """
 
-    H: NDArray[np.float64]
-    V: NDArray[np.float64]
-    intercept: NDArray[np.float64]
-    linear: NDArray[np.float64] | None = None
+    H: Floats
+    V: Floats
+    intercept: Floats
+    linear: Floats | None = None
     activation: str = "squared"
     augment: bool = False
     feature_names: tuple[str, ...] | None = None
     output_names: tuple[str, ...] | None = None
     task: str = "regression"
     classes: NDArray[Any] | None = None
-    level_values: NDArray[np.float64] | None = None
+    level_values: Floats | None = None
+    log_odds: bool = True
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {ACTIVATIONS}, got {self.activation!r}")
-        if self.task not in TASKS:
-            raise ValueError(f"task must be one of {TASKS}, got {self.task!r}")
-        as_flag(self.augment, "augment")
+        if self.task not in decoding.TASKS:
+            raise ValueError(f"task must be one of {decoding.TASKS}, got {self.task!r}")
+        augment = as_flag(self.augment, "augment")
         H = _frozen(self.H, "H", (None, None))
         V = _frozen(self.V, "V", (len(H), None))
-        d, m = H.shape[1] - bool(self.augment), V.shape[1]
+        d, m = H.shape[1] - augment, V.shape[1]
         if not 1 <= d < 2**31:
-            constant = " after that of the constant" if self.augment else ""
+            constant = " after that of the constant" if augment else ""
             raise ValueError(f"H must have columns for the features{constant}, got {H.shape}")
         if m < 1:
             raise ValueError(f"V must have a column for each output, got shape {V.shape}")
@@ -129,37 +135,29 @@ class PolyModel:
             intercept=_frozen(self.intercept, "intercept", (m,)),
             linear=None if self.linear is None else _frozen(self.linear, "linear", (m, d)),
             activation=str(self.activation),
-            augment=bool(self.augment),
+            augment=augment,
             feature_names=_names(self.feature_names, "feature_names", d),
             output_names=_names(self.output_names, "output_names", m),
             task=str(self.task),
-            classes=_classes(self.classes, self.task, m),
-            level_values=_level_values(self.level_values, self.task, m),
+            classes=decoding.as_classes(self.classes, self.task, m),
+            level_values=decoding.as_level_values(self.level_values, self.task, m),
+            log_odds=as_flag(self.log_odds, "log_odds"),
         )
         if self.output_names and len(set(self.output_names)) < m:
             raise ValueError(f"output_names must be distinct, got {self.output_names}")
 
     @classmethod
-    def from_state(
-        cls,
-        state: Any,
-        design: Any,
-        feature_names: Iterable[str] | None = None,
-        output_names: Iterable[str] | None = None,
-    ) -> Self:
+    def from_state(cls, state: Any, design: Any, *names: Any, **fields: Any) -> Self:
         """The model of a state of `conditional_gradient`.
 
         Parameters
         ----------
-        state : State
-            Any object with H, V, intercept and linear, which is (d, m) or None.
+        state : State or Model
+            H, V, intercept and linear, which is (d, m) or None.
         design : Design
             The data of the training, which gives the activation and the lower-order terms.
-        feature_names, output_names : iterable of str, or None
-
-        Returns
-        -------
-        PolyModel
+        *names, **fields
+            `feature_names`, `output_names` and further parameters of the class.
 
         Examples
         --------
@@ -173,16 +171,14 @@ class PolyModel:
         >>> bool(np.abs(model.decision(X) - y).max() < 0.1)
         True
         """
-        return cls(
-            state.H,
-            state.V,
-            state.intercept,
-            None if state.linear is None else state.linear.T,
-            activation=design.activation,
-            augment=design.fit_lower == "augment",
-            feature_names=feature_names,
-            output_names=output_names,
-        )
+        linear = None if state.linear is None else state.linear.T
+        kind = design.activation, design.fit_lower == "augment"
+        return cls(state.H, state.V, state.intercept, linear, *kind, *names, **fields)
+
+    def parameters(self) -> Model:
+        """H, V, intercept and linear as the algorithm has them: linear is (d, m)."""
+        linear = None if self.linear is None else self.linear.T
+        return Model(self.H, self.V, self.intercept, linear)
 
     @property
     def n_components(self) -> int:
@@ -217,12 +213,14 @@ class PolyModel:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._values()
 
-    def decision(self, X: Any, n_threads: int | None = None) -> NDArray[np.float64]:
+    def decision(self, X: Any, n_threads: int | None = None) -> Floats:
         """Outputs of the polynomial, without an n x k matrix.
+
+        Sparse rows with fewer entries than features cost by their entries, whatever d is.
 
         Parameters
         ----------
-        X : array-like, DataFrame or scipy sparse matrix or array, (n, d)
+        X : array-like, DataFrame, scipy sparse matrix or array, or Matrix, (n, d)
             What `Design` accepts; float32 is not copied.
         n_threads : int or None
 
@@ -231,30 +229,64 @@ class PolyModel:
         ndarray, (n, m)
             All finite; outputs that overflow raise a ValueError.
         """
-        fit_lower = "augment" if self.augment else None
-        design = Design(X, self.activation, fit_lower=fit_lower, n_threads=n_threads)
-        n_features = design.n_features - self.augment
+        X, H, linear = self._with_columns_of(X)
+        outputs = make_features(X, H, self.activation, n_threads).outputs(self.V)
+        if linear is not None:
+            outputs += LinearTerms(X).outputs(linear)
+        outputs += self.intercept
+        if not np.isfinite(outputs).all():
+            raise ValueError("the outputs overflow: X is too large for this model; scale it down")
+        return outputs
+
+    def activations(self, X: Any, n_threads: int | None = None) -> Floats:
+        """The activations s(H x) of all rows, (n, k): k features that were learned."""
+        X, H, _ = self._with_columns_of(X)
+        S = make_features(X, H, self.activation, n_threads).activations()
+        if not np.isfinite(S).all():
+            raise ValueError("activations overflow: X is too large for this model; scale it down")
+        return S
+
+    def check_width(self, n_features: int) -> None:
+        """Raise unless rows with this number of features fit the model."""
         if n_features != self.n_features:
             raise ValueError(
                 f"X has {n_features} features, but PolyModel is expecting {self.n_features} "
                 "features as input"
             )
-        outputs = design.outputs(self.H, self.V)
-        if self.linear is not None:
-            # Linear weights apply to X without a constant feature.
-            matrix = as_matrix(X) if self.augment else design.matrix
-            outputs += LinearTerms(matrix).outputs(self.linear.T)
-        outputs += self.intercept
-        if not np.isfinite(outputs).all():
-            raise ValueError("the outputs overflow: X is too large for this model; scale it down")
-        return outputs
+
+    def _with_columns_of(self, X: Any) -> tuple[Matrix, Floats, Floats | None]:
+        """X as a Matrix of the model's width, H, and the linear weights of its columns, or None.
+
+        Where sparse rows have fewer entries than there are features, the three have only those
+        features that occur (and the first, so that there is one).
+        """
+        X = as_matrix(X, self.augment)
+        self.check_width(X.d - X.augment)
+        H, linear = self.H, self.linear
+        if X.sparse and len(X.arrays[1]) < self.n_features:
+            data, indices, indptr = X.arrays
+            columns, positions = np.unique(np.append(0, indices), return_inverse=True)
+            positions = positions[1:].astype(np.int32)
+            X = as_matrix(StoredRows((X.n, len(columns)), positions, data, indptr), self.augment)
+            linear = None if linear is None else linear[:, columns]
+            H = H[:, np.append(0, columns + 1) if self.augment else columns]
+        if linear is None or not self.augment:
+            return X, H, None if linear is None else linear.T
+        return X, H, np.vstack([np.zeros(self.n_outputs), linear.T])  # the constant has no weight
+
+    def decision_function(self, X: Any, n_threads: int | None = None) -> Floats:
+        """Outputs in the form of scikit-learn: `decision`, but (n,) for two classes or one number.
+
+        For two classes it is the output of the second minus that of the first.
+        """
+        return decoding.decision_values(self.decision(X, n_threads), self.task)
 
     def predict(self, X: Any, n_threads: int | None = None) -> NDArray[Any]:
         """Predicted targets: a number, a class, labels, or the expected level.
 
         Parameters
         ----------
-        X : array-like, DataFrame or scipy sparse matrix or array, (n, d)
+        X : as in `decision`
         n_threads : int or None
 
         Returns
@@ -273,34 +305,45 @@ class PolyModel:
         ... )
         >>> model.predict([[0.5], [2.0]])
         array(['near', 'far'], dtype='<U4')
+        >>> model.predict_proba([[1.0]])
+        array([[0.5, 0.5]])
         """
         O = self.decision(X, n_threads)
-        if self.task == "classification":
-            positions = O.argmax(axis=1)
-            return positions if self.classes is None else self.classes[positions]
-        if self.task == "multilabel":
-            return (O > 0).astype(int)
-        if self.task == "ordinal":
-            values = self.level_values
-            if values is None:
-                values = level_values(self.classes, O.shape[1] + 1)
-            return level_probabilities(O) @ values
-        return O[:, 0] if O.shape[1] == 1 else O
+        return decoding.predictions(O, self.task, self.classes, self.level_values)
 
-    def interaction_matrix(self, c: int | str) -> NDArray[np.float64]:
-        """The quadratic part of output c as a symmetric matrix C: it equals x'Cx.
-
-        C_ii is the coefficient of x_i^2 (0 for "anova"), and C_ij = C_ji is half the coefficient of
-        x_i x_j. The constant feature of `augment` has no row here; see `linear_terms`.
+    def predict_proba(self, X: Any, n_threads: int | None = None) -> Floats:
+        """Probabilities of classes or levels, whose rows sum to 1, or of labels, one by one.
 
         Parameters
         ----------
-        c : int or str
-            Position of the output, or its name.
+        X : as in `decision`
+        n_threads : int or None
 
         Returns
         -------
-        ndarray, (d, d)
+        ndarray
+            One column per class, level or label. Cumulative probabilities of levels that cross are
+            sorted, so no probability is negative.
+        """
+        self._check_log_odds()
+        return decoding.probabilities(self.decision(X, n_threads), self.task)
+
+    def predict_log_proba(self, X: Any, n_threads: int | None = None) -> Floats:
+        """Logarithms of `predict_proba`, without underflow; -inf where a level has none."""
+        self._check_log_odds()
+        return decoding.log_probabilities(self.decision(X, n_threads), self.task)
+
+    def _check_log_odds(self) -> None:
+        if self.task == "regression" or not self.log_odds:
+            what = "numbers" if self.task == "regression" else "scores"
+            raise ValueError(f"there are no probabilities: the outputs are {what}, not log odds")
+
+    def interaction_matrix(self, c: int | str) -> Floats:
+        """The quadratic part of output c as a symmetric matrix C: it equals x'Cx.
+
+        C_ii is the coefficient of x_i^2 (0 for "anova"), and C_ij = C_ji is half the coefficient of
+        x_i x_j. The constant feature of `augment` has no row here; see `linear_terms`. c is the
+        position of an output, or its name.
         """
         F, v, pair = self._factors(c)
         C = F.T @ (v[:, None] * F)
@@ -327,9 +370,8 @@ class PolyModel:
         list of tuples (i, j, coefficient)
             Sorted by decreasing |coefficient|, equal ones by position; i < j are positions, or
             names where the model has them. The coefficient is 2 C_ij, with the C of
-            `interaction_matrix`. Pairs whose coefficient is 0 are left out. Squares x_i^2 are not
-            pairs. (The product of two one-hot columns of the same field is 0 in every row, so its
-            coefficient has no effect, but it may be listed.)
+            `interaction_matrix`, and not 0. (The product of two one-hot columns of the same field
+            is 0 in every row, so its coefficient has no effect, but it may be listed.)
 
         Examples
         --------
@@ -341,26 +383,12 @@ class PolyModel:
         k = as_count(k, "k")
         F, v, pair = self._factors(c)
         rows, columns, products = largest_pairs(F, v, k)
-        names = self.feature_names
-        return [
-            (i, j, p) if names is None else (names[i], names[j], p)
-            for i, j, p in zip(
-                rows.tolist(), columns.tolist(), (pair * products).tolist(), strict=True
-            )
-        ]
+        names = self.feature_names or range(self.n_features)
+        found = zip(rows.tolist(), columns.tolist(), (pair * products).tolist(), strict=True)
+        return [(names[i], names[j], coefficient) for i, j, coefficient in found]
 
-    def linear_terms(self, c: int | str) -> NDArray[np.float64]:
-        """Coefficients of x_1 .. x_d in output c, from `linear` and the constant feature.
-
-        Parameters
-        ----------
-        c : int or str
-            Position of the output, or its name.
-
-        Returns
-        -------
-        ndarray, (d,)
-        """
+    def linear_terms(self, c: int | str) -> Floats:
+        """Coefficients of x_1 .. x_d in output c, (d,), from `linear` and the constant feature."""
         F, v, pair = self._factors(c)
         terms = np.zeros(self.n_features)
         if self.augment:
@@ -369,7 +397,7 @@ class PolyModel:
             terms += self.linear[self._output(c)]
         return terms
 
-    def intercept_terms(self) -> NDArray[np.float64]:
+    def intercept_terms(self) -> Floats:
         """The outputs at x = 0, (m,), from `intercept` and the constant feature."""
         if self.augment and self.activation == "squared":
             return self.intercept + self.H[:, 0] ** 2 @ self.V
@@ -381,13 +409,13 @@ class PolyModel:
                 raise ValueError(f"there is no output {c!r}; their names are {self.output_names}")
             return self.output_names.index(c)
         if isinstance(c, (bool, np.bool_)) or not hasattr(c, "__index__"):
-            raise TypeError(f"c must be the position of an output or its name, got {c!r}")
+            raise TypeError(f"c must be the position of an output or its name, got {shown(c)}")
         position = operator.index(c)
         if not 0 <= position < self.n_outputs:
             raise ValueError(f"there is no output {c}; valid outputs are 0 to {self.n_outputs - 1}")
         return position
 
-    def _factors(self, c: int | str) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
+    def _factors(self, c: int | str) -> tuple[Floats, Floats, int]:
         """F (k, d), v (k,), pair: the coefficient of x_i x_j is pair times (F' diag(v) F)_ij."""
         v = self.V[:, self._output(c)]
         return self.H[:, self.augment :], v, 1 if self.activation == "anova" else 2
@@ -395,24 +423,13 @@ class PolyModel:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a .npz file, without pickle; an existing file is replaced in one step.
 
-        Parameters
-        ----------
-        path : str or path-like
-            Used as it is, without adding a suffix. The notes of the class list the arrays.
+        No suffix is added to `path`. The notes of the class list the arrays.
         """
         write_model(path, {field.name: getattr(self, field.name) for field in fields(self)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a model that `save` wrote. This is safe for any file: nothing is unpickled.
-
-        Parameters
-        ----------
-        path : str or path-like
-
-        Returns
-        -------
-        PolyModel
 
         Raises
         ------
@@ -424,33 +441,7 @@ class PolyModel:
         return read_model(path, cls)
 
 
-def _classes(classes: ArrayLike | None, task: str, m: int) -> NDArray[Any] | None:
-    if classes is None:
-        return None
-    if task not in ("classification", "ordinal"):
-        raise ValueError(f"classes must be None for task={task!r}")
-    count = m + (task == "ordinal")
-    classes = np.array(classes)
-    if classes.dtype.kind not in "Uifub":
-        raise TypeError(f"classes must be numbers or strings, got dtype {classes.dtype}")
-    if classes.shape != (count,) or len(np.unique(classes)) < count:
-        raise ValueError(f"classes must be {count} distinct values, got shape {classes.shape}")
-    classes.setflags(write=False)
-    return classes
-
-
-def _level_values(values: ArrayLike | None, task: str, m: int) -> NDArray[np.float64] | None:
-    if values is None:
-        return None
-    if task != "ordinal":
-        raise ValueError(f"level_values must be None for task={task!r}")
-    values = _frozen(values, "level_values", (m + 1,))
-    if (np.diff(values) <= 0).any():
-        raise ValueError(f"level_values must increase, got {values.tolist()}")
-    return values
-
-
-def _frozen(a: ArrayLike, name: str, shape: tuple[int | None, ...]) -> NDArray[np.float64]:
+def _frozen(a: ArrayLike, name: str, shape: tuple[int | None, ...]) -> Floats:
     a = as_float_array(a, name, shape).copy()
     a.setflags(write=False)
     return a

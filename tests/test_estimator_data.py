@@ -16,9 +16,9 @@ from sklearn.model_selection import KFold, cross_val_score
 from sklearn.preprocessing import StandardScaler
 
 from fastpoly import PolyModel
+from fastpoly.decoding import level_probabilities
 from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.penalties import PENALTIES
-from fastpoly.levels import level_probabilities
 
 
 @pytest.mark.parametrize("fit_lower", ["explicit", "augment"])

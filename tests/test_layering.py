@@ -14,7 +14,7 @@ ROOT = Path(fastpoly.__file__).parent
 # From the bottom up. A module may import from lower layers and, without cycles, from its own.
 LAYERS = (
     ("kernels",),
-    ("problem", "state", "rows", "metrics", "interactions", "levels"),
+    ("problem", "state", "rows", "metrics", "interactions", "levels", "decoding"),
     ("selection", "refit"),
     ("algorithm", "path", "noise", "model", "storage", "checkpoint", "advice"),
     ("estimators", "plotting", "dask"),

@@ -6,20 +6,28 @@ import doctest
 import itertools
 import os
 import pickle
+import tracemalloc
 import zipfile
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from estimator_cases import ALL
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fastpoly.model
-from fastpoly import PolyModel
+from fastpoly import (
+    PolyModel,
+    PolynomialNetworkClassifier,
+    PolynomialNetworkOrdinalRegressor,
+)
 from fastpoly.kernels.features import ACTIVATIONS
+from fastpoly.kernels.matrix import as_matrix
 from fastpoly.storage.model_file import MODEL_VERSION
 
 check = settings(
@@ -107,6 +115,191 @@ def test_decision_refuses_another_width():
         model.decision(np.full((2, 6), np.nan))
 
 
+def wide_row(d, entries=30, seed=0):
+    """One sparse row, and the positions of its entries."""
+    rng = np.random.default_rng(seed)
+    at = np.sort(rng.choice(d, entries, replace=False))
+    return sp.csr_array((rng.standard_normal(entries), at, [0, entries]), shape=(1, d)), at
+
+
+@each_form
+@each_activation
+@with_or_without_constant
+def test_few_sparse_rows_of_many_features(activation, augment, linear):
+    """The features that do not occur are left out, and the outputs stay the formula."""
+    model = example(activation, augment, linear, d=50)
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((4, 50)) * (rng.random((4, 50)) < 0.1)
+    X[1] = 0
+    want = [polynomial(model, x) for x in X]
+    single = sp.csr_array(X.astype(np.float32))
+    for form in (sp.csr_array(X), sp.csc_matrix(X), sp.coo_array(X)):
+        assert_allclose(model.decision(form), want, rtol=1e-11, atol=1e-11)
+        assert_allclose(model.activations(form), model.activations(X), rtol=1e-11, atol=1e-11)
+    assert_allclose(model.decision(single), want, rtol=1e-4, atol=1e-4)
+    assert_allclose(model.decision(sp.csr_array(X[1:2])), want[1:2], atol=1e-12)  # no entry at all
+    matrix = as_matrix(sp.csr_array(X), augment)
+    assert_array_equal(model.decision(matrix), model.decision(sp.csr_array(X)))
+
+
+def test_one_sparse_row_costs_by_its_entries():
+    """At 5de635d every call copied and checked all of H, 24 MB here."""
+    d = 10**6
+    rng = np.random.default_rng(0)
+    H, linear = rng.standard_normal((3, d)), rng.standard_normal((2, d))
+    model = PolyModel(H, [[1.0, 2.0]] * 3, [0.0, 1.0], linear, task="classification")
+    row, at = wide_row(d)
+    z = H[:, at] @ row.data
+    want = (z**2).sum() * np.array([1.0, 2.0]) + [0.0, 1.0] + linear[:, at] @ row.data
+    tracemalloc.start()
+    try:
+        assert_allclose(model.decision(row), [want], rtol=1e-10)
+        assert model.predict(row) == [want.argmax()]
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+
+
+@each_activation
+@with_or_without_constant
+def test_activations_are_the_outputs_of_an_identity(activation, augment):
+    model = example(activation, augment)
+    identity = dataclasses.replace(
+        model, V=np.eye(4), intercept=np.zeros(4), linear=None, output_names=None
+    )
+    X = np.random.default_rng(1).standard_normal((5, 6))
+    assert_allclose(model.activations(X), [polynomial(identity, x) for x in X], atol=1e-12)
+    assert dataclasses.replace(model, H=model.H[:0], V=model.V[:0]).activations(X).shape == (5, 0)
+    with pytest.raises(ValueError, match="activations overflow"):
+        model.activations(np.full((1, 6), 1e200))
+
+
+# What the outputs mean
+
+
+def logistic(t):
+    return 1 / (1 + np.exp(-t))
+
+
+def outputs_of(m, **fields):
+    """A model whose outputs are the first m features."""
+    return PolyModel(np.empty((0, m)), np.empty((0, m)), np.zeros(m), np.eye(m), **fields)
+
+
+def test_classes():
+    X = np.array([[0.0, 1.0, 3.0], [2.0, 2.0, -1.0], [-800.0, 0.0, 800.0]])
+    model = outputs_of(3, task="classification", classes=["a", "b", "c"])
+    assert model.predict(X).tolist() == ["c", "a", "c"]  # the first of equal ones
+    odds = np.exp(X[:2])
+    assert_allclose(model.predict_proba(X[:2]), odds / odds.sum(axis=1, keepdims=True))
+    assert_array_equal(model.predict_proba(X[2:]), [[0, 0, 1]])
+    assert_array_equal(model.predict_log_proba(X[2:]), [[-1600, -800, 0]])  # no underflow
+    assert_array_equal(model.decision_function(X), X)
+    assert outputs_of(3, task="classification").predict(X).tolist() == [2, 0, 2]
+
+
+def test_two_classes_have_one_or_two_outputs():
+    """They are the same model: the second output minus the first is the log odds."""
+    names = {"task": "classification", "classes": np.array([5, 7], dtype=np.int8)}
+    two, one = outputs_of(2, **names), outputs_of(1, **names)
+    X = np.array([[1.0, 3.0], [1.0, 1.0], [2.0, -1.0]])
+    difference = X[:, 1] - X[:, 0]
+    for model, inputs in ((two, X), (one, difference[:, None])):
+        assert_array_equal(model.predict(inputs), np.array([7, 5, 5], dtype=np.int8), strict=True)
+        assert_array_equal(model.decision_function(inputs), difference)
+        p = logistic(difference)
+        assert_allclose(model.predict_proba(inputs), np.column_stack([1 - p, p]))
+        assert_allclose(np.exp(model.predict_log_proba(inputs)), np.column_stack([1 - p, p]))
+    with pytest.raises(ValueError, match="classes must be 2 distinct values"):
+        outputs_of(1, task="classification", classes=["a"])
+
+
+def test_labels():
+    model, X = outputs_of(2, task="multilabel"), np.array([[0.5, -2.0], [0.0, 900.0]])
+    assert_array_equal(model.predict(X), [[1, 0], [0, 1]])
+    assert_allclose(model.predict_proba(X), logistic(X))
+    assert_allclose(model.predict_log_proba(-X)[1], [np.log(0.5), -900])
+    assert_array_equal(model.decision_function(X), X)
+
+
+def test_ordered_levels():
+    """p(y = level) by the definition; where cumulative probabilities cross they are sorted."""
+    X = np.array([[-1.0, 0.5, 2.0], [2.0, 0.5, -1.0]])
+    model = outputs_of(3, task="ordinal", classes=[1.0, 2.0, 4.0, 8.0])
+    a, b, c = logistic(X[0])
+    want = np.array([a, b - a, c - b, 1 - c])
+    assert_allclose(model.predict_proba(X), [want, want])
+    assert_allclose(model.predict_log_proba(X), np.log([want, want]))
+    assert_allclose(model.predict(X), want @ [1, 2, 4, 8])
+    assert_array_equal(model.decision_function(X), X)
+    named = outputs_of(3, task="ordinal", classes=["d", "c", "b", "a"])
+    assert_allclose(named.predict(X), want @ [1, 2, 3, 4])
+    valued = dataclasses.replace(named, level_values=[0.0, 1.0, 5.0, 6.0])
+    assert_allclose(valued.predict(X), want @ [0, 1, 5, 6])
+    assert model.predict_log_proba([[0.0, 0.0, 40.0]])[0, 1] == -np.inf
+
+
+def test_numbers():
+    X = np.array([[1.0, -2.0]])
+    for verb in (outputs_of(2).predict, outputs_of(2).decision_function):
+        assert_array_equal(verb(X), X)
+    for verb in (outputs_of(1).predict, outputs_of(1).decision_function):
+        assert_array_equal(verb(X[:, :1]), [1.0])
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (outputs_of(2), "the outputs are numbers"),
+        (outputs_of(2, task="classification", log_odds=False), "the outputs are scores"),
+    ],
+)
+def test_there_are_no_probabilities_without_log_odds(tmp_path, model, why):
+    model.save(tmp_path / "model")
+    for each in (model, PolyModel.load(tmp_path / "model")):
+        for verb in (each.predict_proba, each.predict_log_proba):
+            with pytest.raises(ValueError, match=why):
+                verb(np.ones((1, 2)))
+
+
+@pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
+def test_an_estimator_and_its_model_agree(cls, tmp_path):
+    """The saved model alone decodes as the estimator does, without scikit-learn."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3))
+    score = X[:, 0] * X[:, 1] + X[:, 2]
+    ys = {"Regressor": (score, np.column_stack([score, -score]))}
+    ys["OrdinalRegressor"] = (np.digitize(score, [-1, 0, 1]) * 0.5,)
+    labels = np.column_stack([score > 0, score > 1]).astype(int)
+    codes = np.digitize(score, [-1, 1])
+    names = np.array(["low", "mid", "high"], dtype=object)
+    ys["Classifier"] = (score > 0, codes.astype(np.int32), names[codes], labels)
+    kind = max((name for name in ys if cls.__name__.endswith(name)), key=len)
+    for y in ys[kind]:
+        fitted = cls(alpha=0.5, n_components=3, random_state=0).fit(X, y)
+        fitted.model_.save(tmp_path / "model")
+        for model in (fitted.model_, PolyModel.load(tmp_path / "model")):
+            verbs = ("predict", "predict_proba", "predict_log_proba", "decision_function")
+            for verb in verbs:
+                if hasattr(fitted, verb):
+                    assert_array_equal(getattr(model, verb)(X), getattr(fitted, verb)(X))
+
+
+def test_classes_that_are_objects(tmp_path):
+    """They stay what they are in memory; a file holds those that are text."""
+    words = outputs_of(2, task="classification", classes=np.array(["no", "yes"], dtype=object))
+    assert words.predict([[0.0, 1.0]]).dtype == object
+    words.save(tmp_path / "model")
+    assert PolyModel.load(tmp_path / "model") == words
+    for pair in ([None, "a"], ["a", "a\0"], [Fraction(1, 3), Fraction(1, 2)]):
+        classes = np.array(pair, dtype=object)
+        model = outputs_of(2, task="classification", classes=classes)
+        assert model.predict([[0.0, 1.0]])[0] == pair[1]
+        with pytest.raises(TypeError, match=r"dataclasses\.replace\(model, classes=None\)"):
+            model.save(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
 @check
 @given(model=models(), data=st.data())
 def test_the_terms_add_up_to_the_polynomial(model, data):
@@ -188,6 +381,20 @@ def test_names_of_features_and_outputs():
         for verb in (plain.top_interactions, plain.interaction_matrix, plain.linear_terms):
             with pytest.raises(TypeError, match="c must be the position of an output or its name"):
                 verb(c)
+
+
+def test_messages_show_numbers_of_numpy_as_numbers():
+    calls = (
+        lambda: example().top_interactions(np.float64(0)),
+        lambda: example().top_interactions(0, np.float64(2.5)),
+        lambda: PolynomialNetworkClassifier().fit(np.ones((3, 2)), np.ones(3, dtype=int)),
+        lambda: PolynomialNetworkOrdinalRegressor().fit(np.ones((3, 2)), np.ones(3, dtype=int)),
+        lambda: PolynomialNetworkClassifier(alpha=np.bool_(1)).fit(np.eye(2), [0, 1]),
+    )
+    for call in calls:
+        with pytest.raises((TypeError, ValueError)) as caught:
+            call()
+        assert "np." not in str(caught.value)
 
 
 def test_errors_name_the_path_asked_for(tmp_path):

@@ -386,3 +386,18 @@ def test_a_good_fit_ends_with_the_certificate(data, tmp_path, monkeypatch):
     REGRESSORS[0](alpha=1.0, random_state=0).fit(shards)
     assert verbs.count("value") > 0
     assert verbs[-1] != "value"
+
+
+def test_outputs_of_shards_that_overflow_are_an_error(data, tmp_path):
+    """At 5de635d they were NaN, and classes made of NaN."""
+    X, score = data
+    model = CLASSIFIERS[0](alpha=0.1, n_components=2, random_state=0).fit(X, score > 0)
+    huge = X[:6].copy()
+    huge[1] = 1e200
+    shards = written(tmp_path, huge, score[:6], n_shards=3)
+    for verb in (model.predict, model.predict_proba, model.decision_function):
+        with pytest.raises(ValueError, match="outputs overflow"):
+            verb(shards)
+    with pytest.raises(ValueError, match="outputs overflow"):
+        model.predict(shards, out=tmp_path / "classes.npy")
+    assert not (tmp_path / "classes.npy").exists()

@@ -290,8 +290,7 @@ class PolyEstimator(Predictor):
         elif poly is None or (poly.n_features, poly.n_outputs) != (self.n_features_in_, m):
             return None  # a fold may lack a class, or a transformer may give other features
         else:
-            linear = None if poly.linear is None else poly.linear.T
-            model = Model(poly.H, poly.V, poly.intercept, linear)
+            model = poly.parameters()
             state = State(*model, objective=0.0, loss=0.0, penalty=0.0, seed=self._seed())
         model = self._scaling.unfold(model, self._activation)
         return replace(state, **model._asdict(), alpha=None, tau=None, vectors=None)
@@ -330,7 +329,7 @@ class PolyEstimator(Predictor):
             vars(self).pop("feature_names_in_", None)
         else:
             check_same_kind(self, decoding)
-            self._check_width(shards)
+            self.model_.check_width(shards.n_features)
         vars(self).update(decoding, _target_names=None)
         return data
 

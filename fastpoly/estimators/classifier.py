@@ -116,7 +116,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         if len(classes) < 2:
             raise ValueError(
                 "This solver needs samples of at least 2 classes in the data, but the data "
-                f"contains only one class: {classes[0]!r}"
+                f"contains only one class: {classes.tolist()[0]!r}"
             )
         return y, codes, len(classes), {"classes_": classes, "_multilabel": False}
 
@@ -130,9 +130,10 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
             return None, m, {"classes_": np.arange(m), "_multilabel": True}, None
         counts = data.unweighted.counts
         if (counts == 0).any():
-            raise ValueError(f"the shards hold no row of class {classes[counts == 0][0]!r}")
+            absent = classes[counts == 0].tolist()
+            raise ValueError(f"the shards hold no row of class {absent[0]!r}")
         if len(classes) < 2:
-            raise ValueError(f"the shards hold only one class: {classes[0]!r}")
+            raise ValueError(f"the shards hold only one class: {classes.tolist()[0]!r}")
         w = None
         if self.class_weight == "balanced":
             w = counts.sum() / (len(classes) * counts)

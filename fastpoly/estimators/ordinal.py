@@ -15,11 +15,12 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from fastpoly.advice import warn
+from fastpoly.decoding import NUMBERS, level_probabilities, level_values
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import ShardData, TrainingData
 from fastpoly.estimators.documentation import documented
 from fastpoly.estimators.prediction import has_probabilities
-from fastpoly.levels import NUMBERS, level_probabilities, level_strata, level_values
+from fastpoly.levels import level_strata
 from fastpoly.problem import named_loss
 
 Floats = NDArray[np.float64]
@@ -172,7 +173,9 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
                 "levels=[lowest, ..., highest], or an ordered pandas Categorical as y"
             )
         if len(levels) < 2:
-            raise ValueError(f"y must have at least 2 levels, not one class only: {levels[0]!r}")
+            raise ValueError(
+                f"y must have at least 2 levels, not one class only: {levels.tolist()[0]!r}"
+            )
         warn_of_many_levels(len(levels), len(y))
         signs = np.where(codes[:, None] <= np.arange(len(levels) - 1), 1.0, -1.0)
         graded = len(levels) < len(y) or type_of_target(y) != "continuous"
@@ -193,7 +196,9 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         if self._declared is not None:
             rank = np.argsort(np.argsort(self._positions(known)))
         if len(known) < 2:
-            raise ValueError(f"y must have at least 2 levels, not one class only: {known[0]!r}")
+            raise ValueError(
+                f"y must have at least 2 levels, not one class only: {known.tolist()[0]!r}"
+            )
         warn_of_many_levels(len(known), data.shards.n_samples)
         signs = np.where(rank[:, None] <= np.arange(len(known) - 1), 1.0, -1.0)
         classes = known[np.argsort(rank)]

@@ -18,10 +18,8 @@ from fastpoly.estimators.data import (
     default_threads,
     explained_text,
 )
-from fastpoly.kernels.linear import LinearTerms
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
-from fastpoly.rows.design import Design
 from fastpoly.rows.files import replacing
 from fastpoly.rows.names import FeatureNames
 from fastpoly.rows.scaling import Scaling
@@ -75,28 +73,15 @@ class Predictor(BaseEstimator):
         """The number of rows, and a function from a model to outputs, one part of the rows each."""
         check_is_fitted(self, "model_")
         if isinstance(X, Shards):
-            self._check_width(X)
             return sum(shard.n_own_rows for shard in X), partial(self._shard_outputs, X)
         X = self._validated(X)
         n_threads = self._threads(X)
         return X.shape[0], lambda model: iter([model.decision(X, n_threads=n_threads)])
 
-    def _check_width(self, shards: Shards) -> None:
-        if shards.n_features != self.n_features_in_:
-            raise ValueError(
-                f"X has {shards.n_features} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input"
-            )
-
     def _shard_outputs(self, shards: Shards, model: PolyModel) -> Iterator[Floats]:
         """The outputs of rows in files, one shard at a time."""
         for shard in shards:
-            X = shard.matrix(model.augment)
-            design = Design(X, self._activation, n_threads=self.n_threads)
-            O = design.outputs(model.H, model.V)
-            if model.linear is not None:
-                O += LinearTerms(shard.matrix(False)).outputs(model.linear.T)
-            yield (O + model.intercept)[shard.own_rows()]
+            yield model.decision(shard.matrix(model.augment), self.n_threads)[shard.own_rows()]
 
     def _apply(self, form: Callable[[Floats], NDArray], X: Any, out: Any = None) -> NDArray:
         """What `form` makes of the outputs (n, m); of shards, one shard's outputs at a time."""
@@ -208,10 +193,8 @@ class Predictor(BaseEstimator):
 
     def _standard_model(self) -> PolyModel:
         """The model of features and targets in standard units."""
-        poly = self.model_
-        linear = None if poly.linear is None else poly.linear.T
-        model = Model(poly.H, poly.V, poly.intercept, linear)
-        return self._poly_model(self._scaling.unfold(model, self._activation))
+        model = self._scaling.unfold(self.model_.parameters(), self._activation)
+        return self._poly_model(model)
 
     @property
     def feature_importances_(self) -> Floats:
@@ -274,6 +257,7 @@ class Predictor(BaseEstimator):
             feature_names=names,
             output_names=self._output_names(), task=self._task, classes=self._plain_classes(),
             level_values=self._level_values(),
+            log_odds=self._task == "regression" or has_log_odds(self.loss),
         )  # fmt: skip
 
     def _output_names(self) -> list[str] | None:

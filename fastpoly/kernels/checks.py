@@ -88,10 +88,15 @@ def as_weights(
     return w
 
 
+def shown(x: object) -> str:
+    """x as a message shows it: the representation, that of a NumPy scalar without its type."""
+    return repr(x.item() if isinstance(x, np.generic) else x)
+
+
 def as_count(x: int, name: str) -> int:
     """Return an int >= 1."""
     if isinstance(x, (bool, np.bool_)) or not hasattr(x, "__index__"):
-        raise TypeError(f"{name} must be an integer, got {x!r}")
+        raise TypeError(f"{name} must be an integer, got {shown(x)}")
     x = x.__index__()
     if x < 1:
         raise ValueError(f"{name} must be at least 1, got {x}")
@@ -101,7 +106,7 @@ def as_count(x: int, name: str) -> int:
 def as_positive(x: float, name: str, *, or_zero: bool = False) -> float:
     """Return a finite real scalar > 0 (>= 0 with `or_zero`)."""
     if isinstance(x, (bool, np.bool_)) or not isinstance(x, (Real, np.number)):
-        raise TypeError(f"{name} must be a real number, got {x!r}")
+        raise TypeError(f"{name} must be a real number, got {shown(x)}")
     x = float(x)
     if not math.isfinite(x) or x < 0 or (x == 0 and not or_zero):
         raise ValueError(f"{name} must be finite and {'>=' if or_zero else '>'} 0, got {x}")
@@ -111,7 +116,7 @@ def as_positive(x: float, name: str, *, or_zero: bool = False) -> float:
 def as_flag(x: bool, name: str) -> bool:
     """Return x as a Python bool; TypeError if it is not a bool."""
     if not isinstance(x, (bool, np.bool_)):
-        raise TypeError(f"{name} must be True or False, got {x!r}")
+        raise TypeError(f"{name} must be True or False, got {shown(x)}")
     return bool(x)
 
 

@@ -13,12 +13,22 @@ MODEL_VERSION = 1
 # The type of each array in a file, as a kind or in full; PolyModel checks the shapes.
 _REQUIRED = {"H": "<f8", "V": "<f8", "intercept": "<f8", "activation": "U", "augment": "b"}
 _OPTIONAL = {"linear": "<f8", "feature_names": "U", "output_names": "U", "task": "U"}
-_TYPES = _REQUIRED | _OPTIONAL | {"classes": "Uifub", "level_values": "<f8"}
+_TYPES = _REQUIRED | _OPTIONAL | {"classes": "Uifub", "level_values": "<f8", "log_odds": "b"}
 
 
 def write_model(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:
-    """Write the fields of a model, all or nothing; those that are None are left out."""
+    """Write the fields of a model, all or nothing; None and log_odds=True are left out."""
     arrays = {name: np.asarray(value) for name, value in fields.items() if value is not None}
+    if arrays.get("log_odds"):
+        del arrays["log_odds"]
+    classes = arrays.get("classes", np.empty(0))
+    if classes.dtype.kind == "O":
+        if not all(isinstance(each, str) and "\0" not in each for each in classes):
+            raise TypeError(
+                "a file holds classes that are numbers or strings without NUL; to save positions "
+                "in their place: dataclasses.replace(model, classes=None).save(path)"
+            )
+        arrays["classes"] = classes.astype(str)
     write_arrays(path, {"format_version": np.asarray(MODEL_VERSION, dtype=np.int64), **arrays})
 
 

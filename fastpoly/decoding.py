@@ -1,0 +1,114 @@
+"""What the outputs O (n, m) of a model mean: numbers, classes, labels or ordered levels.
+
+A task says which. The outputs of classes are scores, whose softmax is a probability if they are log
+odds. A single output stands for two classes: the log odds of the second one. The outputs of labels
+are log odds, one by one. Those of ordered levels are the log odds that y is at most the level, for
+all levels but the last (McRank).
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, log_expit, log_softmax, softmax
+
+from fastpoly.kernels.checks import as_float_array
+
+Floats = NDArray[np.float64]
+
+TASKS = ("regression", "classification", "multilabel", "ordinal")
+NUMBERS = "iufb"  # kinds of dtype whose levels are numbers
+
+
+def as_classes(classes: ArrayLike | None, task: str, m: int) -> NDArray[Any] | None:
+    """Return a read-only copy of the classes or levels that m outputs stand for, or None."""
+    if classes is None:
+        return None
+    if task not in ("classification", "ordinal"):
+        raise ValueError(f"classes must be None for task={task!r}")
+    count = m + (task == "ordinal" or m == 1)  # one output stands for two classes
+    classes = np.array(classes)
+    if classes.dtype.kind not in "UOifub":
+        raise TypeError(f"classes must be numbers, strings or objects, got dtype {classes.dtype}")
+    if classes.shape != (count,) or len(set(classes.tolist())) < count:
+        raise ValueError(f"classes must be {count} distinct values, got shape {classes.shape}")
+    classes.setflags(write=False)
+    return classes
+
+
+def as_level_values(values: ArrayLike | None, task: str, m: int) -> Floats | None:
+    """Return a read-only copy of the increasing numbers that m + 1 levels stand for, or None."""
+    if values is None:
+        return None
+    if task != "ordinal":
+        raise ValueError(f"level_values must be None for task={task!r}")
+    values = as_float_array(values, "level_values", (m + 1,)).copy()
+    if (np.diff(values) <= 0).any():
+        raise ValueError(f"level_values must increase, got {values.tolist()}")
+    values.setflags(write=False)
+    return values
+
+
+def decision_values(O: Floats, task: str) -> Floats:
+    """The outputs as scikit-learn's decision functions: (n,) for two classes or one number."""
+    if task == "classification" and O.shape[1] == 2:
+        return O[:, 1] - O[:, 0]
+    return O[:, 0] if O.shape[1] == 1 and task in ("classification", "regression") else O
+
+
+def predictions(
+    O: Floats, task: str, classes: NDArray[Any] | None, values: Floats | None
+) -> NDArray[Any]:
+    """The class, the labels, the expected level or the numbers; `values` are those of levels."""
+    if task == "classification":
+        positions = _class_scores(O).argmax(axis=1)
+        return positions if classes is None else classes[positions]
+    if task == "multilabel":
+        return (O > 0).astype(int)
+    if task == "ordinal":
+        if values is None:
+            values = level_values(classes, O.shape[1] + 1)
+        return level_probabilities(O) @ values
+    return decision_values(O, task)
+
+
+def probabilities(O: Floats, task: str) -> Floats:
+    """p(y = class), p(label) or p(y = level), one column each."""
+    if task == "multilabel":
+        return expit(O)
+    return level_probabilities(O) if task == "ordinal" else softmax(_class_scores(O), axis=1)
+
+
+def log_probabilities(O: Floats, task: str) -> Floats:
+    """Logarithms of `probabilities`, without underflow; -inf where a level has probability 0."""
+    if task == "multilabel":
+        return log_expit(O)
+    if task == "ordinal":
+        with np.errstate(divide="ignore"):
+            return np.log(level_probabilities(O))
+    return log_softmax(_class_scores(O), axis=1)
+
+
+def _class_scores(O: Floats) -> Floats:
+    """One column per class; a single output is the log odds of the second of two classes."""
+    return np.column_stack([np.zeros(len(O)), O]) if O.shape[1] == 1 else O
+
+
+def level_probabilities(O: Floats) -> Floats:
+    """p(y = level), (n, m + 1), from the m outputs whose sigmoids are p(y <= level).
+
+    Where these cross they are sorted, which brings them closer to any monotone sequence. So the
+    differences are not negative, and they add up to 1.
+    """
+    cumulative = np.sort(expit(O), axis=1)
+    return np.diff(cumulative, axis=1, prepend=0.0, append=1.0)
+
+
+def level_values(levels: NDArray[Any] | None, count: int) -> Floats:
+    """The levels as numbers: themselves, or their ranks 1 .. count where they are not numbers.
+
+    False and True are the numbers 0 and 1.
+    """
+    if levels is not None and levels.dtype.kind in NUMBERS:
+        return levels.astype(np.float64)
+    return np.arange(1.0, count + 1)
