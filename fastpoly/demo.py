@@ -32,57 +32,40 @@ from fastpoly.plotting import InteractionDisplay
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PICTURE = "fastpoly-demo.png"
-
 # States of a bearing, and the frequencies at which it vibrates, in periods per window: the
 # frequency of the shaft, and that of a fault.
 STATES = {"sound": (4,), "inner ring": (4, 11), "outer ring": (4, 12), "ball": (4, 14)}
 
-
-class Split(NamedTuple):
-    """Training and test rows."""
-
-    X: Any
-    X_test: Any
-    y: NDArray
-    y_test: NDArray
-
-
-class Way(NamedTuple):
-    """A model, and a description of what it stores after fitting."""
-
-    name: str
-    model: Any
-    keeps: Callable[[Any], str]
+Scores = tuple[float, ...]
 
 
 class Result(NamedTuple):
     """One row of a table."""
 
     name: str
-    scores: tuple[float, ...]
+    scores: Scores
     fit_seconds: float
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Train, compare, print, draw."""
     parser = argparse.ArgumentParser("fastpoly-demo", description="Demonstration of fastpoly.")
-    parser.add_argument("--picture", type=Path, default=Path(PICTURE), help="where to save it")
+    default = Path("fastpoly-demo.png")
+    parser.add_argument("--picture", type=Path, default=default, help="where to save it")
     picture = parser.parse_args(arguments).picture
-    if problem := why_not_saved(picture):
-        parser.error(f"--picture {picture}: {problem}")
+    if fault := path_fault(picture):
+        parser.error(f"--picture {picture}: {fault}")
     print("seconds are CPU seconds; BLAS and OpenMP are held to one thread\n")
     with threadpool_limits(1):
-        recommenders = compare_recommenders(ratings())
+        recommenders = compare_recommenders(*ratings())
         print()
-        data = vibrations()
         network = PolynomialNetworkClassifier(random_state=0)
-        classifiers = compare_classifiers(network, data)
+        classifiers = compare_classifiers(network, *vibrations())
         print()
         print(draw(recommenders, classifiers, network, picture))
 
 
-def why_not_saved(picture: Path) -> str | None:
+def path_fault(picture: Path) -> str | None:
     """What is wrong with the path, found before training; None if nothing is."""
     if picture.is_dir():
         return "is a folder; name a file in it"
@@ -100,20 +83,12 @@ def why_not_saved(picture: Path) -> str | None:
     return None
 
 
-class Ratings(NamedTuple):
-    """One-hot [user, item] rows and their stars; also the numbers of users and items, (n, 2).
+def ratings(n: int = 30_000, n_users: int = 400, n_items: int = 300) -> list[Any]:
+    """Ratings of 1 to 5 stars: habits of users, quality of items, taste, and much noise.
 
-    `expected_test` is what the model that generated the test rows would predict.
+    Returns training and test parts of the users and items (n, 2), of their one-hot rows, of the
+    stars, and of the stars that the model behind the data expects.
     """
-
-    split: Split
-    pairs: NDArray
-    pairs_test: NDArray
-    expected_test: NDArray
-
-
-def ratings(n: int = 30_000, n_users: int = 400, n_items: int = 300) -> Ratings:
-    """Ratings of 1 to 5 stars: habits of users, quality of items, taste, and much noise."""
     rng, noise = np.random.default_rng(0), 1.5
     pairs = np.column_stack([rng.integers(0, n_users, n), rng.integers(0, n_items, n)])
     user, item = pairs.T
@@ -123,129 +98,109 @@ def ratings(n: int = 30_000, n_users: int = 400, n_items: int = 300) -> Ratings:
     cuts = np.quantile(felt, [0.06, 0.17, 0.44, 0.79])
     stars = 1 + np.searchsorted(cuts, felt)
     expected = 1 + ndtr((liking[:, None] - cuts) / noise).sum(axis=1)
-    parts = train_test_split(
-        OneHotEncoder().fit_transform(pairs), stars, pairs, expected, test_size=0.25, random_state=0
-    )
-    return Ratings(Split(*parts[:4]), parts[4], parts[5], parts[7])
+    one_hot = OneHotEncoder().fit_transform(pairs)
+    return train_test_split(pairs, one_hot, stars, expected, test_size=0.25, random_state=0)
 
 
-def vibrations(n: int = 6000, length: int = 64) -> Split:
+def vibrations(n: int = 6000, length: int = 64) -> list[NDArray]:
     """Windows of a noisy signal, and the state of the bearing that it was measured on.
 
     A window begins at any time, so the phases are random and the mean of every sample is 0 in every
-    state. The information is in the energy at a frequency, which is a sum of two squares.
+    state. The information is in the energy at a frequency, which is a sum of two squares. Returns
+    training and test parts of the windows (n, length) and of the states.
     """
     rng, time = np.random.default_rng(0), np.arange(length)
-    names = np.array(list(STATES))
-    states = rng.integers(0, len(names), n)
+    states = rng.integers(0, len(STATES), n)
     X = 0.7 * rng.standard_normal((n, length))
     for state, frequencies in enumerate(STATES.values()):
         rows = np.flatnonzero(states == state)
         for frequency in frequencies:
             amplitude, phase = rng.gamma(8, 1 / 8, len(rows)), rng.uniform(0, 2 * np.pi, len(rows))
             periods = frequency * rng.normal(1, 0.02, len(rows)) / length
-            X[rows] += amplitude[:, None] * np.sin(
-                2 * np.pi * periods[:, None] * time + phase[:, None]
-            )
-    y = names[states]
-    return Split(*train_test_split(X, y, test_size=0.5, random_state=0, stratify=y))
+            angles = 2 * np.pi * periods[:, None] * time + phase[:, None]
+            X[rows] += amplitude[:, None] * np.sin(angles)
+    y = np.array(list(STATES))[states]
+    return train_test_split(X, y, test_size=0.5, random_state=0, stratify=y)
 
 
-def compare_recommenders(data: Ratings) -> list[Result]:
+def compare_recommenders(
+    pairs: NDArray, pairs_test: NDArray, X: Any, X_test: Any, y: NDArray, y_test: NDArray,
+    expected: NDArray, expected_test: NDArray,
+) -> list[Result]:  # fmt: skip
     """Print the test RMSE and nDCG@5 of every way to predict a rating."""
-    split, (n, d) = data.split, data.split.X.shape
-    users = data.pairs_test[:, 0]
-    products = PolynomialFeatures(2, interaction_only=True, include_bias=False)
 
-    def scores(prediction: NDArray) -> tuple[float, float]:
-        return rmse(split.y_test, prediction), ndcg(split.y_test, prediction, users, k=5)
+    def scores(prediction: NDArray) -> Scores:
+        return rmse(y_test, prediction), ndcg(y_test, prediction, pairs_test[:, 0], k=5)
 
-    def scored(model: Any, X: Any) -> tuple[float, float]:
-        return scores(model.predict(X))
+    def compare(name: str, model: Any, X: Any, X_test: Any) -> Result:
+        return row(name, model, X, y, lambda model: scores(model.predict(X_test)))
 
-    machine = FactorizationMachineOrdinalRegressor(random_state=0)
-    ways = (
-        Way("fastpoly ordinal machine", machine, lambda e: f"{e.n_components_} basis vectors"),
-        Way("ridge: user + item", Ridge(), lambda e: f"{d} weights"),
-        Way(
-            "products + ridge",
-            make_pipeline(products, Ridge()),
-            lambda e: f"{e[0].n_output_features_} weights",
-        ),
-        Way("Nystroem + ridge", make_pipeline(quadratic_landmarks(), Ridge()), landmarks),
-    )
-    trees = Way("gradient boosting", HistGradientBoostingRegressor(random_state=0), rounds)
-    print(f"ratings, 1 to 5 stars: {n} to train, {len(users)} to test; {d} one-hot features")
+    (n, d), products = X.shape, PolynomialFeatures(2, interaction_only=True, include_bias=False)
+    print(f"ratings, 1 to 5 stars: {n} to train, {len(y_test)} to test; {d} one-hot features")
     heading("test RMSE", "nDCG@5")
-    found = [compared(way, split, scored) for way in ways]
+    ways = {
+        "fastpoly ordinal machine": FactorizationMachineOrdinalRegressor(random_state=0),
+        "ridge: user + item": Ridge(),
+        "products + ridge": make_pipeline(products, Ridge()),
+        "Nystroem + ridge": make_pipeline(landmarks(), Ridge()),
+    }
+    found = [compare(name, model, X, X_test) for name, model in ways.items()]
     # Trees take the numbers of users and items, which they can split.
-    numbers = split._replace(X=data.pairs, X_test=data.pairs_test)
-    found.append(compared(trees, numbers, scored))
-    line("best possible", *scores(data.expected_test))  # with the taste behind the data
+    trees = HistGradientBoostingRegressor(random_state=0)
+    found.append(compare("gradient boosting", trees, pairs, pairs_test))
+    line("best possible", scores(expected_test))  # with the taste behind the data
     return found
 
 
-def compare_classifiers(network: PolynomialNetworkClassifier, data: Split) -> list[Result]:
+def compare_classifiers(
+    network: PolynomialNetworkClassifier, X: NDArray, X_test: NDArray, y: NDArray, y_test: NDArray
+) -> list[Result]:
     """Print the test accuracy of every way to classify a window; this also fits the network."""
-    n, d = data.X.shape
-
-    def scored(model: Any, X: Any) -> tuple[float]:
-        return (model.score(X, data.y_test),)
-
-    logistic = LogisticRegression(max_iter=1000)
-    ways = (
-        Way("fastpoly network", network, lambda e: f"{e.n_components_} basis vectors"),
-        Way(
-            "logistic regression",
-            make_pipeline(StandardScaler(), logistic),
-            lambda e: f"{e[-1].coef_.size} weights",
-        ),
-        Way(
-            "products + logistic",
-            make_pipeline(PolynomialFeatures(2), StandardScaler(), logistic),
-            lambda e: f"{e[-1].coef_.size} weights",
-        ),
-        Way(
-            "SVC, quadratic kernel",
-            make_pipeline(StandardScaler(), SVC(kernel="poly", degree=2, coef0=1.0)),
-            lambda e: f"{len(e[-1].support_)} support vectors",
-        ),
-        Way(
-            "Nystroem + logistic",
-            make_pipeline(StandardScaler(), quadratic_landmarks(), logistic),
-            landmarks,
-        ),
-        Way("gradient boosting", HistGradientBoostingClassifier(random_state=0), rounds),
-    )
+    (n, d), logistic = X.shape, LogisticRegression(max_iter=1000)
     print(
         f"vibrations, {len(STATES)} states of a bearing: {n} windows of {d} samples to train, "
-        f"{len(data.y_test)} to test"
+        f"{len(y_test)} to test"
     )
     heading("accuracy")
-    return [compared(way, data, scored) for way in ways]
+    svc = SVC(kernel="poly", degree=2, coef0=1.0)
+    ways = {
+        "fastpoly network": network,
+        "logistic regression": make_pipeline(StandardScaler(), logistic),
+        "products + logistic": make_pipeline(PolynomialFeatures(2), StandardScaler(), logistic),
+        "SVC, quadratic kernel": make_pipeline(StandardScaler(), svc),
+        "Nystroem + logistic": make_pipeline(StandardScaler(), landmarks(), logistic),
+        "gradient boosting": HistGradientBoostingClassifier(random_state=0),
+    }
+    score = lambda model: (model.score(X_test, y_test),)  # noqa: E731
+    return [row(name, model, X, y, score) for name, model in ways.items()]
 
 
-def quadratic_landmarks() -> Nystroem:
+def landmarks() -> Nystroem:
     return Nystroem(kernel="poly", degree=2, coef0=1.0, n_components=300, random_state=0)
 
 
-def landmarks(pipeline: Any) -> str:
-    return f"{pipeline[-2].components_.shape[0]} landmarks"
-
-
-def rounds(model: Any) -> str:
-    return f"{model.n_iter_} rounds of trees"
-
-
-def compared(way: Way, data: Split, scored: Callable[[Any, Any], tuple[float, ...]]) -> Result:
+def row(name: str, model: Any, X: Any, y: NDArray, score: Callable[[Any], Scores]) -> Result:
     """Fit, score, and print a row."""
     begun = process_time()
-    way.model.fit(data.X, data.y)
-    fit_seconds, begun = process_time() - begun, process_time()
-    scores = scored(way.model, data.X_test)
-    score_seconds = process_time() - begun
-    line(way.name, *scores, times=(fit_seconds, score_seconds), keeps=way.keeps(way.model))
-    return Result(way.name, scores, fit_seconds)
+    model.fit(X, y)
+    fitted = process_time()
+    scores = score(model)
+    line(name, scores, f"{fitted - begun:>9.3f}{process_time() - fitted:>11.3f}   {size(model)}")
+    return Result(name, scores, fitted - begun)
+
+
+def size(model: Any) -> str:
+    """What a model keeps after fitting."""
+    *_, before, last = [None, *getattr(model, "named_steps", {"": model}).values()]
+    if isinstance(before, Nystroem):
+        return f"{before.components_.shape[0]} landmarks"
+    if hasattr(last, "n_components_"):
+        return f"{last.n_components_} basis vectors"
+    if hasattr(last, "support_"):
+        return f"{len(last.support_)} support vectors"
+    if hasattr(last, "coef_"):
+        return f"{last.coef_.size} weights"
+    return f"{last.n_iter_} rounds of trees"
 
 
 def heading(*scores: str) -> None:
@@ -253,20 +208,12 @@ def heading(*scores: str) -> None:
     print(f"{'model':<26}{columns}{'fit s':>9}{'predict s':>11}   keeps")
 
 
-def line(
-    name: str, *scores: float, times: tuple[float, float] | None = None, keeps: str = ""
-) -> None:
+def line(name: str, scores: Scores, rest: str = "") -> None:
     columns = "".join(f"{score:>11.3f}" for score in scores)
-    spent = "" if times is None else f"{times[0]:>9.3f}{times[1]:>11.3f}"
-    print(f"{name:<26}{columns}{spent}   {keeps}".rstrip(), flush=True)
+    print(f"{name:<26}{columns}{rest}", flush=True)
 
 
-def draw(
-    recommenders: list[Result],
-    classifiers: list[Result],
-    network: PolynomialNetworkClassifier,
-    picture: Path,
-) -> str:
+def draw(recommenders: list[Result], classifiers: list[Result], network: Any, picture: Path) -> str:
     """Save the picture, and return a message about it."""
     try:
         from matplotlib.figure import Figure
@@ -275,30 +222,31 @@ def draw(
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     above, below = figure.subfigures(2, 1, height_ratios=(2, 3))
     ratings_axes, states_axes = above.subplots(1, 2)
-    bars(ratings_axes, recommenders, "ratings: test RMSE (lower is better)")
-    bars(states_axes, classifiers, "vibrations: test accuracy")
+    draw_scores(ratings_axes, recommenders, "ratings: test RMSE (lower is better)")
+    draw_scores(states_axes, classifiers, "vibrations: test accuracy")
     map_axes, vector_axes = below.subplots(1, 2, width_ratios=(5, 6))
+    d = network.n_features_in_
     display = InteractionDisplay.from_estimator(
-        network,
-        "inner ring",
-        max_features=network.n_features_in_,
-        ax=map_axes,
-        interpolation="nearest",
+        network, "inner ring", max_features=d, ax=map_axes, interpolation="nearest"
     )
-    every = np.arange(0, network.n_features_in_, 8)
+    every = np.arange(0, d, 8)
     map_axes.set_xticks(every, every, rotation=0)
     map_axes.set_yticks(every, every)
     map_axes.set(xlabel="sample", ylabel="sample", title=f"interactions, {display.title}")
-    draw_vectors(vector_axes, network)
+    # The basis vectors with the largest weights, one above the other.
+    H, V = network.components_, network.output_weights_
+    largest = np.argsort(-np.linalg.norm(V, axis=1) * (H**2).sum(axis=1))[:8]
+    for place, h in enumerate(H[largest]):
+        vector_axes.plot(0.4 * h / np.abs(h).max() - place, linewidth=1.2)
+    vector_axes.set(xlabel="sample", yticks=[], title="basis vectors with the largest weights")
     figure.savefig(picture, dpi=100)
     return f"picture: {picture}"
 
 
-def bars(ax: "Axes", results: list[Result], title: str) -> None:
+def draw_scores(ax: "Axes", results: list[Result], title: str) -> None:
     """Draw one bar per model; the first one, fastpoly's, has another color."""
     names, values = [each.name for each in results], [each.scores[0] for each in results]
-    colors = ["tab:red", *["0.75"] * (len(results) - 1)]
-    drawn = ax.barh(names, values, color=colors)
+    drawn = ax.barh(names, values, color=["tab:red", *["0.75"] * (len(results) - 1)])
     texts = [f"{each.scores[0]:.3f} in {each.fit_seconds:.2f} s" for each in results]
     ax.bar_label(drawn, texts, padding=4)
     ax.invert_yaxis()
@@ -306,15 +254,6 @@ def bars(ax: "Axes", results: list[Result], title: str) -> None:
     ax.set_xticks([])
     ax.spines[["top", "right", "bottom"]].set_visible(False)
     ax.set_title(title, loc="left")
-
-
-def draw_vectors(ax: "Axes", network: PolynomialNetworkClassifier) -> None:
-    """Draw the basis vectors with the largest weights, one above the other."""
-    H, V = network.components_, network.output_weights_
-    largest = np.argsort(-np.linalg.norm(V, axis=1) * (H**2).sum(axis=1))[:8]
-    for place, h in enumerate(H[largest]):
-        ax.plot(0.4 * h / np.abs(h).max() - place, linewidth=1.2)
-    ax.set(xlabel="sample", yticks=[], title="basis vectors with the largest weights")
 
 
 if __name__ == "__main__":

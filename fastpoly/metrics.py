@@ -1,28 +1,17 @@
 """Scores of predictions: root mean squared error, and normalized discounted cumulative gain."""
 
-import operator
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastpoly.kernels.checks import as_float_array
+from fastpoly.kernels.checks import as_count, as_float_array
 
 GAINS = ("exp", "linear")
 TIES = ("average", "first")
-WITHOUT_GAIN = ("skip", "zero", "one")
+WITHOUT_GAIN = {"skip": np.nan, "zero": 0.0, "one": 1.0}
 
 
 def rmse(y: ArrayLike, prediction: ArrayLike) -> float:
-    """Root mean squared error, over all entries.
-
-    Parameters
-    ----------
-    y : array-like, (n,) or (n, m)
-    prediction : array-like, of the shape of `y`
-
-    Returns
-    -------
-    float
+    """Root mean squared error over all entries of y (n,) or (n, m).
 
     Examples
     --------
@@ -89,11 +78,6 @@ def ndcg(
     float, or with `per_group` a pair of arrays
         The mean; or the distinct groups, sorted, and the nDCG of each, NaN where it is left out.
 
-    Raises
-    ------
-    ValueError
-        Also if no group is left to take the mean of.
-
     Examples
     --------
     >>> from fastpoly.metrics import ndcg
@@ -104,48 +88,15 @@ def ndcg(
     (array(['ann', 'bob'], dtype='<U3'), array([0.33333333, 1.        ]))
     """
     for value, known, name in (
-        (gain, GAINS, "gain"), (ties, TIES, "ties"), (without_gain, WITHOUT_GAIN, "without_gain"),
+        (gain, GAINS, "gain"), (ties, TIES, "ties"),
+        (without_gain, tuple(WITHOUT_GAIN), "without_gain"),
     ):  # fmt: skip
         if value not in known:
             raise ValueError(f"{name} must be one of {known}, got {value!r}")
-    if k is not None and (isinstance(k, bool) or operator.index(k) < 1):
-        raise ValueError(f"k must be at least 1, or None for all ranks, got {k!r}")
-    gains = _gains(as_float_array(y, "y", (None,)), gain)
-    n = len(gains)
-    score = as_float_array(score, "score", (n,))
-    names, group = _groups(groups, n)
-
-    sizes = np.bincount(group, minlength=len(names))
-    starts = np.cumsum(sizes) - sizes
-    # The rows of a ranking are sorted by group first, so all rankings share these discounts.
-    rank = np.arange(n) - np.repeat(starts, sizes)
-    discounts = 1 / np.log2(rank + 2)
-    if k is not None:
-        discounts[rank >= k] = 0
-    by_gain = np.lexsort((-gains, group))
-    by_score = np.lexsort((-score, group))
-    ideal = np.add.reduceat(gains[by_gain] * discounts, starts)
-    ranked = gains[by_score]
-    if ties == "average":
-        ranked = _average_ties(ranked, score[by_score], starts)
-    dcg = np.add.reduceat(ranked * discounts, starts)
-
-    found = ideal > 0
-    empty = {"skip": np.nan, "zero": 0.0, "one": 1.0}[without_gain]
-    values = np.full(len(names), empty)
-    values[found] = np.minimum(dcg[found] / ideal[found], 1)  # above 1 by rounding only
-    if skip_single:
-        values[sizes == 1] = np.nan
-    if per_group:
-        return names, values
-    counts = ~np.isnan(values)
-    if not counts.any():
-        raise ValueError("no group counts: all have no gain (see without_gain) or a single item")
-    return float(values[counts].mean())
-
-
-def _gains(y: NDArray[np.float64], gain: str) -> NDArray[np.float64]:
-    if len(y) == 0:
+    y = as_float_array(y, "y", (None,))
+    n = len(y)
+    k = n if k is None else as_count(k, "k")
+    if n == 0:
         raise ValueError("y is empty: there is no group to score")
     if y.min() < 0:
         raise ValueError(f"y must be >= 0, got a minimum of {y.min()}; shift the relevances")
@@ -153,43 +104,54 @@ def _gains(y: NDArray[np.float64], gain: str) -> NDArray[np.float64]:
         gains = y if gain == "linear" else np.exp2(y) - 1
         if not np.isfinite(gains.sum()):
             raise ValueError(f"the {gain} gain overflows at y = {y.max()}; rescale the relevances")
-    return gains
+    score = as_float_array(score, "score", (n,))
+    names, group = _groups(groups, n)
+
+    sizes = np.bincount(group, minlength=len(names))
+    starts = np.cumsum(sizes) - sizes
+    # The rows of a ranking are sorted by group first, so all rankings share these discounts.
+    rank = np.arange(n) - np.repeat(starts, sizes)
+    discounts = np.where(rank < k, 1 / np.log2(rank + 2), 0)
+    by_gain, by_score = np.lexsort((-gains, group)), np.lexsort((-score, group))
+    ideal = np.add.reduceat(gains[by_gain] * discounts, starts)
+    ranked = gains[by_score]
+    if ties == "average":
+        # In a random order of tied items, their mean is the expected gain at each of their ranks.
+        first = np.append(True, np.diff(score[by_score]) != 0)
+        first[starts] = True
+        blocks = np.flatnonzero(first)
+        lengths = np.diff(np.append(blocks, n))
+        ranked = np.repeat(np.add.reduceat(ranked, blocks) / lengths, lengths)
+    dcg = np.add.reduceat(ranked * discounts, starts)
+
+    values = np.full(len(names), WITHOUT_GAIN[without_gain])
+    found = ideal > 0
+    values[found] = np.minimum(dcg[found] / ideal[found], 1)  # above 1 by rounding only
+    if skip_single:
+        values[sizes == 1] = np.nan
+    if per_group:
+        return names, values
+    if np.isnan(values).all():
+        raise ValueError("no group counts: all have no gain (see without_gain) or a single item")
+    return float(np.nanmean(values))
 
 
 def _groups(groups: ArrayLike, n: int) -> tuple[NDArray, NDArray[np.intp]]:
     """The distinct groups, sorted, and the position of each row's group among them."""
     # A list is checked before it becomes an array, where a NaN among strings would be "nan".
-    given = groups if hasattr(groups, "dtype") else np.array(groups, dtype=object)
+    given = np.asarray(groups if hasattr(groups, "dtype") else np.array(groups, dtype=object))
     groups = np.asarray(groups)
     if groups.shape != (n,):
         raise ValueError(f"groups must have shape ({n},), one per row of y, got {groups.shape}")
-    if _any_missing(np.asarray(given)):
+    objects = given.dtype == object
+    if any(map(_is_missing, given.tolist())) if objects else (given != given).any():
         raise ValueError("groups contains None, NaN or NaT; give every row a group")
     return np.unique(groups, return_inverse=True)
 
 
-def _any_missing(values: NDArray) -> bool:
-    if values.dtype.kind != "O":
-        return bool((values != values).any())  # NaN and NaT differ from themselves
-    return any(map(_is_missing, values.tolist()))
-
-
 def _is_missing(value: object) -> bool:
+    """Whether a group is None, or NaN or NaT, which differ from themselves."""
     try:
         return value is None or bool(value != value)
-    except (TypeError, ValueError):  # pandas.NA is neither equal to itself nor not
+    except TypeError:  # pandas.NA is neither equal to itself nor not
         return True
-
-
-def _average_ties(
-    gains: NDArray[np.float64], score: NDArray[np.float64], starts: NDArray[np.intp]
-) -> NDArray[np.float64]:
-    """Gains in rank order, each replaced by the mean over the items that it is tied with.
-
-    Under a random order of tied items, that mean is the expected gain at each of their ranks.
-    """
-    first = np.append(True, score[1:] != score[:-1])
-    first[starts] = True
-    blocks = np.flatnonzero(first)
-    lengths = np.diff(np.append(blocks, len(gains)))
-    return np.repeat(np.add.reduceat(gains, blocks) / lengths, lengths)

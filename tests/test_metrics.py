@@ -169,7 +169,7 @@ def test_rmse():
         ({"y": [], "score": [], "groups": []}, ValueError, "y is empty"),
         ({"y": ["a", "b"]}, TypeError, "y must hold real numbers"),
         ({"k": 0}, ValueError, "k must be at least 1"),
-        ({"k": True}, ValueError, "k must be at least 1"),
+        ({"k": True}, TypeError, "k must be an integer"),
         ({"k": 1.5}, TypeError, "integer"),
         ({"gain": "log"}, ValueError, "'exp', 'linear'"),
         ({"ties": "last"}, ValueError, "'average', 'first'"),

@@ -262,6 +262,18 @@ def test_interaction_display_of_many_features():
     assert display.matrix[1, 2] == -0.125
 
 
+def test_an_empty_model_says_that_it_is_linear(data):
+    """At 5de635d the picture was a blank square."""
+    X, y = data
+    with pytest.warns(UserWarning, match="no basis vectors"):
+        empty = PolynomialNetworkRegressor(alpha=1e6, random_state=0).fit(X, y)
+    display = InteractionDisplay.from_estimator(empty)
+    (text,) = display.ax_.texts
+    assert "no interactions" in text.get_text()
+    assert display.matrix.shape == (4, 4)
+    assert not InteractionDisplay([[0.0, 1.0], [1.0, 0.0]]).plot().ax_.texts
+
+
 def test_options_override_the_defaults(search):
     for options in ({"c": "red"}, {"color": "red"}):
         display = PathDisplay.from_estimator(search, lw=3, **options)

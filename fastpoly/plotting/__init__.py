@@ -5,8 +5,7 @@ again on other axes, and the display keeps `ax_` and `figure_`. For fitted searc
 the model inside them is shown. Legends stand outside the axes, so that they hide nothing.
 """
 
-from fastpoly.plotting.convergence import ConvergenceDisplay
 from fastpoly.plotting.interactions import InteractionDisplay
-from fastpoly.plotting.path import PathDisplay
+from fastpoly.plotting.training import ConvergenceDisplay, PathDisplay
 
 __all__ = ["ConvergenceDisplay", "InteractionDisplay", "PathDisplay"]

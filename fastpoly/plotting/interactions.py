@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastpoly.interactions import strongest_features
 from fastpoly.kernels.checks import as_count
 from fastpoly.model import PolyModel
-from fastpoly.plotting.axes import get_axes
+from fastpoly.plotting.fitted import feature_names_of, fitted_estimator, get_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,14 +105,12 @@ class InteractionDisplay:
         max_features = as_count(max_features, "max_features")
         model, label = estimator, "C in x'Cx"
         if not isinstance(model, PolyModel):
-            from fastpoly.plotting.fitted import feature_names_of, fitted_estimator
-
-            fitted = fitted_estimator(estimator)
+            fitted, heads = fitted_estimator(estimator)
             output, model = fitted._output_position(output), fitted.model_
             scaling = fitted._scaling
             if standardized and (scaling.factor is not None or scaling.target_unit is not None):
                 model, label = fitted._standard_model(), f"{label}, standardized"
-            model = replace(model, feature_names=feature_names_of(estimator))
+            model = replace(model, feature_names=feature_names_of(fitted, heads))
         elif output is None:
             if model.n_outputs > 1:
                 raise ValueError(f"say which output: a position below {model.n_outputs} or a name")
@@ -131,6 +129,9 @@ class InteractionDisplay:
         limits = {} if "norm" in options else {"vmin": -largest, "vmax": largest}
         style = {"cmap": "RdBu_r", **limits, **options}
         self.image_ = ax.imshow(self.matrix, **style)
+        if not self.matrix.any():
+            sentence = "there are no interactions:\nthis output is linear"
+            ax.text(0.5, 0.5, sentence, transform=ax.transAxes, ha="center", va="center")
         ax.figure.colorbar(self.image_, ax=ax, label=self.label)
         ticks = np.arange(len(self.feature_names))
         size = "small" if len(ticks) <= 15 else "x-small"
