@@ -95,7 +95,7 @@ def why_slow(model: Any, data: Any, state: State | None, first: State | None) ->
     Parameters
     ----------
     model : estimator
-    data : TrainingData or ShardData
+    data : TrainingRows
     state, first : State or None
         The last state and the first one, if there is one yet.
 

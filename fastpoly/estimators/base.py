@@ -15,7 +15,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from fastpoly.advice import Complaint, poor_fit, warn, why_slow
-from fastpoly.algorithm import conditional_gradient
+from fastpoly.algorithm import Options, train
 from fastpoly.estimators.callbacks import (
     Checkpoint,
     EarlyStopping,
@@ -24,8 +24,7 @@ from fastpoly.estimators.callbacks import (
     SlowFit,
 )
 from fastpoly.estimators.data import (
-    ShardData,
-    TrainingData,
+    TrainingRows,
     checked_csr,
     column_names,
     explained_text,
@@ -33,23 +32,23 @@ from fastpoly.estimators.data import (
 from fastpoly.estimators.prediction import Predictor
 from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_weights
 from fastpoly.model import PolyModel
-from fastpoly.noise import fit_above_noise
-from fastpoly.path import alpha_max, gained_little
+from fastpoly.objective import Objective
+from fastpoly.path import largest_alpha, walk
 from fastpoly.problem import Problem, check_choice, check_strength
-from fastpoly.rows.contract import Rows
+from fastpoly.rows.block import Targets
 from fastpoly.rows.design import FIT_LOWER, check_largest
 from fastpoly.rows.scaling import Scaling
 from fastpoly.rows.shards import Shards
-from fastpoly.state import Model, State
+from fastpoly.state import Model, RunMemory, State
 from fastpoly.storage.continuation import (
     check_same_kind,
     fit_fingerprint,
     problem_key,
 )
 from fastpoly.storage.stages import Stages
+from fastpoly.strengths import train_default
 
 Floats = NDArray[np.float64]
-Data = TrainingData | ShardData
 
 
 def warn_of(complaint: Complaint | None) -> None:
@@ -76,7 +75,7 @@ class PolyEstimator(Predictor):
         block: int | str = "auto",
         refit: str | None = "auto",
         fit_lower: str | None = "explicit",
-        alpha_linear: float = 1.0,
+        alpha_linear: float | None = None,
         standardize: bool = True,
         solver: str = "auto",
         max_iter: int = 1000,
@@ -178,7 +177,6 @@ class PolyEstimator(Predictor):
             if early is not None:
                 self._split_seed = early.split_seed
                 data, held = self._hold_out(data)
-            data = data.merged()
             self._scaling = scaling = self._units(data)
             history.fold = lambda model: scaling.fold(model, self._activation)
             if early is not None:
@@ -189,14 +187,14 @@ class PolyEstimator(Predictor):
             slow = SlowFit(lambda state, first: why_slow(self, data, state, first))
             callbacks = [*callbacks, progress, slow]
             begin = history.state or self._start(earlier, start, data.m)
-            rows = self._rows(data)
-            states = self._states(data, rows, self.alpha, begin, watch=slow.check)
+            objective = self._objective(data)
+            states = self._states(objective, begin)
             done = history.ended() or (early is not None and early.ended())
             while not done:
                 state = next(states)
                 done = any([callback.after(state) for callback in callbacks])
         self._finish(history, early)
-        return lambda: poor_fit(self, lambda: self._problem(data, rows).small, by_score)
+        return lambda: poor_fit(self, lambda: objective.small, by_score)
 
     def _callbacks(self, earlier: Self | None) -> tuple[History, EarlyStopping | None]:
         """History and early stopping; they continue an earlier fit of the same problem."""
@@ -291,13 +289,15 @@ class PolyEstimator(Predictor):
             return None  # a fold may lack a class, or a transformer may give other features
         else:
             model = poly.parameters()
-            state = State(*model, objective=0.0, loss=0.0, penalty=0.0, seed=self._seed())
+            memory = RunMemory(self._seed())
+            state = State(*model, objective=0.0, loss=0.0, penalty=0.0, memory=memory)
         model = self._scaling.unfold(model, self._activation)
-        return replace(state, **model._asdict(), alpha=None, tau=None, vectors=None)
+        memory = state.memory._replace(vectors=None)
+        return replace(state, **model._asdict(), alpha=None, tau=None, memory=memory)
 
     def _prepare(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = True
-    ) -> Data:
+    ) -> TrainingRows:
         """Checked rows, with targets in the form of the loss."""
         if isinstance(X, Shards):
             return self._prepare_shards(X, y, sample_weight, reset)
@@ -314,15 +314,17 @@ class PolyEstimator(Predictor):
         if not reset:
             check_same_kind(self, decoding)
         vars(self).update(decoding, _target_names=names)
-        return TrainingData(X, y, targets, m, self._weights(X, y, sample_weight))
+        w = self._weights(X, y, sample_weight)
+        return TrainingRows(X, y, targets, m, w, self.n_threads)
 
-    def _prepare_shards(self, shards: Shards, y: Any, sample_weight: Any, reset: bool) -> ShardData:
+    def _prepare_shards(
+        self, shards: Shards, y: Any, sample_weight: Any, reset: bool
+    ) -> TrainingRows:
         """As `_prepare`, for rows in files, which also hold targets and weights."""
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(f"{name} must be None: shards hold their own, see write_shards")
-        data = ShardData(shards, self.n_threads)
-        data.targets, data.m, decoding, data.w = self._encode_shards(data)
+        table, m, decoding, w = self._encode_shards(shards)
         if reset:
             self.n_features_in_ = shards.n_features
             self._stored_names = shards.feature_names
@@ -331,7 +333,7 @@ class PolyEstimator(Predictor):
             check_same_kind(self, decoding)
             self.model_.check_width(shards.n_features)
         vars(self).update(decoding, _target_names=None)
-        return data
+        return TrainingRows(shards, None, Targets(None, table), m, w, self.n_threads)
 
     def _numeric_targets(self) -> bool:
         return False
@@ -342,7 +344,7 @@ class PolyEstimator(Predictor):
         w = _check_sample_weight(sample_weight, X, dtype=np.float64)
         return as_weights(w, "sample_weight", len(w), some=True)
 
-    def _hold_out(self, data: Data) -> tuple[Data, Data]:
+    def _hold_out(self, data: TrainingRows) -> tuple[TrainingRows, TrainingRows]:
         """Rows to train on and rows to validate with, by class where there are classes."""
         share = self.validation_fraction
         strata = None if data.y is None else self._strata(data.y, share)
@@ -357,10 +359,12 @@ class PolyEstimator(Predictor):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _units(self, data: Data) -> Scaling:
+    def _units(self, data: TrainingRows) -> Scaling:
         """The units in which the model is trained."""
         found = data.statistics
         check_largest(found.largest)
+        if not found.weight:
+            raise ValueError("the weights of all rows are zero")
         if not self.standardize:
             return Scaling.none(found)
         scaling = Scaling.standard(found, self.fit_lower == "explicit")
@@ -370,17 +374,10 @@ class PolyEstimator(Predictor):
                 "that predictions would have no digits left; subtract a constant from it"
             )
         columns = scaling.mostly_mean(2 / 3)
-        offset = found.offset_columns() if scaling.center is None else ()
         if len(columns):
             warn(
                 f"the mean of column {self._column(columns[0])} of X is more than 1e5 times its "
                 "deviation, which costs digits in predictions; subtract a constant from it"
-            )
-        if len(offset):
-            why = "sparse X is" if self.fit_lower == "explicit" else "without explicit terms X is"
-            warn(
-                f"column {self._column(offset[0])} of X is never 0 and far from it, and {why} not "
-                'centered; subtract a constant from it, or use dense X and fit_lower="explicit"'
             )
         return self._target_units(scaling, data)
 
@@ -389,31 +386,30 @@ class PolyEstimator(Predictor):
         names = self._feature_names()
         return str(j) if names is None else repr(names[j])
 
-    def _target_units(self, scaling: Scaling, data: Data) -> Scaling:
+    def _target_units(self, scaling: Scaling, data: TrainingRows) -> Scaling:
         return scaling
 
-    def _rows(self, data: Data) -> Rows:
-        """The rows in the form of the core."""
-        return data.design(self._scaling, self._activation, self.fit_lower, self.n_threads)
-
-    def _states(
-        self, data: Data, rows: Rows, alpha: float | None, start: State | None, **options: Any
-    ) -> Iterator[State]:
-        """The states of Algorithm 1 on these rows; options are those of `conditional_gradient`."""
-        run, strength = fit_above_noise, {}
-        if self.tau is not None:
-            run, strength = conditional_gradient, {"tau": self.tau}
-        elif alpha is not None:
-            run, strength = conditional_gradient, {"alpha": alpha}
-        return run(
-            rows, data.scaled_targets(self._scaling),
-            loss=self._model_loss(), penalty=self.penalty, **strength,
-            n_components=self.n_components, block=self.block, refit=self.refit,
-            alpha_linear=self.alpha_linear,
-            solver=self.solver, max_iter=self.max_iter, tol=self.tol, selection=self.selection,
-            sample_weight=data.w, n_outputs=data.m, start=start, random_state=self._seed(),
-            **options,
+    def _objective(self, data: TrainingRows) -> Objective:
+        """What is minimized on these rows; alpha is 1 where it is to be chosen."""
+        rows = data.rows(self._scaling, self._model_loss(), self._activation, self.fit_lower)
+        problem = Problem.of(
+            rows.loss, self.penalty, rows.m, alpha=self.alpha, tau=self.tau,
+            alpha_linear=1.0 if self.alpha_linear is None else self.alpha_linear,
         )  # fmt: skip
+        return Objective(problem, rows)
+
+    def _options(self, finish: bool = True) -> Options:
+        """How to train."""
+        return Options(
+            self.n_components, self.block, self.refit, self.solver, self.max_iter, self.tol,
+            self.selection, finish=finish, seed=self._seed(),
+        )  # fmt: skip
+
+    def _states(self, objective: Objective, start: State | None) -> Iterator[State]:
+        """The states of Algorithm 1."""
+        if self.tau is None and self.alpha is None:
+            return train_default(objective, self._options(), self.alpha_linear is None, start)
+        return train(objective, self._options(), start)
 
     def _path(
         self, X: Any, y: Any, sample_weight: Any, alphas: Floats
@@ -423,41 +419,24 @@ class PolyEstimator(Predictor):
         A run ends early where rounds gain little, and is not finished. Yields the position of the
         alpha, a state, and the estimator fitted at that state.
         """
-        data = self._prepare(X, y, sample_weight).merged()
+        data = self._prepare(X, y, sample_weight)
         self._scaling = self._units(data)
-        rows, state = self._rows(data), None
         slow = SlowFit(lambda state, first: why_slow(self, data, state, first))
-        for i, alpha in enumerate(alphas):
-            slow.restart()
-            run = self._states(data, rows, float(alpha), state, finish=False, watch=slow.check)
-            for state in run:
-                if not state.stop and gained_little(state, self.tol):
-                    state = replace(state, stop="no progress")
-                here = copy.copy(self)
-                here._set_fit(state, self._scaling.fold(state.model, self._activation))
-                slow.after(state)
-                yield i, state, here
-                if state.stop:
-                    break
-
-    def _problem(self, data: Data, rows: Rows) -> Problem:
-        """The problem, with any alpha."""
-        return rows.problem(
-            data.scaled_targets(self._scaling), loss=self._model_loss(), penalty=self.penalty,
-            alpha_linear=self.alpha_linear, sample_weight=data.w, n_outputs=data.m,
-        )  # fmt: skip
+        for i, state in walk(self._objective(data), alphas, self._options(finish=False)):
+            here = copy.copy(self)
+            here._set_fit(state, self._scaling.fold(state.model, self._activation))
+            slow.after(state)
+            if state.stop:
+                slow.restart()
+            yield i, state, here
 
     def _alpha_max(self, X: Any, y: Any, sample_weight: Any) -> float:
         """The smallest alpha for which the model without basis vectors is optimal."""
-        data = self._prepare(X, y, sample_weight).merged()
+        data = self._prepare(X, y, sample_weight)
         self._scaling = self._units(data)
-        return alpha_max(
-            self._rows(data), data.scaled_targets(self._scaling), loss=self._model_loss(),
-            penalty=self.penalty, alpha_linear=self.alpha_linear, sample_weight=data.w,
-            n_outputs=data.m, tol=self.tol,
-        )  # fmt: skip
+        return largest_alpha(self._objective(data), self.tol)
 
-    def _score_of(self, model: Model, held: Data) -> float:
+    def _score_of(self, model: Model, held: TrainingRows) -> float:
         """The `score` of a model that is still being trained."""
         view = self._with_model(model)
         vars(view).pop("feature_names_in_", None)  # the rows held out are a plain array

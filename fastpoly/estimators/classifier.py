@@ -15,12 +15,13 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import ShardData
 from fastpoly.estimators.documentation import documented
 from fastpoly.estimators.prediction import has_probabilities
 from fastpoly.kernels.checks import as_weights
 from fastpoly.levels import level_strata
 from fastpoly.problem import named_loss
+from fastpoly.rows import Shards
+from fastpoly.rows.block import Targets, as_codes
 
 Floats = NDArray[np.float64]
 
@@ -59,7 +60,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         block: int | str = "auto",
         refit: str | None = "auto",
         fit_lower: str | None = "explicit",
-        alpha_linear: float = 1.0,
+        alpha_linear: float | None = None,
         standardize: bool = True,
         solver: str = "auto",
         max_iter: int = 1000,
@@ -96,7 +97,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         )
         return tags
 
-    def _encode_targets(self, y: Any) -> tuple[NDArray, NDArray, int, dict[str, Any]]:
+    def _encode_targets(self, y: Any) -> tuple[NDArray, Targets, int, dict[str, Any]]:
         check_classification_targets(y)
         kind = type_of_target(y, input_name="y")
         if kind == "multilabel-indicator":
@@ -105,7 +106,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
                 raise ValueError("a 2-D y must be a label indicator, of 0 and 1 only")
             m = y.shape[1]
             decoding = {"classes_": np.arange(m), "_multilabel": True}
-            return y, np.where(y == 1, 1.0, -1.0), m, decoding
+            return y, Targets(np.where(y == 1, 1.0, -1.0)), m, decoding
         if kind == "multiclass-multioutput":
             raise ValueError(
                 "a 2-D y must be a label indicator, of 0 and 1 only; for several multi-class "
@@ -118,29 +119,32 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
                 "This solver needs samples of at least 2 classes in the data, but the data "
                 f"contains only one class: {classes.tolist()[0]!r}"
             )
-        return y, codes, len(classes), {"classes_": classes, "_multilabel": False}
+        m = len(classes)
+        targets = Targets(as_codes(codes, m), np.arange(float(m))[:, None])
+        return y, targets, m, {"classes_": classes, "_multilabel": False}
 
-    def _encode_shards(self, data: ShardData) -> tuple[Any, int, dict[str, Any], Floats | None]:
+    def _encode_shards(self, shards: Shards) -> tuple[Any, int, dict[str, Any], Floats | None]:
         """Take levels as classes, and numbers as a label indicator."""
-        classes = data.shards.classes
+        classes = shards.classes
         if classes is None:
             if self.class_weight is not None:
                 raise ValueError("class_weight must be None for labels in shards; write weights")
-            m = data.shards.manifest.n_targets
+            m = shards.manifest.n_targets
             return None, m, {"classes_": np.arange(m), "_multilabel": True}, None
-        counts = data.unweighted.counts
+        if len(classes) < 2:
+            raise ValueError(f"the shards hold only one class: {classes.tolist()[0]!r}")
+        counts = shards.class_counts()
         if (counts == 0).any():
             absent = classes[counts == 0].tolist()
             raise ValueError(f"the shards hold no row of class {absent[0]!r}")
-        if len(classes) < 2:
-            raise ValueError(f"the shards hold only one class: {classes.tolist()[0]!r}")
         w = None
         if self.class_weight == "balanced":
             w = counts.sum() / (len(classes) * counts)
         elif self.class_weight is not None:
             w = compute_class_weight(self.class_weight, classes=classes, y=classes)
         m = len(classes)
-        return np.arange(m), m, {"classes_": classes, "_multilabel": False}, w
+        table = np.arange(float(m))[:, None]
+        return table, m, {"classes_": classes, "_multilabel": False}, w
 
     def _weights(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Floats | None:
         w = super()._weights(X, y, sample_weight)

@@ -24,7 +24,6 @@ from sklearn.utils import _safe_indexing, indexable
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import checked_csr
 from fastpoly.model import PolyModel
-from fastpoly.rows.shard_design import ShardDesign
 from fastpoly.rows.shards import Shards
 
 Floats = NDArray[np.float64]
@@ -112,7 +111,7 @@ class ShardFolds:
         """Whether shards to train a classifier on have rows of every class."""
         if not is_classifier(model) or X.classes is None:
             return True
-        return bool(ShardDesign(X, n_threads=model.n_threads).statistics().counts.all())
+        return bool(X.class_counts().all())
 
 
 def as_folds(X: Any, y: Any, w: Any, groups: Any) -> ArrayFolds | ShardFolds:

@@ -17,11 +17,13 @@ from sklearn.utils.validation import column_or_1d
 from fastpoly.advice import warn
 from fastpoly.decoding import NUMBERS, level_probabilities, level_values
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import ShardData, TrainingData
+from fastpoly.estimators.data import TrainingRows
 from fastpoly.estimators.documentation import documented
 from fastpoly.estimators.prediction import has_probabilities
 from fastpoly.levels import level_strata
 from fastpoly.problem import named_loss
+from fastpoly.rows import Shards
+from fastpoly.rows.block import Targets, as_codes
 
 Floats = NDArray[np.float64]
 
@@ -98,6 +100,11 @@ def _has_probabilities(estimator: "PolyOrdinalRegressor") -> bool:
     return _has_levels(estimator) and has_probabilities(estimator)
 
 
+def level_signs(ranks: NDArray[np.intp]) -> Floats:
+    """Whether a level of that rank is at most rank c, as -1 and +1, for c < m - 1: (m, m - 1)."""
+    return np.where(ranks[:, None] <= np.arange(len(ranks) - 1), 1.0, -1.0)
+
+
 class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
     """Base of the two ordinal regressors: outputs are the log odds of y <= level."""
 
@@ -115,7 +122,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         block: int | str = "auto",
         refit: str | None = "auto",
         fit_lower: str | None = "explicit",
-        alpha_linear: float = 1.0,
+        alpha_linear: float | None = None,
         standardize: bool = True,
         solver: str = "auto",
         max_iter: int = 1000,
@@ -145,7 +152,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
 
     def _prepare(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = True
-    ) -> TrainingData | ShardData:
+    ) -> TrainingRows:
         # This comes before y becomes an array.
         self._declared = declared_order(y) if self.levels is None else as_levels(self.levels)
         return super()._prepare(X, y, sample_weight, reset)
@@ -155,7 +162,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         tags.classifier_tags = ClassifierTags()  # a regressor that also has `predict_proba`
         return tags
 
-    def _encode_targets(self, y: Any) -> tuple[NDArray, Floats, int, dict[str, Any]]:
+    def _encode_targets(self, y: Any) -> tuple[NDArray, Targets, int, dict[str, Any]]:
         y = column_or_1d(y, warn=True)
         try:
             levels, codes = np.unique(y, return_inverse=True)
@@ -177,13 +184,13 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
                 f"y must have at least 2 levels, not one class only: {levels.tolist()[0]!r}"
             )
         warn_of_many_levels(len(levels), len(y))
-        signs = np.where(codes[:, None] <= np.arange(len(levels) - 1), 1.0, -1.0)
+        targets = Targets(as_codes(codes, len(levels)), level_signs(np.arange(len(levels))))
         graded = len(levels) < len(y) or type_of_target(y) != "continuous"
-        return y, signs, len(levels) - 1, {"classes_": levels, "_has_levels": graded}
+        return y, targets, len(levels) - 1, {"classes_": levels, "_has_levels": graded}
 
-    def _encode_shards(self, data: ShardData) -> tuple[Floats, int, dict[str, Any], None]:
+    def _encode_shards(self, shards: Shards) -> tuple[Floats, int, dict[str, Any], None]:
         """The signs of y <= level for every level that the shards hold."""
-        known = data.shards.classes
+        known = shards.classes
         if known is None:
             raise ValueError("the targets of the shards are arbitrary numbers, not levels")
         self._declared = None if self.levels is None else as_levels(self.levels)
@@ -199,10 +206,9 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
             raise ValueError(
                 f"y must have at least 2 levels, not one class only: {known.tolist()[0]!r}"
             )
-        warn_of_many_levels(len(known), data.shards.n_samples)
-        signs = np.where(rank[:, None] <= np.arange(len(known) - 1), 1.0, -1.0)
+        warn_of_many_levels(len(known), shards.n_samples)
         classes = known[np.argsort(rank)]
-        return signs, len(known) - 1, {"classes_": classes, "_has_levels": True}, None
+        return level_signs(rank), len(known) - 1, {"classes_": classes, "_has_levels": True}, None
 
     def _positions(self, levels: NDArray) -> list[int]:
         """The positions of levels in the declared order."""

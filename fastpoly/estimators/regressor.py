@@ -10,10 +10,12 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import ShardData, TrainingData
+from fastpoly.estimators.data import TrainingRows
 from fastpoly.estimators.documentation import documented
 from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.problem import named_loss
+from fastpoly.rows import Shards
+from fastpoly.rows.block import Targets
 from fastpoly.rows.scaling import Scaling
 
 Floats = NDArray[np.float64]
@@ -46,7 +48,7 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         block: int | str = "auto",
         refit: str | None = "auto",
         fit_lower: str | None = "explicit",
-        alpha_linear: float = 1.0,
+        alpha_linear: float | None = None,
         standardize: bool = True,
         solver: str = "auto",
         max_iter: int = 1000,
@@ -80,21 +82,21 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
     def _numeric_targets(self) -> bool:
         return True
 
-    def _encode_targets(self, y: NDArray) -> tuple[NDArray, Floats, int, dict[str, Any]]:
+    def _encode_targets(self, y: NDArray) -> tuple[NDArray, Targets, int, dict[str, Any]]:
         Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-        return y, Y, Y.shape[1], {"_one_dimensional": y.ndim == 1}
+        return y, Targets(Y), Y.shape[1], {"_one_dimensional": y.ndim == 1}
 
-    def _encode_shards(self, data: ShardData) -> tuple[Any, int, dict[str, Any], None]:
+    def _encode_shards(self, shards: Shards) -> tuple[Any, int, dict[str, Any], None]:
         """Take targets that are numbers, or levels that are numbers."""
-        classes = data.shards.classes
+        classes = shards.classes
         if classes is None:
-            m = data.shards.manifest.n_targets
+            m = shards.manifest.n_targets
             return None, m, {"_one_dimensional": m == 1}, None
         if classes.dtype.kind not in "iufb":
             raise ValueError(f"the targets of the shards are not numbers: {classes[:3].tolist()}")
         return classes.astype(np.float64)[:, None], 1, {"_one_dimensional": True}, None
 
-    def _target_units(self, scaling: Scaling, data: TrainingData | ShardData) -> Scaling:
+    def _target_units(self, scaling: Scaling, data: TrainingRows) -> Scaling:
         # Other losses than the squared one may depend on the scale of the targets.
         if not complete_loss(get_loss(self._model_loss())).equivariant:
             return scaling

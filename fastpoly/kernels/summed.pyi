@@ -13,7 +13,7 @@ class SummedGamma(Gamma):
         self,
         d: int,
         m: int,
-        verb: Callable[..., Any],
+        operators: Any,
         sample: Callable[[int, np.random.Generator], tuple[Matrix, str]] | None = None,
         S: NDArray[np.float64] | None = None,
     ) -> None: ...

@@ -1,9 +1,10 @@
 """One shard: files that hold some of the rows, checked and mapped to memory."""
 
+import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
 from fastpoly.rows.files import file_digest, identity, map_array
 from fastpoly.rows.manifest import File
+from fastpoly.rows.statistics import Statistics, row_statistics
 
 Floats = NDArray[np.float64]
 
@@ -154,6 +156,28 @@ class Shard:
         if scaling is None:
             self.matrices[augment] = found
         return found
+
+    def statistics(self, by_class: Floats | None) -> Statistics:
+        """The statistics of these rows, without the classes that their codes stand for.
+
+        `by_class` (n_classes,) are weights of the classes; the weight of a row is multiplied by
+        that of its class.
+        """
+        X, y, w = self.matrix(False), self.targets(), self.weights()
+        if by_class is not None:
+            w = by_class[y] if w is None else by_class[y] * w
+        if X.sparse:
+            data, indices, indptr = X.arrays
+            return row_statistics(StoredRows((X.n, X.d), indices, data, indptr), y, w, self.n_classes)
+        return row_statistics(X.array, y, w, self.n_classes)
+
+    def part_of(self, part: Part) -> Self:
+        """The same shard with the weights of other rows set to 0; ValueError if it is a part."""
+        if self.part is not None:
+            raise ValueError("these shards are a part already, and cannot be split again")
+        other = copy.copy(self)
+        other.part = part
+        return other
 
     def targets(self) -> NDArray:
         """The checked targets: class codes (n,), or numbers (n, n_targets)."""

@@ -20,7 +20,7 @@ from fastpoly.rows.names import FeatureNames
 from fastpoly.rows.shard import Part, Shard, shared
 
 if TYPE_CHECKING:
-    from fastpoly.rows.engines import Engine
+    from fastpoly.rows.engine import Engine
 
 
 class Shards:
@@ -267,6 +267,14 @@ class Shards:
         y = np.concatenate(found)
         return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
 
+    def class_counts(self) -> NDArray[np.intp]:
+        """The number of rows of every class; rows of weight 0 do not count."""
+        counts = np.zeros(len(self.manifest.classes), dtype=np.intp)
+        for shard in self:
+            y, w = shard.targets(), shard.weights()
+            counts += np.bincount(y if w is None else y[w > 0], minlength=len(counts))
+        return counts
+
     def weights(self) -> NDArray[np.float64] | None:
         """The weights of the rows that belong to these shards, (n,), or None where all are 1."""
         if not any("w" in shard.files for shard in self):
@@ -280,7 +288,7 @@ class Shards:
         ----------
         engine : concurrent.futures.Executor or Engine
         """
-        from fastpoly.rows.engines import as_engine
+        from fastpoly.rows.engine import as_engine
 
         return self._but(engine=as_engine(engine))
 

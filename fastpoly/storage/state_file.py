@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.state import STOPS, TIMED, State
+from fastpoly.state import STOPS, TIMED, RunMemory, State
 from fastpoly.storage.npz import read_arrays, write_arrays
 
 CHECKPOINT_VERSION = 1
@@ -24,7 +24,7 @@ CURE = "delete the file to start from scratch, or give another path"
 _NUMBERS = tuple(f.name for f in fields(State) if f.type is float and f.default is MISSING)
 _CERTIFICATE = tuple(f.name for f in fields(State) if f.type is float and f.default is not MISSING)
 _STRENGTH = tuple(f.name for f in fields(State) if f.type == float | None)
-_MODEL = ("H", "V", "intercept", "linear", "vectors")
+_MODEL = ("H", "V", "intercept", "linear")
 _OPTIONAL = ("linear", "vectors", *_STRENGTH)
 
 
@@ -179,8 +179,9 @@ def state_arrays(state: State, prefix: str = "state.") -> dict[str, NDArray[Any]
     }
     values["n_iter"] = np.array(state.n_iter, dtype=np.int64)
     values["stop"] = state.stop or ""
-    values["seed"] = str(state.seed)  # an integer of any size
-    values["recent"] = np.array(state.recent, dtype=np.float64)
+    values["seed"] = str(state.memory.seed)  # an integer of any size
+    values["recent"] = np.array(state.memory.recent, dtype=np.float64)
+    values["vectors"] = state.memory.vectors
     values["timings"] = np.array([state.timings.get(name, 0.0) for name in TIMED])
     return {prefix + k: np.asarray(value) for k, value in values.items() if value is not None}
 
@@ -204,14 +205,15 @@ def take_state(arrays: dict[str, NDArray[Any]], prefix: str = "state.") -> State
     values["n_iter"] = scalar(arrays, prefix + "n_iter", "i")
     seed = scalar(arrays, prefix + "seed", "U")
     values["stop"] = scalar(arrays, prefix + "stop", "U") or None
-    values["recent"] = tuple(array(arrays, prefix + "recent", "f", (None,)).tolist())
+    recent = tuple(array(arrays, prefix + "recent", "f", (None,)).tolist())
     timings = array(arrays, prefix + "timings", "f", (len(TIMED),)).tolist()
     values["timings"] = dict(zip(TIMED, timings, strict=True))
     if values["stop"] not in STOPS or values["n_iter"] < 0:
         raise ValueError(f"it has n_iter={values['n_iter']} and stop={values['stop']!r}")
     if not (seed.isascii() and seed.isdigit() and len(seed) < 100):
         raise ValueError(f"its seed is {seed[:100]!r}")
-    return State(**values, seed=int(seed))
+    memory = RunMemory(int(seed), recent, values.pop("vectors"))
+    return State(**values, memory=memory)
 
 
 def array(
