@@ -116,13 +116,13 @@ def walk(
     Without `options.finish`, a run ends where a round gains little. Yields the position of the
     alpha and a state; the last state of every alpha has its `stop` set.
     """
-    state = start
+    last = start
     for i, alpha in enumerate(alphas):
-        for state in train(objective.at(alpha), options, state):
-            if not options.finish and not state.stop and gained_little(state, options.tol):
-                state = replace(state, stop="no progress")
-            yield i, state
-            if state.stop:
+        for state in train(objective.at(alpha), options, last):
+            little = not options.finish and not state.stop and gained_little(state, options.tol)
+            last = replace(state, stop="no progress") if little else state
+            yield i, last
+            if last.stop:
                 break
 
 

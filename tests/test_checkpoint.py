@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from estimator_cases import ALL, CLASSIFIERS, JOINT, PAPER, REGRESSORS, targets
 
 from fastpoly import Design, PathSearchCV, conditional_gradient
+from fastpoly.algorithm import train
 from fastpoly.state import State
 from fastpoly.storage.npz import read_arrays, write_arrays
 from fastpoly.storage.state_file import fingerprint, load_state, save_state
@@ -27,7 +28,7 @@ def cut(monkeypatch):
 
     def cut_after(n):
         def shorter(*args, **options):
-            states = conditional_gradient(*args, **options)
+            states = train(*args, **options)
 
             def some():
                 for i, state in enumerate(states):
@@ -37,7 +38,8 @@ def cut(monkeypatch):
 
             return some()
 
-        monkeypatch.setattr("fastpoly.estimators.base.conditional_gradient", shorter)
+        for module in ("estimators.base", "strengths"):
+            monkeypatch.setattr(f"fastpoly.{module}.train", shorter)
 
     return cut_after
 
@@ -272,8 +274,8 @@ FORGED = {
     "seed below 0": {"state.seed": np.array("-1")},
     "long seed": {"state.seed": np.array("9" * 5000)},
     "timings": {"state.timings": np.ones(4)},
-    "no dual norm of the rows": {"state.rows_dual_norm": None},
-    "dual norms of the rows": {"state.rows_dual_norm": np.ones(2)},
+    "no dual norm of the rows": {"state.own_dual_norm": None},
+    "dual norms of the rows": {"state.own_dual_norm": np.ones(2)},
     "row outside the pool": {"stages.rows": np.full(6, 10**9)},
     "row before the pool": {"stages.rows": np.full(6, -1)},
     "sizes": {"stages.sizes": np.array([2**62, 2**62, 2**62, 2**62 + 6])},
@@ -311,7 +313,7 @@ def test_arrays_of_a_checkpoint_are_as_the_forgeries_expect(saved, data):
     assert arrays["stages.sizes"].tolist() == [0, 1, 2, 3]
     assert arrays["state.linear"].shape == (5, 1)
     assert arrays["state.timings"].shape == (3,)
-    assert arrays["state.rows_dual_norm"].shape == ()
+    assert arrays["state.own_dual_norm"].shape == ()
     model.fit(*data)
 
 
@@ -329,7 +331,7 @@ def test_states_come_back_whole(tmp_path, data):
         for state in states:
             save_state(path, state, "me")
             loaded = load_state(path, "me")
-            assert np.isfinite(loaded.rows_dual_norm)
+            assert np.isfinite(loaded.own_dual_norm)
             assert loaded.timings.keys() == {"gradient", "selection", "refit"}
             for field in fields(State):
                 here, there = getattr(state, field.name), getattr(loaded, field.name)

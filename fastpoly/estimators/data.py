@@ -20,8 +20,8 @@ from fastpoly.rows.block import Block, Targets
 from fastpoly.rows.moments import Moments
 from fastpoly.rows.scaling import Scaling
 from fastpoly.rows.shard_design import shard_statistics
-from fastpoly.rows.stored import Form
 from fastpoly.rows.statistics import Statistics, row_statistics
+from fastpoly.rows.stored import Form
 from fastpoly.storage.state_file import fingerprint
 
 Floats = NDArray[np.float64]
@@ -109,9 +109,7 @@ class TrainingRows:
         """Means and deviations of targets that are numbers."""
         return self.statistics.targets if self.stored else Moments.of(self.targets.values, self.w)
 
-    def rows(
-        self, scaling: Scaling, loss: Any, activation: str, fit_lower: str | None
-    ) -> Rows:
+    def rows(self, scaling: Scaling, loss: Any, activation: str, fit_lower: str | None) -> Rows:
         """The rows as the core takes them, in the units of a scaling."""
         targets, units = self.targets, None
         if scaling.target_unit is not None:

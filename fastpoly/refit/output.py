@@ -10,8 +10,8 @@ from scipy.sparse import csr_array
 from fastpoly.kernels.checks import as_count, as_float_array, as_positive, as_weights
 from fastpoly.kernels.features import RowBlocks, StoredFeatures
 from fastpoly.kernels.linear import LinearTerms
-from fastpoly.kernels.matrix import Matrix
 from fastpoly.kernels.losses import complete_loss
+from fastpoly.kernels.matrix import Matrix
 from fastpoly.kernels.objective import Objective as RowObjective
 from fastpoly.objective import PERFECT, Objective
 from fastpoly.problem import Problem, check_choice, resolve_loss
@@ -145,6 +145,8 @@ def refit_output(
     targets, m = Targets.of(loss, y, n_outputs)
     if len(targets.values) != features.n:
         raise ValueError(f"y has {len(targets.values)} samples, A has {features.n}")
+    if not features.n:
+        raise ValueError("there are no samples: A and y are empty")
     w = as_weights(sample_weight, "sample_weight", features.n, some=True)
     problem = Problem.of(loss, penalty, m, alpha=alpha, tau=tau, alpha_linear=alpha_linear)
     Y = targets.expanded()
@@ -210,7 +212,9 @@ def solve(
     return _solve(convex, method, V, intercept, W, tol, max_iter, at_least)
 
 
-def solve_sums(objective: Objective, model: Model, *, solver: str, tol: float, max_iter: int) -> Refit:
+def solve_sums(
+    objective: Objective, model: Model, *, solver: str, tol: float, max_iter: int
+) -> Refit:
     """Refit from a model, with sums over rows that are not in memory."""
     if solver == "newton":
         raise ValueError('solver="newton" needs rows in memory; use solver="fista"')

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from fastpoly.kernels.features import RowBlocks, StoredFeatures
 from fastpoly.objective import Objective
 from fastpoly.refit.output import Given, solve, solve_sums
-from fastpoly.refit.pruning import merge_parallel
 from fastpoly.refit.plain_step import plain_step
+from fastpoly.refit.pruning import merge_parallel
 from fastpoly.rows.design import Design
 from fastpoly.selection import Selection
 from fastpoly.state import Model, State

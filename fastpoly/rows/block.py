@@ -323,4 +323,3 @@ def stored_numbers(y: Floats, loss: Any, units: Floats | None, where: str) -> Fl
             raise ValueError(f"{where}: labels must be 0 and 1, or -1 and +1")
         return np.where(y > 0, 1.0, -1.0)
     return as_float_array(y if units is None else (y - units[0]) / units[1], "y", y.shape)
-

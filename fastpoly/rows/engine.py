@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fastpoly.kernels.blas_threads import one_blas_thread
+from fastpoly.kernels.checks import aligned
 from fastpoly.kernels.runtime import effective_n_threads
 from fastpoly.rows.block import Point, PointMissing
 
@@ -184,31 +185,15 @@ def remote_sum(
     items: Sequence[Any], nodes: list[Node], method: Method, arguments: tuple[Any, ...]
 ) -> list[Any] | None:
     """The sums over some nodes in another process; None where the model must be sent along."""
+    arguments = tuple(
+        replace(a, model=aligned(a.model)) if isinstance(a, Point) else aligned(a)
+        for a in arguments
+    )
     try:
         with one_blas_thread():
-            arguments = aligned(arguments)
             return [node_sum(items, node, method, arguments) for node in nodes]
     except PointMissing:
         return None
-
-
-def aligned(argument: Any) -> Any:
-    """The arrays of an argument on whole cache lines, where NumPy takes the same path everywhere.
-
-    Arrays that come out of a message may begin anywhere, and sums over them have other last bits.
-    """
-    if isinstance(argument, Point):
-        return replace(argument, model=aligned(argument.model))
-    if isinstance(argument, tuple):
-        parts = map(aligned, argument)
-        return type(argument)(*parts) if hasattr(argument, "_fields") else tuple(parts)
-    if not isinstance(argument, np.ndarray) or argument.ctypes.data % 64 == 0:
-        return argument
-    memory = np.empty(argument.nbytes + 64, dtype=np.uint8)
-    first = -memory.ctypes.data % 64
-    out = memory[first : first + argument.nbytes].view(argument.dtype).reshape(argument.shape)
-    out[...] = argument
-    return out
 
 
 def with_model(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -168,7 +168,9 @@ class Shard:
             w = by_class[y] if w is None else by_class[y] * w
         if X.sparse:
             data, indices, indptr = X.arrays
-            return row_statistics(StoredRows((X.n, X.d), indices, data, indptr), y, w, self.n_classes)
+            return row_statistics(
+                StoredRows((X.n, X.d), indices, data, indptr), y, w, self.n_classes
+            )
         return row_statistics(X.array, y, w, self.n_classes)
 
     def part_of(self, part: Part) -> Self:
