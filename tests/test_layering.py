@@ -14,11 +14,11 @@ ROOT = Path(fastpoly.__file__).parent
 # From the bottom up. A module may import from lower layers and, without cycles, from its own.
 LAYERS = (
     ("kernels",),
-    ("problem", "state", "metrics", "interactions", "levels", "decoding"),
+    ("problem", "state", "metrics", "interactions", "decoding"),
     ("rows",),
     ("objective",),
     ("selection", "refit"),
-    ("algorithm", "path", "strengths", "model", "storage", "advice"),
+    ("algorithm", "path", "strengths", "model", "storage"),
     ("estimators", "plotting", "dask"),
     ("demo", "shards_command"),
 )

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from threading import current_thread, main_thread
 from typing import Any, Self
 
@@ -22,7 +21,6 @@ from fastpoly.rows.scaling import Scaling
 from fastpoly.rows.shard_design import shard_statistics
 from fastpoly.rows.statistics import Statistics, row_statistics
 from fastpoly.rows.stored import Form
-from fastpoly.storage.state_file import fingerprint
 
 Floats = NDArray[np.float64]
 
@@ -87,10 +85,9 @@ class TrainingRows:
         targets = self.targets.take(rows)
         return replace(self, X=self.X[rows], y=self.y[rows], targets=targets, w=w)
 
-    def digest(self) -> str:
-        """A digest of the rows; of shards, from the manifest."""
-        X = f"shards {self.X.digest}" if self.stored else self.X
-        return fingerprint(*self.targets, self.w, X)
+    def identity(self) -> tuple[Any, ...]:
+        """What distinguishes these rows from others; of shards, their digest."""
+        return *self.targets, self.w, f"shards {self.X.digest}" if self.stored else self.X
 
     @property
     def statistics(self) -> Statistics:

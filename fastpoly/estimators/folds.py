@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import (
+    KFold,
     ShuffleSplit,
     StratifiedKFold,
     StratifiedShuffleSplit,
@@ -58,7 +59,8 @@ class ArrayFolds:
         if model._task == "ordinal" and (cv is None or isinstance(cv, numbers.Integral)):
             n_folds = 5 if cv is None else int(cv)
             strata = model._strata(labels, 1 / n_folds)
-            return list(StratifiedKFold(n_folds).split(self.X, strata))
+            kind = KFold if strata is None else StratifiedKFold
+            return list(kind(n_folds).split(self.X, strata))
         splitter = check_cv(cv, self.y, classifier=is_classifier(model))
         return list(splitter.split(self.X, self.y, self.groups))
 

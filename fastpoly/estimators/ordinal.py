@@ -1,7 +1,6 @@
 """Ordinal regression by reduction to binary outputs: for every c, is the level at most c?"""
 
 import numbers
-import os
 from decimal import Decimal
 from typing import Any
 
@@ -14,13 +13,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from fastpoly.advice import warn
-from fastpoly.decoding import NUMBERS, level_probabilities, level_values
-from fastpoly.estimators.base import PolyEstimator
+from fastpoly.decoding import NUMBERS, level_values
+from fastpoly.estimators.advice import warn
+from fastpoly.estimators.base import PolyEstimator, with_shared_parameters
 from fastpoly.estimators.data import TrainingRows
 from fastpoly.estimators.documentation import documented
-from fastpoly.estimators.prediction import has_probabilities
-from fastpoly.levels import level_strata
+from fastpoly.estimators.prediction import WithProbabilities
 from fastpoly.problem import named_loss
 from fastpoly.rows import Shards
 from fastpoly.rows.block import Targets, as_codes
@@ -82,8 +80,7 @@ def warn_of_many_levels(n_levels: int, n_samples: int) -> None:
     if n_samples < 2 * n_levels:
         warn(
             f"y has {n_levels} levels in {n_samples} rows, and the model has an output for each "
-            "of them: the fit is slow; use a regressor, or a scale of fewer levels",
-            topic="many levels",
+            "of them: the fit is slow; use a regressor, or a scale of fewer levels"
         )
 
 
@@ -96,58 +93,22 @@ def _has_levels(estimator: "PolyOrdinalRegressor") -> bool:
     return True
 
 
-def _has_probabilities(estimator: "PolyOrdinalRegressor") -> bool:
-    return _has_levels(estimator) and has_probabilities(estimator)
-
-
 def level_signs(ranks: NDArray[np.intp]) -> Floats:
     """Whether a level of that rank is at most rank c, as -1 and +1, for c < m - 1: (m, m - 1)."""
     return np.where(ranks[:, None] <= np.arange(len(ranks) - 1), 1.0, -1.0)
 
 
-class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
+class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
     """Base of the two ordinal regressors: outputs are the log odds of y <= level."""
 
     _task = "ordinal"
     _declared: list[Any] | None = None
 
+    @with_shared_parameters
     def __init__(
-        self,
-        *,
-        alpha: float | None = None,
-        tau: float | None = None,
-        penalty: Any = "l1/l2",
-        loss: Any = "logistic",
-        n_components: int = 50,
-        block: int | str = "auto",
-        refit: str | None = "auto",
-        fit_lower: str | None = "explicit",
-        alpha_linear: float | None = None,
-        standardize: bool = True,
-        solver: str = "auto",
-        max_iter: int = 1000,
-        tol: float = 0.1,
-        selection: str = "refine",
-        early_stopping: bool = False,
-        validation_fraction: float = 0.25,
-        n_iter_no_change: int = 10,
-        warm_start: bool = False,
-        levels: ArrayLike | None = None,
-        n_threads: int | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_every: float = 60.0,
-        verbose: int = 0,
-        random_state: Any = None,
+        self, *, loss: Any = "logistic", levels: ArrayLike | None = None, **shared: Any
     ) -> None:
-        super().__init__(
-            alpha=alpha, tau=tau, penalty=penalty, loss=loss, n_components=n_components,
-            block=block, refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear,
-            standardize=standardize, solver=solver, max_iter=max_iter, tol=tol,
-            selection=selection, early_stopping=early_stopping,
-            validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change,
-            warm_start=warm_start, n_threads=n_threads, checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every, verbose=verbose, random_state=random_state,
-        )  # fmt: skip
+        super().__init__(loss=loss, **shared)
         self.levels = levels
 
     def _prepare(
@@ -156,6 +117,9 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         # This comes before y becomes an array.
         self._declared = declared_order(y) if self.levels is None else as_levels(self.levels)
         return super()._prepare(X, y, sample_weight, reset)
+
+    def _can_have_probabilities(self) -> None:
+        _has_levels(self)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -218,10 +182,6 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
             raise ValueError(f"y holds {missing[0]!r}, which is not one of levels={self._declared}")
         return [known[level] for level in levels.tolist()]
 
-    def _strata(self, y: Any, share: float) -> Any:
-        order = np.argsort(self.classes_)  # a declared order may differ from that of np.unique
-        return level_strata(order[np.unique(y, return_inverse=True)[1]], share)
-
     def _model_loss(self) -> Any:
         if isinstance(self.loss, str):
             return named_loss(self.loss, "sign")
@@ -247,9 +207,6 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         names = [f"<= {level}" for level in self.classes_[:-1]]
         return None if any("\0" in name for name in names) else names
 
-    def _predict(self, O: Floats) -> Floats:
-        return level_probabilities(O) @ self._numbers(self.classes_)
-
     def _numbers(self, levels: NDArray) -> Floats:
         """Levels as numbers: themselves, or their ranks among the declared levels, from 1.
 
@@ -261,11 +218,8 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
 
     def _level_values(self) -> Floats | None:
         values = self._numbers(self.classes_)
-        known = level_values(self._plain_classes(), len(values))
+        known = level_values(self.classes_, len(values))
         return None if np.array_equal(values, known) else values
-
-    def _decision(self, O: Floats) -> Floats:
-        return O
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Coefficient of determination R^2 of the expected level.
@@ -285,36 +239,6 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         y = self._numbers(as_numbers(column_or_1d(y)))
         return r2_score(y, prediction, sample_weight=sample_weight)
 
-    @available_if(_has_probabilities)
-    def predict_proba(self, X: Any) -> Floats:
-        """Probabilities of the levels.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d)
-
-        Returns
-        -------
-        ndarray, (n, len(classes_))
-            Not negative; rows sum to 1.
-        """
-        return self._apply(level_probabilities, X)
-
-    @available_if(_has_probabilities)
-    def predict_log_proba(self, X: Any) -> Floats:
-        """Logarithms of the probabilities of `predict_proba`; -inf where one is 0.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d)
-
-        Returns
-        -------
-        ndarray, (n, len(classes_))
-        """
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
-
     @available_if(_has_levels)
     def decision_function(self, X: Any) -> Floats:
         """Log odds of y <= level for all levels but the last.
@@ -327,7 +251,8 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         -------
         ndarray, (n, len(classes_) - 1)
         """
-        return self._apply(self._decision, X)
+        now = self._snapshot()
+        return now._apply(now._decision, X)
 
 
 @documented(LOSS, CLASSES, LEVELS)

@@ -1,6 +1,5 @@
 """Regression with one or several outputs."""
 
-import os
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 
-from fastpoly.estimators.base import PolyEstimator
+from fastpoly.estimators.base import PolyEstimator, with_shared_parameters
 from fastpoly.estimators.data import TrainingRows
 from fastpoly.estimators.documentation import documented
 from fastpoly.kernels.losses import complete_loss, get_loss
@@ -37,42 +36,9 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
 
     _task = "regression"
 
-    def __init__(
-        self,
-        *,
-        alpha: float | None = None,
-        tau: float | None = None,
-        penalty: Any = "l1/l2",
-        loss: Any = "squared",
-        n_components: int = 50,
-        block: int | str = "auto",
-        refit: str | None = "auto",
-        fit_lower: str | None = "explicit",
-        alpha_linear: float | None = None,
-        standardize: bool = True,
-        solver: str = "auto",
-        max_iter: int = 1000,
-        tol: float = 0.1,
-        selection: str = "refine",
-        early_stopping: bool = False,
-        validation_fraction: float = 0.25,
-        n_iter_no_change: int = 10,
-        warm_start: bool = False,
-        n_threads: int | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_every: float = 60.0,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            alpha=alpha, tau=tau, penalty=penalty, loss=loss, n_components=n_components,
-            block=block, refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear,
-            standardize=standardize, solver=solver, max_iter=max_iter, tol=tol,
-            selection=selection, early_stopping=early_stopping,
-            validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change,
-            warm_start=warm_start, n_threads=n_threads, checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every, verbose=verbose, random_state=random_state,
-        )  # fmt: skip
+    @with_shared_parameters
+    def __init__(self, *, loss: Any = "squared", **shared: Any) -> None:
+        super().__init__(loss=loss, **shared)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -120,7 +86,8 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         -------
         ndarray, (n, m)
         """
-        return self._apply(self._decision, X)
+        now = self._snapshot()
+        return now._apply(now._decision, X)
 
     def _decision(self, O: Floats) -> Floats:
         return O[:, 0] if self._one_dimensional else O
