@@ -198,7 +198,12 @@ def train(objective: Objective, options: Options, start: State | None = None) ->
     if start is not None:
         check_start(start, rows.n_features, problem.m, objective.explicit)
         options = replace(options, seed=start.memory.seed)
-    refit = options.refit
+    return Run(objective, refit_method(objective, options, start), options).states(start)
+
+
+def refit_method(objective: Objective, options: Options, start: State | None = None) -> Any:
+    """The refit that `options.refit` names, for an objective."""
+    problem, refit = objective.problem, options.refit
     if refit == "auto":
         joint = _can_descend(problem) and _has_room(problem, options.n_components, start)
         refit = "full" if joint else "output"
@@ -210,12 +215,10 @@ def train(objective: Objective, options: Options, start: State | None = None) ->
             + '; use refit="output" or alpha'
         )  # fmt: skip
     tol, max_iter = options.tol, options.max_iter
-    method: Any = OutputRefit(objective, tol, max_iter, options.solver, options.memory)
+    output = OutputRefit(objective, tol, max_iter, options.solver, options.memory)
     if refit == "full":
-        method = JointRefit(objective, tol, max_iter, options.n_components, method)
-    elif refit is None:
-        method = StepRefit(objective, method)
-    return _Run(objective, method, options).states(start)
+        return JointRefit(objective, tol, max_iter, options.n_components, output)
+    return output if refit == "output" else StepRefit(objective, output)
 
 
 def _can_descend(problem: Problem) -> bool:
@@ -230,7 +233,7 @@ def _has_room(problem: Problem, n_components: int, start: State | None) -> bool:
     return n_components >= max(2 * problem.m, units)
 
 
-class _Run:
+class Run:
     """The loop of Algorithm 1 and its steps."""
 
     def __init__(self, objective: Objective, refit: Any, options: Options) -> None:

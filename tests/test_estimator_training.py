@@ -34,7 +34,7 @@ from fastpoly import (
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.folds import negative_log_loss
 from fastpoly.kernels.losses import get_loss
-from fastpoly.storage.stages import Stages
+from fastpoly.storage.checkpoint import Stages
 
 
 @pytest.mark.parametrize("cls", ALL)
@@ -167,12 +167,12 @@ def test_stages(cls, data, refit):
 
 def test_stages_store_each_basis_vector_once(data):
     X, score = data
-    stages, options = Stages(X.shape[1]), {"alpha": 0.1, "n_components": 6, "random_state": 0}
+    stages, options = Stages(), {"alpha": 0.1, "n_components": 6, "random_state": 0}
     for state in conditional_gradient(Design(X), score, loss="squared", **options, **PAPER):
-        stages.append(state, state.model)
-    assert sum(stages.sizes()) > 2 * len(stages)
+        stages = stages.after(state, state.model)
+    assert sum(len(model.H) for model in stages.models) > 2 * len(stages)
     assert len(stages.pool) < len(stages)
-    np.testing.assert_array_equal(stages[-1].H, state.H)
+    np.testing.assert_array_equal(stages[len(stages) - 1].H, state.H)
 
 
 @pytest.mark.parametrize("cls", ALL)
@@ -410,7 +410,7 @@ def test_weights_of_classes_that_are_all_zero(data):
 
 def test_a_slow_fit_says_why_while_it_runs(data, monkeypatch):
     X, score = data
-    monkeypatch.setattr("fastpoly.estimators.callbacks.SLOW_SECONDS", 0.0)
+    monkeypatch.setattr("fastpoly.estimators.progress.SLOW_SECONDS", 0.0)
     with pytest.warns(
         UserWarning, match="seconds so far: .* differ in size by a factor .* standardize=True"
     ):

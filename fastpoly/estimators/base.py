@@ -200,6 +200,9 @@ class PolyEstimator(Predictor):
         record = FitRecord(seed=getattr(earlier, "_split_seed", None) or self._seed())
         if self.checkpoint is None:
             return record
+        path = os.path.abspath(self.checkpoint)
+        if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path)):
+            raise ValueError(f"checkpoint must be a file in an existing folder, got {path}")
         try:
             record = load_record(self.checkpoint, fit)
         except FileNotFoundError:
@@ -440,7 +443,7 @@ class PolyEstimator(Predictor):
     def _states(self, objective: Objective, start: State | None) -> Iterator[State]:
         """The states of Algorithm 1."""
         if self.tau is None and self.alpha is None:
-            return train_default(objective, self._options(), self.alpha_linear is None, start)
+            return train_default(objective, self._options(), self.alpha_linear, start)
         return train(objective, self._options(), start)
 
     def _path(

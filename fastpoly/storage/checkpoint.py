@@ -44,7 +44,8 @@ class Stages:
     vectors, not k (k + 1) / 2. The joint descent moves them all, but it has few rounds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, n_features: int = 0) -> None:
+        self.n_features = n_features
         self.pool: list[Floats] = []
         self.models: list[Model] = []  # H has positions in the pool instead of vectors
         self.numbers: list[tuple[float, ...]] = []
@@ -52,6 +53,7 @@ class Stages:
     def after(self, state: State, model: Model) -> "Stages":
         """With the model of one more state, in the units that users see, and its numbers."""
         more = self.up_to(len(self) - 1)
+        more.n_features = model.H.shape[1]
         # Kept rows are found among those of the round before, in one sweep; the others are new.
         known = iter(self.models[-1].H if self.models else ())
         rows = []
@@ -76,7 +78,7 @@ class Stages:
 
     def up_to(self, last: int) -> "Stages":
         """The first `last` + 1 rounds."""
-        shorter = Stages()
+        shorter = Stages(self.n_features)
         shorter.pool, shorter.models = list(self.pool), self.models[: last + 1]
         shorter.numbers = self.numbers[: last + 1]
         return shorter
@@ -87,9 +89,8 @@ class Stages:
     def __getitem__(self, i: int) -> Model:
         """The model of round i."""
         model = self.models[i]
-        d = self.pool[0].shape[0] if self.pool else 0
-        H = np.array([self.pool[r] for r in model.H]).reshape(len(model.H), d)
-        return model._replace(H=H)
+        H = [self.pool[r] for r in model.H]
+        return model._replace(H=np.reshape(H, (len(H), self.n_features)))
 
 
 @dataclass
@@ -316,7 +317,7 @@ def _taken_stages(arrays: Arrays, last: Model, n: int) -> Stages:
     if n < 1 or sizes.min() < 0 or sizes.max() > 2**31:
         raise ValueError("its rounds have no sizes")
     total = int(sizes.sum())
-    stages = Stages()
+    stages = Stages(d)
     stages.pool = list(_take(arrays, "stages.pool", "f", (None, d)))
     H = _take(arrays, "stages.H", "i", (total,))
     if total and not 0 <= H.min() <= H.max() < len(stages.pool):
