@@ -257,7 +257,7 @@ class Predictor(BaseEstimator):
             feature_names=names,
             output_names=self._output_names(), task=self._task, classes=self._plain_classes(),
             level_values=self._level_values(),
-            log_odds=self._task == "regression" or has_log_odds(self.loss),
+            log_odds=self._task in ("regression", "rates") or has_log_odds(self.loss),
         )  # fmt: skip
 
     def _output_names(self) -> list[str] | None:

@@ -109,7 +109,8 @@ class ShardRows:
         """Targets (n, m) that are stored as numbers; an indicator of labels becomes signs."""
         if self.template.loss.target != "sign":
             center, unit = self.template.Y
-            return y if not center.any() and (unit == 1).all() else (y - center) / unit
+            plain = not center.any() and (unit == 1).all()
+            return self.template.loss.encode(y if plain else (y - center) / unit, self.template.m)
         if not (np.isin(y, (0, 1)).all() or (np.abs(y) == 1).all()):
             raise ValueError(f"shard {self.shard.number}: labels must be 0 and 1, or -1 and +1")
         return np.where(y > 0, 1.0, -1.0)
