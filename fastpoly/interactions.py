@@ -104,8 +104,8 @@ def strongest_features(
     largest one, and more than (count - 1) (count - 2) / 2 pairs have at least `count` features
     among them.
 
-    With `squares` the diagonal of P counts. Returns positions, increasing; all d of them if there are
-    no more than `count`.
+    With `squares` the diagonal of P counts. Returns positions, increasing; all d of them if there
+    are no more than `count`.
 
     Examples
     --------

@@ -314,16 +314,8 @@ class PolyModel:
     def predict_proba(self, X: Any, n_threads: int | None = None) -> Floats:
         """Probabilities of classes or levels, whose rows sum to 1, or of labels, one by one.
 
-        Parameters
-        ----------
-        X : as in `decision`
-        n_threads : int or None
-
-        Returns
-        -------
-        ndarray
-            One column per class, level or label. Cumulative probabilities of levels that cross are
-            sorted, so no probability is negative.
+        There is one column for each. Cumulative probabilities of levels that cross are sorted, so
+        no probability is negative.
         """
         self._check_log_odds()
         return decoding.probabilities(self.decision(X, n_threads), self.task)
@@ -432,12 +424,8 @@ class PolyModel:
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a model that `save` wrote. This is safe for any file: nothing is unpickled.
 
-        Raises
-        ------
-        ValueError
-            If the file is damaged, of another version, or not a consistent model.
-        OSError
-            If the file cannot be opened (such as FileNotFoundError).
+        ValueError if the file is damaged, of another version, or not a consistent model; OSError if
+        it cannot be opened.
         """
         return read_model(path, cls)
 
