@@ -166,8 +166,9 @@ def main(argv: list[str] | None = None) -> None:
             if not (where.results / f"{name}.png").exists():
                 picture = ""
             page += f"\n## {title}\n\n{words}\n\n{picture}{text}"
-        # Sections written by hand, from the output of fit_profile.py, ablation.py and kernels.py.
-        for name in ("fit_missed", "threads", "ablation", "kernels"):
+        # Sections of threads.py and serving.py, and some written by hand, from the output of
+        # fit_profile.py, ablation.py and kernels.py.
+        for name in ("fit_missed", "threads", "serving", "ablation", "kernels"):
             text = where.results / f"{name}.md"
             page += f"\n{text.read_text()}" if text.exists() else ""
         if own:

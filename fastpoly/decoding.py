@@ -1,9 +1,9 @@
-"""What the outputs O (n, m) of a model mean: numbers, classes, labels or ordered levels.
+"""What the outputs O (n, m) of a model mean: numbers, rates, classes, labels or ordered levels.
 
-A task says which. The outputs of classes are scores, whose softmax is a probability if they are log
-odds. A single output stands for two classes: the log odds of the second one. The outputs of labels
-are log odds, one by one. Those of ordered levels are the log odds that y is at most the level, for
-all levels but the last (McRank).
+A task says which. The outputs of rates are their logarithms. Those of classes are scores, whose
+softmax is a probability if they are log odds. A single output stands for two classes: the log odds
+of the second one. The outputs of labels are log odds, one by one. Those of ordered levels are the
+log odds that y is at most the level, for all levels but the last (McRank).
 """
 
 from typing import Any
@@ -16,7 +16,9 @@ from fastpoly.kernels.checks import as_float_array
 
 Floats = NDArray[np.float64]
 
-TASKS = ("regression", "classification", "multilabel", "ordinal")
+MAX_LOG = np.log(np.finfo(np.float64).max)
+TASKS = ("regression", "rates", "classification", "multilabel", "ordinal")
+NUMERIC = ("regression", "rates", "classification")  # tasks whose single output is a number
 NUMBERS = "iufb"  # kinds of dtype whose levels are numbers
 
 
@@ -53,7 +55,7 @@ def decision_values(O: Floats, task: str) -> Floats:
     """The outputs as scikit-learn's decision functions: (n,) for two classes or one number."""
     if task == "classification" and O.shape[1] == 2:
         return O[:, 1] - O[:, 0]
-    return O[:, 0] if O.shape[1] == 1 and task in ("classification", "regression") else O
+    return O[:, 0] if O.shape[1] == 1 and task in NUMERIC else O
 
 
 def predictions(
@@ -69,7 +71,12 @@ def predictions(
         if values is None:
             values = level_values(classes, O.shape[1] + 1)
         return level_probabilities(O) @ values
-    return decision_values(O, task)
+    O = decision_values(O, task)
+    if task != "rates":
+        return O
+    if O.max(initial=0.0) > MAX_LOG:
+        raise ValueError("the rates overflow: X is too far from the training rows")
+    return np.exp(O)
 
 
 def probabilities(O: Floats, task: str) -> Floats:

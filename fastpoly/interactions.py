@@ -23,12 +23,8 @@ def largest_pairs(
     the order of equal ones depend on the blocks or on BLAS. (Sums that cancel to 0 up to rounding
     count as 0 where BLAS finds 0.)
 
-    Returns
-    -------
-    i, j : ndarray of int
-        At most `count` pairs, by decreasing |P_ij|, then by increasing i, then j. Pairs whose
-        product is 0 are left out.
-    products : ndarray of float
+    Returns i, j and P_ij of at most `count` pairs, by decreasing |P_ij|, then by increasing i, then
+    j. Pairs whose product is 0 are left out.
 
     Examples
     --------
@@ -108,15 +104,8 @@ def strongest_features(
     largest one, and more than (count - 1) (count - 2) / 2 pairs have at least `count` features
     among them.
 
-    Parameters
-    ----------
-    squares : bool
-        Whether the diagonal of P counts.
-
-    Returns
-    -------
-    ndarray of int
-        Positions, increasing; all d of them if there are no more than `count`.
+    With `squares` the diagonal of P counts. Returns positions, increasing; all d of them if there
+    are no more than `count`.
 
     Examples
     --------

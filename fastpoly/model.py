@@ -43,10 +43,10 @@ class PolyModel:
     feature_names : iterable of d str, or None
     output_names : iterable of m distinct str, or None
         An output can then be asked for by its name.
-    task : {"regression", "classification", "multilabel", "ordinal"}
-        What the outputs mean: numbers; scores of classes (a single output is the log odds of the
-        second of two classes); log odds of labels; or, for each level but the last, log odds that
-        y is at most that level.
+    task : {"regression", "rates", "classification", "multilabel", "ordinal"}
+        What the outputs mean: numbers; logarithms of rates; scores of classes (a single output is
+        the log odds of the second of two classes); log odds of labels; or, for each level but the
+        last, log odds that y is at most that level.
     classes : array-like, or None
         Classes, (m,), or (2,) where m = 1; or ordinal levels, (m + 1,). Positions if None.
     level_values : array-like, (m + 1,), or None
@@ -314,16 +314,8 @@ class PolyModel:
     def predict_proba(self, X: Any, n_threads: int | None = None) -> Floats:
         """Probabilities of classes or levels, whose rows sum to 1, or of labels, one by one.
 
-        Parameters
-        ----------
-        X : as in `decision`
-        n_threads : int or None
-
-        Returns
-        -------
-        ndarray
-            One column per class, level or label. Cumulative probabilities of levels that cross are
-            sorted, so no probability is negative.
+        There is one column for each. Cumulative probabilities of levels that cross are sorted, so
+        no probability is negative.
         """
         self._check_log_odds()
         return decoding.probabilities(self.decision(X, n_threads), self.task)
@@ -334,8 +326,9 @@ class PolyModel:
         return decoding.log_probabilities(self.decision(X, n_threads), self.task)
 
     def _check_log_odds(self) -> None:
-        if self.task == "regression" or not self.log_odds:
-            what = "numbers" if self.task == "regression" else "scores"
+        numbers = self.task in ("regression", "rates")
+        if numbers or not self.log_odds:
+            what = "numbers" if numbers else "scores"
             raise ValueError(f"there are no probabilities: the outputs are {what}, not log odds")
 
     def interaction_matrix(self, c: int | str) -> Floats:
@@ -431,12 +424,8 @@ class PolyModel:
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a model that `save` wrote. This is safe for any file: nothing is unpickled.
 
-        Raises
-        ------
-        ValueError
-            If the file is damaged, of another version, or not a consistent model.
-        OSError
-            If the file cannot be opened (such as FileNotFoundError).
+        ValueError if the file is damaged, of another version, or not a consistent model; OSError if
+        it cannot be opened.
         """
         return read_model(path, cls)
 

@@ -149,9 +149,7 @@ def default_strengths(
 
             def at_ridge(fold: Fold, r: float) -> float:
                 return (
-                    fold.loss()
-                    if r == ridge
-                    else fold.refit(shares[at] * fold.top, r, options.tol)
+                    fold.loss() if r == ridge else fold.refit(shares[at] * fold.top, r, options.tol)
                 )
 
             weaker = [ridge, *(r for r in RIDGES if r < 0.3 * ridge)]

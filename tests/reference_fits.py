@@ -122,8 +122,10 @@ def made_up(seed, n=80, d=5, m=3, loss="multiclass_logistic", hidden=3):
     X = rng.standard_normal((n, d)) * (1 + np.arange(d)) / 3
     scores = (X @ rng.standard_normal((d, hidden))) ** 2 @ rng.standard_normal((hidden, m))
     scores = (scores - scores.mean(0)) / scores.std(0) + 0.5 * rng.standard_normal((n, m))
-    if loss == "squared":
+    if loss in ("squared", "huber"):
         return X, scores
+    if loss == "poisson":
+        return X, np.floor(np.exp(scores))
     if loss == "binary_logistic":
         return X, np.where(scores > 0, 1, -1)
     return X, scores.argmax(1)

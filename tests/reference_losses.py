@@ -6,6 +6,7 @@ precision where the platform has it.
 """
 
 import numpy as np
+from scipy.special import xlogy
 
 
 def _softmax(y, o):
@@ -50,6 +51,17 @@ def squared(y, o):
     return 0.5 * ((o - y) ** 2).sum(), o - y, np.eye(len(o))
 
 
+def huber(y, o):
+    distance = np.abs(np.asarray(o, dtype=np.longdouble) - y)
+    value = np.where(distance <= 1, distance**2 / 2, distance - 0.5).sum()
+    return value, np.clip(o - y, -1, 1), np.diag(np.where(distance < 1, 1.0, 0.0))
+
+
+def poisson(y, o):
+    o = np.asarray(o, dtype=np.longdouble)
+    return (np.exp(o) - y * o + xlogy(y, y) - y).sum(), np.exp(o) - y, np.diag(np.exp(o))
+
+
 TWINS = {
     "multiclass_logistic": multiclass_logistic,
     "smoothed_multiclass_hinge": smoothed_multiclass_hinge,
@@ -58,6 +70,8 @@ TWINS = {
     "smoothed_binary_hinge": smoothed_binary_hinge,
     "binary_squared_hinge": binary_squared_hinge,
     "squared": squared,
+    "huber": huber,
+    "poisson": poisson,
 }
 
 

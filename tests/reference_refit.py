@@ -2,7 +2,7 @@
 
 import numpy as np
 import reference_penalties
-from scipy.special import expit, logsumexp
+from scipy.special import expit, huber, kl_div, logsumexp
 
 from fastpoly.kernels.losses import LOSSES
 
@@ -44,6 +44,8 @@ ROWS = {
     ),
     "binary_squared_hinge": _binary_squared_hinge,
     "squared": lambda Y, O: (0.5 * ((O - Y) ** 2).sum(axis=1), O - Y),
+    "huber": lambda Y, O: (huber(1.0, O - Y).sum(axis=1), np.clip(O - Y, -1, 1)),
+    "poisson": lambda Y, O: (kl_div(Y, np.exp(O)).sum(axis=1), np.exp(O) - Y),
 }
 
 
@@ -62,7 +64,7 @@ def targets(name, rng, O):
         return loss.encode(y, O.shape[1])
     if loss.target == "sign":
         return loss.encode(np.where(noisy - np.median(noisy, axis=0) > 0, 1.0, -1.0))
-    return loss.encode(noisy)
+    return loss.encode(np.floor(np.exp(noisy / 3)) if name == "poisson" else noisy)
 
 
 # ---- solvers ------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from estimator_cases import ALL, CLASSIFIERS, JOINT, PAPER, REGRESSORS, targets
 from fastpoly import Design, PathSearchCV, conditional_gradient
 from fastpoly.algorithm import train
 from fastpoly.state import State
-from fastpoly.storage.npz import read_arrays, write_arrays
 from fastpoly.storage.checkpoint import fingerprint, load_state, save_state
+from fastpoly.storage.npz import read_arrays, write_arrays
 
 
 class Cut(Exception):

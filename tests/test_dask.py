@@ -14,11 +14,10 @@ from shard_cases import Case, bits
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
-from fastpoly.rows.job import ShardJob  # noqa: E402
-
 from fastpoly import FactorizationMachineOrdinalRegressor, conditional_gradient  # noqa: E402
 from fastpoly.dask import DaskEngine, on_cluster  # noqa: E402
 from fastpoly.rows import ShardDesign  # noqa: E402
+from fastpoly.rows.job import ShardJob  # noqa: E402
 
 # Dask's threads may leave resources open; these tests do not check that.
 pytestmark = pytest.mark.filterwarnings("ignore")

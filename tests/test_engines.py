@@ -12,10 +12,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastpoly.rows.engines import ThreadEngine, node_sum, nodes_for
-from fastpoly.rows.job import ShardJob, received
-from fastpoly.rows.shard_rows import At, ModelMissing, ShardRows
-from fastpoly.rows.tree import add, balanced_cuts, subtree_sum, subtrees, tree_sum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_cases import KINDS, Case, bits, cut, last_state
@@ -24,8 +20,12 @@ from fastpoly import Design, Shards, alpha_max, conditional_gradient, write_shar
 from fastpoly.kernels.matrix import ScaledRows
 from fastpoly.problem import Problem
 from fastpoly.rows import ShardDesign
+from fastpoly.rows.engines import ThreadEngine, node_sum, nodes_for
+from fastpoly.rows.job import ShardJob, received
 from fastpoly.rows.moments import Moments
 from fastpoly.rows.shard_design import ShardSums
+from fastpoly.rows.shard_rows import At, ModelMissing, ShardRows
+from fastpoly.rows.tree import add, balanced_cuts, subtree_sum, subtrees, tree_sum
 from fastpoly.state import Model
 
 PENALTIES = ("l1", "l1/l2", "l1/linf")

@@ -43,7 +43,7 @@ def problem():
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("lower", [None, "explicit"])
 def test_integer_weights_are_repeated_rows(loss, lower):
-    kind = "squared" if loss == "squared" else "binary_logistic"
+    kind = loss if LOSSES[loss].target == "real" else "binary_logistic"
     X, y = made_up(21, n=30, d=3, loss="" if LOSSES[loss].target == "label" else kind)
     w = np.random.default_rng(0).integers(0, 4, len(X))
     options = {"loss": loss, "n_outputs": 3, "lower": lower, "alpha": 10.0, **TOL}

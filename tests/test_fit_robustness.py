@@ -185,7 +185,7 @@ def test_scaling_the_features_scales_the_vectors_away(loss, penalty, refit):
     A power of two scales without rounding: the runs must not drift apart either.
     """
     labelled = LOSSES[loss].target == "label"
-    kind = "squared" if loss == "squared" else "binary_logistic"
+    kind = loss if LOSSES[loss].target == "real" else "binary_logistic"
     X, y = made_up(41, n=40, d=3, loss="" if labelled else kind)
     options = {"loss": loss, "penalty": penalty, "n_components": 5, "n_outputs": 3}
     options |= {"refit": refit, "block": 2 if refit == "full" else 1}

@@ -35,7 +35,7 @@ def targets(loss, n, m, rng):
     if kind == "label":
         return np.r_[np.arange(m), rng.integers(0, m, n - m)]
     y = rng.standard_normal((n, m))
-    return np.sign(y) if kind == "sign" else y
+    return np.sign(y) if kind == "sign" else np.abs(y) if loss == "poisson" else y
 
 
 # ---- smooth forms --------------------------------------------------------------------------------

@@ -73,6 +73,8 @@ class Case:
             self.Y = rng.choice([-1.0, 1.0], (n, m))
         else:
             self.Y = rng.normal(size=(n, m))
+            if name == "poisson":
+                self.Y = np.abs(self.Y)
         self.w = rng.random(n) * (rng.random(n) < 0.8) if weights else None
         self.H, self.V = 0.5 * rng.normal(size=(k, d)), 0.5 * rng.normal(size=(k, m))
         self.b, self.W = rng.normal(size=m), 0.5 * rng.normal(size=(d, m))

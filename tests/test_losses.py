@@ -31,6 +31,8 @@ def problem(name, n, m, seed=0, spread=3.0):
         y = rng.integers(0, m, n)
     elif loss.target == "sign":
         y = rng.choice([-1, 1], (n, m))
+    elif name == "poisson":
+        y = rng.poisson(2.0, (n, m))
     else:
         y = rng.normal(size=(n, m))
     w = rng.random(n) * (rng.random(n) < 0.8)
@@ -168,7 +170,11 @@ def test_smoothness_is_attained(name, m):
                 for e in np.eye(m)
             ]
             largest = max(largest, np.linalg.eigvalsh(hessian)[-1])
-    assert_allclose(largest, loss.smoothness(m), rtol=1e-5)
+    if name == "poisson":  # the curvature grows with the outputs
+        assert loss.smoothness(m) == np.inf
+        assert_allclose(largest, np.exp(1.0), rtol=1e-5)
+    else:
+        assert_allclose(largest, loss.smoothness(m), rtol=1e-5)
 
 
 def test_smoothness_as_documented():
@@ -180,8 +186,10 @@ def test_smoothness_as_documented():
         "smoothed_binary_hinge": 0.25,
         "binary_squared_hinge": 2.0,
         "squared": 1.0,
+        "huber": 1.0,
+        "poisson": np.inf,
     }
-    assert {name: LOSSES[name]().smoothness(7) for name in expected} == expected
+    assert {name: LOSSES[name]().smoothness(7) for name in LOSSES} == expected
 
 
 # --- conjugate, Hessian, invariance ---
@@ -336,6 +344,10 @@ EXTREMES = [
     ("smoothed_binary_hinge", [1, -1, 1], [-1e4, 1e4, 1e4], 20002.0, [-1, 1, 0]),
     ("binary_squared_hinge", [1, -1, 1], [-1e4, 1e4, 1e4], 2 * 10001.0**2, [-20002, 20002, 0]),
     ("squared", [0, 1e4], [1e4, -1e4], 0.5e8 + 2e8, [1e4, -2e4]),
+    ("huber", [0, 1e4, 1.5], [1e4, -1e4, 2.0], 9999.5 + 19999.5 + 0.125, [1, -1, 0.5]),
+    ("huber", [0], [2.0**999], 2.0**999, [1]),
+    ("poisson", [0, 1, 1], [-1e4, 0.0, -1e4], 0.0 + 0.0 + 9999.0, [0, 0, -1]),
+    ("poisson", [0, 3], [1e4, 0.0], np.inf, [np.inf, -2]),
 ]
 
 

@@ -24,7 +24,6 @@ from fastpoly import (
     alpha_max,
     conditional_gradient,
 )
-from fastpoly.levels import level_strata
 from fastpoly.rows.design import Design
 
 ALPHAS = [20.0, 2.0, 0.2]
@@ -297,26 +296,6 @@ def test_hold_out_share_has_levels_in_both_parts(names):
         trained = ~(X[:, None] == X_test).all(axis=2).any(axis=1)
         assert set(y[trained]) == set(names)
         assert len(y_test) == (~trained).sum() == 15
-
-
-@pytest.mark.parametrize(
-    ("counts", "share", "strata"),
-    [
-        ([5, 5, 5], 0.4, [0, 1, 2]),
-        ([5, 1, 5], 0.4, [0, 1, 1]),
-        ([5, 5, 1], 0.4, [0, 1, 1]),
-        ([1], 0.4, None),
-        ([1] * 12, 0.25, [0] * 4 + [1] * 4 + [2] * 4),  # the test part has three rows
-        ([2, 2, 2, 2], 0.75, [0, 0, 1, 1]),  # the training part has two
-    ],
-)
-def test_strata_of_levels(counts, share, strata):
-    codes = np.repeat(np.arange(len(counts)), counts)
-    found = level_strata(codes, share)
-    if strata is None:
-        assert found is None
-    else:
-        np.testing.assert_array_equal(found, np.array(strata)[codes])
 
 
 @pytest.mark.parametrize("cls", [FactorizationMachineOrdinalRegressor, PolynomialNetworkClassifier])

@@ -29,6 +29,8 @@ def targets(loss, rng, n, m):
     kind = LOSSES[loss].target
     if kind == "label":
         return rng.integers(0, m, n)
+    if loss == "poisson":
+        return rng.poisson(2.0, (n, m))
     return rng.choice([-1.0, 1.0], (n, m)) if kind == "sign" else rng.normal(size=(n, m))
 
 
@@ -177,7 +179,7 @@ BAD = [
     ({"solver": "sgd"}, ValueError, "unknown solver 'sgd'.*'auto', 'fista', 'newton'"),
     ({"solver": None}, ValueError, "unknown solver None"),
     ({"solver": ["fista"]}, ValueError, "unknown solver"),
-    ({"loss": "huber"}, ValueError, "unknown loss 'huber'.*multiclass_logistic.*squared"),
+    ({"loss": "tukey"}, ValueError, "unknown loss 'tukey'.*multiclass_logistic.*squared"),
     ({"loss": LOSSES["squared"]}, TypeError, "must be an instance"),
     ({"loss": 3}, TypeError, "loss must be a name"),
     ({"penalty": "l2"}, ValueError, "unknown penalty 'l2'.*l1/l2"),

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from estimator_cases import ALL, CLASSIFIERS, ORDINAL, REGRESSORS, targets
-from fastpoly.rows.engines import ThreadEngine
 from shard_cases import Case
 from sklearn.base import clone
 
 from fastpoly import PathSearchCV, PolyModel, Shards, write_shards
+from fastpoly.rows.engines import ThreadEngine
 
 KINDS = {"dense": np.asarray, "csr": sp.csr_array}
 

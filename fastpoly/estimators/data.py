@@ -108,23 +108,23 @@ class TrainingRows:
 
     def rows(self, scaling: Scaling, loss: Any, activation: str, fit_lower: str | None) -> Rows:
         """The rows as the core takes them, in the units of a scaling."""
-        targets, units = self.targets, None
-        if scaling.target_unit is not None:
-            units = np.stack([scaling.target_center, scaling.target_unit])
-            if targets.table is not None:
-                targets = targets._replace(table=scaling.targets(targets.table))
-            elif not self.stored:
-                targets = targets._replace(values=scaling.targets(targets.values))
-        loss = complete_loss(get_loss(loss))
+        loss, targets = complete_loss(get_loss(loss)), self.targets
+        if targets.table is not None:
+            table = loss.encode(scaling.targets(targets.table), self.m)
+            targets = targets._replace(table=table)
+        elif not self.stored:
+            targets = Targets(loss.encode(scaling.targets(targets.values), self.m))
         if self.stored:
             design = ShardDesign(
                 self.X, activation, fit_lower=fit_lower, center=scaling.center,
                 factor=scaling.factor,
             )  # fmt: skip
+            units = None
+            if targets.table is None and scaling.target_unit is not None:
+                units = np.stack([scaling.target_center, scaling.target_unit])
             form = Form(
-                activation, fit_lower, loss, self.m, targets.table, self.w,
-                units if targets.table is None else None, design.scaling,
-            )  # fmt: skip
+                activation, fit_lower, loss, self.m, targets.table, self.w, units, design.scaling
+            )
             return Rows.of_shards(self.X, form, self.n_threads)
         X = scaling.features(self.X)
         n_threads = default_threads(X) if self.n_threads is None else self.n_threads

@@ -39,8 +39,8 @@ standardize : bool, default=True
     Whether to train in standard units, so that the scale of the features does not matter: dense X
     is centered and scaled to unit variance; sparse X, and any X where fit_lower is not "explicit",
     is divided by the largest |x| of each column. Targets of the squared loss are scaled to unit
-    variance. The fitted model applies to the original features and targets; `objective_`,
-    `violation_`, alpha and tau are in standard units.
+    variance, those of the Huber loss by a robust deviation. The fitted model applies to the
+    original features and targets; `objective_`, `violation_`, alpha and tau are in standard units.
 solver : {"auto", "fista", "newton"}, default="auto"
     Solver of the output refit; refit="full" has its own.
 max_iter : int, default=1000

@@ -270,7 +270,7 @@ class Predictor(BaseEstimator):
             output_names=self._output_names(), task=self._task,
             classes=None if self._task == "multilabel" else getattr(self, "classes_", None),
             level_values=self._level_values(),
-            log_odds=self._task == "regression" or has_log_odds(self.loss),
+            log_odds=self._task in ("regression", "rates") or has_log_odds(self.loss),
         )  # fmt: skip
 
     def _output_names(self) -> list[str] | None:

@@ -8,6 +8,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 
+from fastpoly.decoding import predictions
 from fastpoly.estimators.base import PolyEstimator, with_shared_parameters
 from fastpoly.estimators.data import TrainingRows
 from fastpoly.estimators.documentation import documented
@@ -15,13 +16,17 @@ from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.problem import named_loss
 from fastpoly.rows import Shards
 from fastpoly.rows.block import Targets
+from fastpoly.rows.moments import Moments
 from fastpoly.rows.scaling import Scaling
 
 Floats = NDArray[np.float64]
 
 LOSS = """
-loss : {"squared"} or loss object, default="squared"
-    1/2 (o - y)^2, summed over outputs and rows."""
+loss : {"squared", "huber", "poisson"} or loss object, default="squared"
+    Summed over outputs and rows. "squared": 1/2 (o - y)^2. "huber": the same up to a distance of 1,
+    then linear, for targets with outliers; with `standardize`, distances are in units of the median
+    absolute deviation of the targets, times 1.48. `fastpoly.kernels.losses.Huber(width)` has
+    another width. "poisson": exp(o) - y o, for counts and rates y >= 0; `predict` gives exp(o)."""
 
 
 def _has_columns(estimator: "PolyRegressor") -> bool:
@@ -32,9 +37,11 @@ def _has_columns(estimator: "PolyRegressor") -> bool:
 
 
 class PolyRegressor(RegressorMixin, PolyEstimator):
-    """Base of the two regressors: y (n,) or (n, m), squared loss."""
+    """Base of the two regressors: y (n,) or (n, m)."""
 
-    _task = "regression"
+    @property
+    def _task(self) -> str:
+        return "rates" if getattr(self, "_link", None) == "log" else "regression"
 
     @with_shared_parameters
     def __init__(self, *, loss: Any = "squared", **shared: Any) -> None:
@@ -50,23 +57,32 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
 
     def _encode_targets(self, y: NDArray) -> tuple[NDArray, Targets, int, dict[str, Any]]:
         Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-        return y, Targets(Y), Y.shape[1], {"_one_dimensional": y.ndim == 1}
+        return y, Targets(Y), Y.shape[1], self._decoding(y.ndim == 1)
+
+    def _decoding(self, one_dimensional: bool) -> dict[str, Any]:
+        return {"_one_dimensional": one_dimensional, "_link": self._complete_loss().link}
+
+    def _complete_loss(self) -> Any:
+        return complete_loss(get_loss(self._model_loss()))
 
     def _encode_shards(self, shards: Shards) -> tuple[Any, int, dict[str, Any], None]:
         """Take targets that are numbers, or levels that are numbers."""
         classes = shards.classes
         if classes is None:
             m = shards.manifest.n_targets
-            return None, m, {"_one_dimensional": m == 1}, None
+            return None, m, self._decoding(m == 1), None
         if classes.dtype.kind not in "iufb":
             raise ValueError(f"the targets of the shards are not numbers: {classes[:3].tolist()}")
-        return classes.astype(np.float64)[:, None], 1, {"_one_dimensional": True}, None
+        return classes.astype(np.float64)[:, None], 1, self._decoding(True), None
 
     def _target_units(self, scaling: Scaling, data: TrainingRows) -> Scaling:
-        # Other losses than the squared one may depend on the scale of the targets.
-        if not complete_loss(get_loss(self._model_loss())).equivariant:
+        loss = self._complete_loss()
+        if not (loss.equivariant or loss.robust):  # such a loss depends on the scale of the targets
             return scaling
-        return scaling.with_targets(data.target_moments, self.fit_lower == "explicit")
+        found = data.target_moments
+        if loss.robust and not data.stored:  # shards have no medians
+            found = Moments.robust(data.targets.values, data.w)
+        return scaling.with_targets(found, self.fit_lower == "explicit")
 
     def _model_loss(self) -> Any:
         return named_loss(self.loss, "real") if isinstance(self.loss, str) else self.loss
@@ -76,7 +92,7 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
 
     @available_if(_has_columns)
     def decision_function(self, X: Any) -> Floats:
-        """Outputs of the model, the same as those of `predict`. Only if y was 2-D.
+        """Outputs of the model: `predict`, or its logarithm for rates. Only if y was 2-D.
 
         Parameters
         ----------
@@ -92,7 +108,8 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
     def _decision(self, O: Floats) -> Floats:
         return O[:, 0] if self._one_dimensional else O
 
-    _predict = _decision
+    def _predict(self, O: Floats) -> Floats:
+        return self._decision(predictions(O, self._task, None, None).reshape(O.shape))
 
 
 @documented(LOSS)

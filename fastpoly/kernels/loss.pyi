@@ -10,6 +10,8 @@ class Loss:
     target: ClassVar[Target]
     shift_invariant: ClassVar[bool]
     equivariant: ClassVar[bool]
+    robust: ClassVar[bool]
+    link: ClassVar[str]
     log_odds: ClassVar[bool]
     def encode(self, y: ArrayLike, n_outputs: int | None = None) -> NDArray[np.float64]: ...
     def check_targets(self, Y: ArrayLike, n_outputs: int) -> None: ...

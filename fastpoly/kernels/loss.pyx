@@ -49,6 +49,8 @@ cdef class Loss:
     target = "real"
     shift_invariant = False  # whether l(y, o + t 1) = l(y, o)
     equivariant = False  # whether l(a y + b, a o + b) = a^2 l(y, o): targets can be rescaled
+    robust = False  # whether regressors measure targets by their median and its deviations
+    link = "identity"  # "log": outputs are logarithms of what is predicted
     log_odds = False  # whether outputs are log odds, so that there are probabilities
 
     # --- in C: rows ---

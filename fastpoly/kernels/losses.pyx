@@ -1,14 +1,15 @@
 """The losses, one class each: they turn one row of outputs o (m,) and its target y into a value.
 
-They have their own vectorized loops in ``simd/losses.c``, where their gradients are derived.
+Most have their own vectorized loops in ``simd/losses.c``, where their gradients are derived.
 To add a loss, write one class with `name`, `target` and `row`, and list it in `LOSSES`.
 """
 
-from libc.math cimport INFINITY, fabs
+from libc.math cimport INFINITY, exp, fabs, log
 
 import numpy as np
 
-from fastpoly.kernels.targets import HOW_TO_ENCODE
+from fastpoly.kernels.checks import as_positive
+from fastpoly.kernels.targets import HOW_TO_ENCODE, encode_targets
 from fastpoly.kernels.verbs import CompleteLoss
 
 from fastpoly.kernels.loss cimport Loss, scale
@@ -293,6 +294,135 @@ cdef class Squared(_BuiltIn):
             h[c] = 1.0
 
 
+cdef class Huber(Loss):
+    """l(y, o) = sum_c g_c (o_c - y_c - g_c / 2), g_c = o_c - y_c clipped to -width .. width.
+
+    That is (o_c - y_c)^2 / 2 up to a distance of `width`, and linear beyond it, so that no row
+    counts for more than a distance of `width` does.
+
+    Parameters
+    ----------
+    width : float, default=1.0
+        In units of the targets. Regressors with standardize=True measure targets in units of their
+        median absolute deviation.
+
+    Examples
+    --------
+    >>> from fastpoly.kernels.losses import Huber
+    >>> Huber().value_grad([[0.0, 0.0]], [[0.5, 10.0]])
+    (9.625, array([[0.5, 1. ]]))
+    """
+
+    name = "huber"
+    robust = True
+    cdef readonly double width
+
+    def __init__(self, width=1.0):
+        self.width = as_positive(width, "width")
+
+    cdef double row(
+        self, const double* y, const double* o, double* g, Py_ssize_t m
+    ) noexcept nogil:
+        cdef Py_ssize_t c
+        cdef double r, t, value = 0.0
+        for c in range(m):
+            r = o[c] - y[c]
+            t = self.width if r > self.width else -self.width if r < -self.width else r
+            value += t * (r - 0.5 * t)
+            if g != NULL:
+                g[c] = t
+        return value
+
+    cdef double bound(self, Py_ssize_t m) noexcept nogil:
+        return 1.0
+
+    cdef void curvature_row(
+        self, const double* y, const double* o, double* h, Py_ssize_t m
+    ) noexcept nogil:
+        cdef Py_ssize_t c
+        for c in range(m):
+            h[c] = 1.0 if fabs(o[c] - y[c]) < self.width else 0.0
+
+    cdef double conjugate_row(
+        self, const double* y, const double* u, double scale, Py_ssize_t m
+    ) noexcept nogil:
+        # sum_c u_c^2 / 2 + u_c y_c, |u_c| <= width
+        cdef Py_ssize_t c
+        cdef double t, total = 0.0
+        for c in range(m):
+            t = scale * u[c]
+            if fabs(t) > self.width * (1.0 + 1e-12):
+                return INFINITY
+            total += t * (0.5 * t + y[c])
+        return total
+
+    def __reduce__(self):
+        return type(self), (self.width,)
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self.width == other.width
+
+    def __hash__(self):
+        return hash((type(self), self.width))
+
+    def __repr__(self):
+        return f"{type(self).__name__}(width={self.width:g})"
+
+
+cdef double x_log_x(double x) noexcept nogil:
+    return x * log(x) if x > 0.0 else 0.0
+
+
+cdef class Poisson(Loss):
+    """l(y, o) = sum_c exp(o_c) - y_c o_c + y_c log y_c - y_c, y_c >= 0; o_c is a log rate.
+
+    It is 0 for a perfect fit, and half the Poisson deviance.
+    """
+
+    name = "poisson"
+    link = "log"
+
+    def encode(self, y, n_outputs=None):
+        Y = encode_targets(self.target, y, n_outputs)
+        if Y.size and Y.min() < 0:
+            raise ValueError(
+                f"y holds {Y.min():g}, but counts and rates are not negative; use another loss"
+            )
+        return Y
+
+    cdef double row(
+        self, const double* y, const double* o, double* g, Py_ssize_t m
+    ) noexcept nogil:
+        cdef Py_ssize_t c
+        cdef double rate, value = 0.0
+        for c in range(m):
+            rate = exp(o[c])
+            value += rate - y[c] * o[c] + (x_log_x(y[c]) - y[c])
+            if g != NULL:
+                g[c] = rate - y[c]
+        return value
+
+    cdef void curvature_row(
+        self, const double* y, const double* o, double* h, Py_ssize_t m
+    ) noexcept nogil:
+        cdef Py_ssize_t c
+        for c in range(m):
+            h[c] = exp(o[c])
+
+    cdef double conjugate_row(
+        self, const double* y, const double* u, double scale, Py_ssize_t m
+    ) noexcept nogil:
+        # sum_c s log s - s - (y_c log y_c - y_c), s = u_c + y_c >= 0
+        cdef Py_ssize_t c
+        cdef double s, total = 0.0
+        for c in range(m):
+            s = scale * u[c] + y[c]
+            if s < -1e-12 * (1.0 + y[c]):
+                return INFINITY
+            total += (x_log_x(s) - s) - (x_log_x(y[c]) - y[c])
+        return total
+
+
 LOSSES = {
     loss.name: loss
     for loss in (
@@ -303,6 +433,8 @@ LOSSES = {
         SmoothedBinaryHinge,
         BinarySquaredHinge,
         Squared,
+        Huber,
+        Poisson,
     )
 }
 
@@ -323,6 +455,8 @@ def get_loss(loss):
         - ``conjugate(Y, U, scale=1.0, w=None)``: optional; it gives tight duality gaps,
         - ``encode(y, n_outputs=None)``: optional; checks targets in another way,
         - ``equivariant = True``: optional; a regressor may then rescale its targets,
+        - ``robust = True``: optional; the same, with median and median absolute deviation,
+        - ``link = "log"``: optional; regressors then predict exp(o),
         - ``log_odds = True``: optional; estimators then have ``predict_proba``.
 
         A Python class cannot replace methods of a compiled one.

@@ -246,19 +246,20 @@ class StoredRows:
 
     def __init__(self, shape, indices, data=None, indptr=None):
         ndim = 2 if indptr is None else 1
-        wanted = ((indices, np.int32, ndim, "indices"),
+        wanted = ((indices, (np.int32,), ndim, "indices"),
                   (data, (np.float32, np.float64), ndim, "data"),
-                  (indptr, np.int64, 1, "indptr"))
+                  (indptr, (np.int64,), 1, "indptr"))
         for a, dtypes, ndim, name in wanted:
             if a is None and name != "indices":
                 continue
             if not isinstance(a, np.ndarray):
                 raise TypeError(f"{name} must be an array, got {type(a).__name__}")
-            if a.ndim != ndim or a.dtype not in np.atleast_1d(dtypes) or not (
+            if a.ndim != ndim or a.dtype not in dtypes or not (
                 a.flags.c_contiguous and a.flags.aligned
             ):
+                names = " or ".join(dtype.__name__ for dtype in dtypes)
                 raise ValueError(
-                    f"{name} must be C-ordered, of {ndim} dimension(s) and dtype {dtypes}, "
+                    f"{name} must be C-ordered, of {ndim} dimension(s) and dtype {names}, "
                     f"got shape {a.shape} of {a.dtype}"
                 )
         if indptr is not None and data is None:

@@ -64,11 +64,14 @@ class CompleteLoss(_Complete):
 
     verbs = (
         "target", "value", "value_grad", "smoothness",
-        "encode", "curvature", "hessian", "conjugate", "shift_invariant", "equivariant", "log_odds",
+        "encode", "curvature", "hessian", "conjugate",
+        "shift_invariant", "equivariant", "robust", "link", "log_odds",
     )  # fmt: skip
     target = "real"
     shift_invariant = False
     equivariant = False
+    robust = False
+    link = "identity"
     log_odds = False
     hessian = None
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastpoly.kernels.checks import as_float_array
 from fastpoly.kernels.explicit import explicit_gamma, make_gamma, row_gamma
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.joint import JointObjective
@@ -322,4 +321,4 @@ def stored_numbers(y: Floats, loss: Any, units: Floats | None, where: str) -> Fl
         if not (np.isin(y, (0, 1)).all() or (np.abs(y) == 1).all()):
             raise ValueError(f"{where}: labels must be 0 and 1, or -1 and +1")
         return np.where(y > 0, 1.0, -1.0)
-    return as_float_array(y if units is None else (y - units[0]) / units[1], "y", y.shape)
+    return loss.encode(y if units is None else (y - units[0]) / units[1], y.shape[1])

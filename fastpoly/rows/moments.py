@@ -38,6 +38,17 @@ class Moments:
             return cls(0.0, np.zeros(X.shape[1]), np.zeros(X.shape[1]))
         return cls(weight, *mean_and_deviation(X, w))
 
+    @classmethod
+    def robust(cls, X: NDArray, w: Floats | None = None) -> Self:
+        """Medians, and median distances from them, times 1.48: the deviation of normal numbers.
+
+        Outliers hardly change them. Where half of a column is equal, the deviation takes its place.
+        """
+        found, w = cls.of(X, w), np.ones(len(X)) if w is None else w
+        center = _medians(X, w)
+        spread = 1.4826 * _medians(np.abs(X - center), w)
+        return cls(found.weight, center, np.where(spread > 0, spread, found.deviation))
+
     def __add__(self, other: Self) -> Self:
         if not self.weight or not other.weight:
             return self if self.weight else other
@@ -76,6 +87,14 @@ def mean_and_deviation(X: NDArray, w: Floats | None) -> tuple[Floats, Floats]:
     mean = average(lambda values: values)
     variance = average(lambda values: (values - mean) ** 2)
     return first + mean * unit, np.sqrt(variance) * unit
+
+
+def _medians(X: NDArray, w: Floats) -> Floats:
+    """The smallest entry of each column that half of the weight does not exceed, (d,)."""
+    order = np.argsort(X, axis=0, kind="stable")
+    below = np.cumsum(w[order], axis=0)
+    middle = np.argmax(below >= 0.5 * below[-1], axis=0)
+    return X[order[middle, np.arange(X.shape[1])], np.arange(X.shape[1])].astype(np.float64)
 
 
 def varies(mean: Floats, deviation: Floats) -> NDArray[np.bool_]:

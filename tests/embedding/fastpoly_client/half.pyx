@@ -1,7 +1,11 @@
+"""The smallest loss: half of the squared one."""
+
 from fastpoly.kernels.losses cimport Loss
 
+
 cdef class Half(Loss):
-    name, target = "half", "real"
+    name = "half"
+    target = "real"
 
     cdef double row(self, const double* y, const double* o, double* g, Py_ssize_t m) noexcept nogil:
         cdef Py_ssize_t c

@@ -1,0 +1,1 @@
+"""A loss, a penalty and operators for fastpoly, in Cython."""
