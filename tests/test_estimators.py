@@ -26,17 +26,21 @@ from fastpoly.estimators.base import PolyEstimator
 SMALL = {"n_components": 4, "alpha": 0.5}
 
 
-def expected_failures(estimator):
-    """A row of weight 2 and a row that occurs twice have the same loss, but sums in another order
-    differ by rounding, and a few basis vectors are then other, almost equally good ones."""
-    why = "the objectives are equal; see test_equivalences.py"
-    kinds = ("dense", "sparse")
-    return {f"check_sample_weight_equivalence_on_{kind}_data": why for kind in kinds}
+# A row of weight 2 and a row that occurs twice have the same loss, but sums in another order differ
+# by rounding, and a few basis vectors are then other, almost equally good ones. So the predictions
+# may differ by more than these checks allow; test_equivalences.py compares the objectives.
+NOT_TO_THE_LAST_DIGIT = "check_sample_weight_equivalence"
+
+
+def run_check(estimator, check):
+    if check.func.__name__.startswith(NOT_TO_THE_LAST_DIGIT):
+        pytest.skip("equal objectives, not equal digits")
+    check(estimator)
 
 
 @parametrize_with_checks([cls(**SMALL) for cls in ALL], expected_failed_checks=expected_failures)
 def test_scikit_learn(estimator, check):
-    check(estimator)
+    run_check(estimator, check)
 
 
 @pytest.mark.slow
@@ -46,11 +50,10 @@ def test_scikit_learn(estimator, check):
     + [
         fastpoly.PathSearchCV(cls(random_state=0, **SMALL), alphas=[0.5], cv=0.3)
         for cls in ALL[::3]
-    ],
-    expected_failed_checks=expected_failures,
+    ]
 )
 def test_scikit_learn_with_other_settings(estimator, check):
-    check(estimator)
+    run_check(estimator, check)
 
 
 def test_all_six_are_tested():

@@ -33,7 +33,7 @@ from fastpoly.rows.design import FIT_LOWER, check_largest
 from fastpoly.rows.scaling import Scaling
 from fastpoly.state import Model, RunMemory, State
 from fastpoly.storage.checkpoint import FitRecord, fingerprint, load_record, save_record
-from fastpoly.strengths import train_default
+from fastpoly.strengths import default_ridge, train_default
 
 Floats = NDArray[np.float64]
 
@@ -305,8 +305,10 @@ class PolyEstimator(Predictor):
         """
         if earlier is not None:
             state = earlier._state
+            if self.alpha is None and self.tau is None:
+                state = replace(state, alpha=None)  # it is chosen anew
             if all(map(np.array_equal, earlier._scaling, self._scaling)):
-                return state if state.stop is None else replace(state, stop=None)
+                return state
             model = earlier._scaling.fold(state.model, self._activation)
         elif poly is None or (poly.n_features, poly.n_outputs) != (self.n_features_in_, m):
             return None  # a fold may lack a class, or a transformer may give other features
@@ -465,11 +467,14 @@ class PolyEstimator(Predictor):
                 slow.restart()
             yield i, state, here
 
-    def _alpha_max(self, X: Any, y: Any, sample_weight: Any) -> float:
-        """The smallest alpha for which the model without basis vectors is optimal."""
+    def _path_begin(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float | None]:
+        """Where a path begins: the largest alpha, and the alpha_linear that rows held out choose."""
         data = self._prepare(X, y, sample_weight)
         self._scaling = self._units(data)
-        return largest_alpha(self._objective(data), self.tol)
+        objective, ridge = self._objective(data), self.alpha_linear
+        if ridge is None and objective.explicit:
+            ridge = default_ridge(objective, self._options())
+        return largest_alpha(objective.at(alpha_linear=ridge), self.tol), ridge
 
     def _score_of(self, model: Model, held: TrainingRows) -> float:
         """The `score` of a model that is still being trained."""

@@ -124,7 +124,7 @@ class Predictor(BaseEstimator):
         return now._apply(now._predict, X, out)
 
     def staged_predict(self, X: Any) -> Iterator[NDArray]:
-        """Yield the predictions after each step of training, the empty model first.
+        """Yield the predictions after each entry of `history_`.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class Predictor(BaseEstimator):
         return now._staged(now._predict, X)
 
     def staged_decision_function(self, X: Any) -> Iterator[Floats]:
-        """Yield the outputs after each step of training, the empty model first.
+        """Yield the outputs after each entry of `history_`.
 
         Parameters
         ----------
@@ -320,7 +320,7 @@ class WithProbabilities(Predictor):
 
     @available_if(has_probabilities)
     def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
-        """Yield the probabilities after each step of training, the empty model first.
+        """Yield the probabilities after each entry of `history_`.
 
         Parameters
         ----------

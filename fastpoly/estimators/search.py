@@ -219,14 +219,14 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.scorer_ = (
             default_scorer(model) if self.scoring is None else check_scoring(model, self.scoring)
         )
-        self.alphas_ = self._grid(clone(model), whole, rows.y, rows.w)
+        self.alphas_, model.alpha_linear = self._grid(clone(model), whole, rows.y, rows.w)
         splits = rows.splits(self.cv, prepared, labels)
         self.n_splits_ = len(splits)
         folds = self._run(head, model, rows, splits)
         self._tabulate(folds, model.n_components)
         self._warn_at_borders(model.n_components)
         if self.refit:
-            self._refit(folds[0], rows.X, rows.y, rows.w)
+            self._refit(folds[0], rows.X, rows.y, rows.w, model.alpha_linear)
 
     def _run(
         self, head: Pipeline | None, model: PolyEstimator, rows: Any, splits: list
@@ -263,10 +263,13 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
                 results.append(result)
             return results
 
-    def _refit(self, fold: FoldResult, X: Any, y: Any, sample_weight: Any) -> None:
+    def _refit(
+        self, fold: FoldResult, X: Any, y: Any, sample_weight: Any, ridge: float | None
+    ) -> None:
         """Fit the best pair on all rows, from the model of a fold."""
         best = clone(self.estimator).set_params(**self.best_params_)
         head, model, _ = pipeline_parts(best)
+        model.set_params(alpha_linear=ridge)
         if head is not None:
             X = head.fit_transform(X, y)
             best.steps[:-1] = head.steps
@@ -303,12 +306,15 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         for name in ("refit", "one_standard_error"):
             as_flag(getattr(self, name), name)
 
-    def _grid(self, model: PolyEstimator, X: Any, y: Any, sample_weight: Any) -> Floats:
-        if self.alphas is None:
-            # There is nothing to select: the empty model is optimal for every alpha.
-            largest = model._alpha_max(X, y, sample_weight) or 1.0
-            return alpha_grid(largest, self.n_alphas, self.alpha_min_ratio)
-        return as_alphas(self.alphas)
+    def _grid(
+        self, model: PolyEstimator, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Floats, float | None]:
+        """The alphas, and the alpha_linear that goes with them."""
+        if self.alphas is not None:
+            return as_alphas(self.alphas), model.alpha_linear
+        largest, ridge = model._path_begin(X, y, sample_weight)
+        # Where there is nothing to select, the empty model is optimal for every alpha.
+        return alpha_grid(largest or 1.0, self.n_alphas, self.alpha_min_ratio), ridge
 
     def _tabulate(self, folds: list[FoldResult], n_sizes: int) -> None:
         """cv_results_ and the best pair."""
