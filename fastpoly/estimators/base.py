@@ -468,7 +468,7 @@ class PolyEstimator(Predictor):
             yield i, state, here
 
     def _path_begin(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float | None]:
-        """Where a path begins: the largest alpha, and the alpha_linear that rows held out choose."""
+        """Where a path begins: the largest alpha, and alpha_linear by rows held out."""
         data = self._prepare(X, y, sample_weight)
         self._scaling = self._units(data)
         objective, ridge = self._objective(data), self.alpha_linear
