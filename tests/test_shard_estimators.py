@@ -2,6 +2,7 @@
 
 import tracemalloc
 import warnings
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -9,11 +10,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from estimator_cases import ALL, CLASSIFIERS, ORDINAL, REGRESSORS, targets
-from fastpoly.rows.engines import ThreadEngine
 from shard_cases import Case
 from sklearn.base import clone
 
 from fastpoly import PathSearchCV, PolyModel, Shards, write_shards
+from fastpoly.objective import Objective
+from fastpoly.problem import Problem
+from fastpoly.rows import as_rows, shard
+from fastpoly.rows.engine import ThreadEngine
 
 KINDS = {"dense": np.asarray, "csr": sp.csr_array}
 
@@ -372,22 +376,6 @@ def test_interactions_of_shards_have_names(tmp_path, monkeypatch):
     assert many.top_interactions(k=5) == plain.top_interactions(k=5)
 
 
-def test_a_good_fit_ends_with_the_certificate(data, tmp_path, monkeypatch):
-    """What a warning would need is computed only where there may be one: it takes a pass."""
-    verbs, reduce = [], ThreadEngine.reduce
-
-    def recorded(self, job, verb, arguments):
-        verbs.append(verb)
-        return reduce(self, job, verb, arguments)
-
-    monkeypatch.setattr(ThreadEngine, "reduce", recorded)
-    X, score = data
-    shards = written(tmp_path, X, score)
-    REGRESSORS[0](alpha=1.0, random_state=0).fit(shards)
-    assert verbs.count("value") > 0
-    assert verbs[-1] != "value"
-
-
 def test_outputs_of_shards_that_overflow_are_an_error(data, tmp_path):
     """At 5de635d they were NaN, and classes made of NaN."""
     X, score = data
@@ -401,3 +389,51 @@ def test_outputs_of_shards_that_overflow_are_an_error(data, tmp_path):
     with pytest.raises(ValueError, match="outputs overflow"):
         model.predict(shards, out=tmp_path / "classes.npy")
     assert not (tmp_path / "classes.npy").exists()
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The names of the sums over all shards that are computed."""
+    names, compute = [], ThreadEngine.sum
+
+    def recorded(self, items, method, *arguments):
+        names.append(method.__name__)
+        return compute(self, items, method, *arguments)
+
+    monkeypatch.setattr(ThreadEngine, "sum", recorded)
+    return names
+
+
+def test_a_good_fit_ends_with_the_certificate(data, tmp_path, passes):
+    """What a warning would need is computed only where there may be one: it takes a pass."""
+    X, score = data
+    REGRESSORS[0](alpha=1.0, random_state=0).fit(written(tmp_path, X, score))
+    assert passes.count("value_grad") > 0
+    assert passes[-1] in ("conjugate", "gamma_matrices")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("alpha", [None, 1.0])
+def test_a_fit_makes_each_pass_once(data, tmp_path, passes, monkeypatch, kind, alpha):
+    """Statistics once, nothing to build a problem, and no file is looked at twice."""
+    X, score = data
+    shards = written(tmp_path, KINDS[kind](X), targets(CLASSIFIERS[0], score))
+    looked, identity = Counter(), shard.identity
+    monkeypatch.setattr(shard, "identity", lambda path: looked.update([path]) or identity(path))
+    CLASSIFIERS[0](alpha=alpha, random_state=0, n_components=4).fit(shards)
+    assert passes[0] == "statistics"
+    assert passes.count("statistics") == 1
+    assert "value_grad" in passes[1:3]  # after the statistics, the descent
+    assert passes.count("loss_at_zero") <= (1 if alpha else 3)  # all rows, and those of a split
+    assert set(looked.values()) == {1}
+    assert len(looked) == 4 * len(shards[0].files)
+
+
+def test_a_problem_needs_one_pass(data, tmp_path, passes):
+    X, score = data
+    rows = as_rows(written(tmp_path, X, score), loss="squared")
+    problem = Problem.of(rows.loss, "l1/l2", rows.m, alpha=1.0)
+    assert passes == ["statistics"]
+    objectives = [Objective(problem, rows).at(alpha) for alpha in (1.0, 2.0)]
+    assert objectives[0].small == objectives[1].small
+    assert passes == ["statistics", "loss_at_zero"]

@@ -354,7 +354,7 @@ class PolyEstimator(Predictor):
             self._check_same_kind(decoding)
             self.model_.check_width(shards.n_features)
         vars(self).update(decoding, _target_names=None)
-        return TrainingRows(shards, None, Targets(None, table), m, w, self.n_threads)
+        return TrainingRows(shards.opened(), None, Targets(None, table), m, w, self.n_threads)
 
     def _check_same_kind(self, decoding: dict[str, Any]) -> None:
         """Raise unless predictions are decoded as in the earlier fit, for a warm start."""

@@ -75,7 +75,7 @@ class TrainingRows:
             if self.X.part is not None:
                 raise ValueError("early_stopping cannot split shards that are already a part")
             train, held = self.X.split(1 - share, share, seed=seed)
-            return replace(self, X=train), replace(self, X=held)
+            return replace(self, X=train.opened()), replace(self, X=held.opened())
         rows = np.arange(self.X.shape[0])
         parts = train_test_split(rows, test_size=share, random_state=seed, stratify=strata)
         return tuple(self._take(part) for part in parts)

@@ -2,7 +2,6 @@
 
 import copy
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -82,6 +81,7 @@ class Shard:
         self.identities = identities
         self.n_rows = shape[0]
         self.matrices: dict[bool, Matrix] = {}
+        self._arrays: dict[str, NDArray] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Shard, (
@@ -104,21 +104,19 @@ class Shard:
         path = self.folder / self.files[name].name
         return ValueError(f"shard {self.number}, file {path}: {error}")
 
-    @cached_property
+    @property
     def arrays(self) -> dict[str, NDArray]:
-        """The mapped arrays, by name."""
-        self.check_unchanged()
-        return {name: self._map(name, file) for name, file in self.files.items()}
-
-    @cached_property
-    def _paths(self) -> dict[str, str]:
-        return {name: str(self.folder / file.name) for name, file in self.files.items()}
+        """The arrays by name, checked and mapped at first use."""
+        if self._arrays is None:
+            self.check_unchanged()
+            self._arrays = {name: self._map(name, file) for name, file in self.files.items()}
+        return self._arrays
 
     def check_unchanged(self) -> None:
         """Raise if a file was written to or replaced since the shards were opened."""
-        for name, path in self._paths.items():  # cached, because every pass comes here
+        for name, file in self.files.items():
             try:
-                known, found = self.identities[name], identity(path)
+                known, found = self.identities[name], identity(self.folder / file.name)
             except ValueError as error:
                 raise self._error(name, error) from None
             if found[: len(known)] != known:

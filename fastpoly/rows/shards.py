@@ -79,6 +79,7 @@ class Shards:
         self.numbers: tuple[int, ...] = tuple(range(len(self.manifest.rows)))
         self.part: Part | None = None
         self.engine: Engine | None = None
+        self.kept: list[Shard] | None = None
         self.identities = [self._identities(i) for i in self.numbers]
         for shard in self:
             shard.check_files()
@@ -89,6 +90,8 @@ class Shards:
         return len(self.numbers)
 
     def __getitem__(self, i: int) -> Shard:
+        if self.kept is not None:
+            return self.kept[i]
         number, m = self.numbers[i], self.manifest
         return Shard(
             self.folder, number, m.shards[number], m.kind, (m.rows[number], m.n_features),
@@ -281,6 +284,10 @@ class Shards:
             return None
         return np.concatenate([shard.weights()[shard.own_rows()] for shard in self])
 
+    def opened(self) -> Self:
+        """The same shards for one fit, in which each file is checked and mapped once."""
+        return self._but(kept=list(self))
+
     def on(self, engine: Any) -> Self:
         """The same rows, with passes that an executor or an engine runs.
 
@@ -294,10 +301,10 @@ class Shards:
 
     def _but(self, **changes: Any) -> Self:
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, **changes)
+        other.__dict__.update({**self.__dict__, "kept": None}, **changes)
         return other
 
     def __getstate__(self) -> dict[str, Any]:
         # An engine belongs to the process that has it.
         known = [shared(identities) for identities in self.identities]
-        return {**self.__dict__, "engine": None, "identities": known}
+        return {**self.__dict__, "engine": None, "kept": None, "identities": known}
