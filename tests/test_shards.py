@@ -402,6 +402,21 @@ def test_parts_are_the_same_rows_whenever_they_are_read(tmp_path, seed):
             shards.split(0.5, 0.5, seed=wrong)
 
 
+def test_parts_can_be_split_again(tmp_path):
+    """By random numbers of their own: with the same seed, too."""
+    shards = Case("codes").write(tmp_path, 3)
+    for whole in shards.split(0.5, 0.5, seed=7):
+        there = np.concatenate([shard.weights() for shard in whole])
+        parts = [
+            np.concatenate([shard.weights() for shard in part])
+            for part in (*whole.split(0.5, 0.5, seed=7), *whole.folds(3, seed=7)[1])
+        ]
+        assert (parts[0] + parts[1] == there).all()
+        assert (parts[2] + parts[3] == there).all()
+        assert 0.4 < parts[0].sum() / there.sum() < 0.6
+        assert 0.6 < parts[2].sum() / there.sum() < 0.75
+
+
 def test_shards_are_taken_by_their_numbers(tmp_path):
     shards = Case("codes").write(tmp_path, 4)
     assert shards.take([2, 0, -1]).numbers == (2, 0, 3)

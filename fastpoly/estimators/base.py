@@ -345,6 +345,7 @@ class PolyEstimator(Predictor):
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(f"{name} must be None: shards hold their own, see write_shards")
+        shards = shards.opened()
         table, m, decoding, w = self._encode_shards(shards)
         if reset:
             self.n_features_in_ = shards.n_features
@@ -354,7 +355,7 @@ class PolyEstimator(Predictor):
             self._check_same_kind(decoding)
             self.model_.check_width(shards.n_features)
         vars(self).update(decoding, _target_names=None)
-        return TrainingRows(shards.opened(), None, Targets(None, table), m, w, self.n_threads)
+        return TrainingRows(shards, None, Targets(None, table), m, w, self.n_threads)
 
     def _check_same_kind(self, decoding: dict[str, Any]) -> None:
         """Raise unless predictions are decoded as in the earlier fit, for a warm start."""

@@ -134,6 +134,10 @@ class Block:
 
     # --- without parameters ---
 
+    def weight(self) -> float:
+        """Sum of the weights."""
+        return float(self.design.n_samples if self.w is None else self.w.sum())
+
     def loss_at_zero(self) -> float:
         """The loss of a model without parameters."""
         values, table = self.targets

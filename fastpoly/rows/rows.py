@@ -71,7 +71,7 @@ class Rows:
         self.activation, self.fit_lower, self.entries = activation, fit_lower, entries
         self.explicit = fit_lower == "explicit"
         self._points = count()
-        self._loss_at_zero: float | None = None
+        self._known: dict[Any, float] = {}
 
     @classmethod
     def of_block(cls, block: Block) -> Self:
@@ -113,11 +113,20 @@ class Rows:
         return Point(next(self._points), model, send=again)
 
     @property
+    def weight(self) -> float:
+        """Sum of the weights of the rows."""
+        return self._once(Block.weight)
+
+    @property
     def loss_at_zero(self) -> float:
-        """The loss of a model without parameters, from one pass over the targets."""
-        if self._loss_at_zero is None:
-            self._loss_at_zero = float(self.sum(Block.loss_at_zero))
-        return self._loss_at_zero
+        """The loss of a model without parameters."""
+        return self._once(Block.loss_at_zero)
+
+    def _once(self, method: Callable[[Block], float]) -> float:
+        """A sum that never changes."""
+        if method not in self._known:
+            self._known[method] = float(self.sum(method))
+        return self._known[method]
 
     def empty_model(self) -> Model:
         """The model without basis vectors, all zero."""

@@ -1,7 +1,6 @@
 """One shard: files that hold some of the rows, checked and mapped to memory."""
 
-import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -25,19 +24,29 @@ class Affine(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """Random rows of every shard: those whose random number is inside low..high, or outside."""
+    """Random rows of every shard: those whose random number is inside low..high, or outside.
+
+    A part within another one has some of its rows, by random numbers of its own.
+    """
 
     seed: int
     low: float
     high: float
     outside: bool = False
+    within: Self | None = None
+
+    @property
+    def depth(self) -> int:
+        """How many parts this one is within."""
+        return 0 if self.within is None else 1 + self.within.depth
 
     def mask(self, number: int, n_rows: int) -> NDArray[np.bool_]:
         """Which rows of a shard belong to the part, (n_rows,)."""
-        draw = np.random.Generator(np.random.Philox(key=self.seed, counter=[0, 0, 0, number]))
-        u = draw.random(n_rows)
+        counter = [0, 0, self.depth, number]
+        u = np.random.Generator(np.random.Philox(key=self.seed, counter=counter)).random(n_rows)
         inside = (self.low <= u) & (u < self.high)
-        return ~inside if self.outside else inside
+        chosen = ~inside if self.outside else inside
+        return chosen if self.within is None else chosen & self.within.mask(number, n_rows)
 
 
 def shared(identities: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
@@ -172,11 +181,9 @@ class Shard:
         return row_statistics(X.array, y, w, self.n_classes)
 
     def part_of(self, part: Part) -> Self:
-        """The same shard with the weights of other rows set to 0; ValueError if it is a part."""
-        if self.part is not None:
-            raise ValueError("these shards are a part already, and cannot be split again")
-        other = copy.copy(self)
-        other.part = part
+        """The same shard with the weights of other rows set to 0."""
+        other = object.__new__(type(self))  # not copy.copy, which leaves the mapped arrays out
+        other.__dict__.update(self.__dict__, part=replace(part, within=self.part))
         return other
 
     def targets(self) -> NDArray:

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -234,8 +235,6 @@ class Shards:
         Each one holds all files; rows that belong to another share have weight 0. The same seed
         always gives the same rows; None draws one.
         """
-        if self.part is not None:
-            raise ValueError("these shards are already a part; split the whole")
         seed = as_seed(None) if seed is None else seed
         if not hasattr(seed, "__index__"):
             raise TypeError(f"seed must be an integer or None, got {seed!r}")
@@ -248,7 +247,8 @@ class Shards:
             )
         ends[np.abs(ends - 1) < 1e-12] = 1.0
         return [
-            self._but(part=Part(int(seed), *ends[i : i + 2].tolist())) for i in range(len(shares))
+            self._but(part=Part(int(seed), low, high, within=self.part))
+            for low, high in pairwise(ends.tolist())
         ]
 
     def folds(self, n_folds: int, seed: int | None = 0) -> list[tuple[Self, Self]]:
