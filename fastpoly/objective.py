@@ -7,7 +7,6 @@ Joint descent, output refit, path and search all see the data through this class
 """
 
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -63,7 +62,7 @@ class Objective:
         """The same problem on other rows."""
         return type(self)(self.problem, rows)
 
-    @cached_property
+    @property
     def small(self) -> float:
         """The objective below which a fit is perfect; it may keep falling, to no use."""
         nothing, largest = self.rows.loss_at_zero, LARGEST**2

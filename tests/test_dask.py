@@ -16,8 +16,10 @@ distributed = pytest.importorskip("distributed")
 
 from fastpoly import FactorizationMachineOrdinalRegressor, conditional_gradient  # noqa: E402
 from fastpoly.dask import DaskEngine, on_cluster  # noqa: E402
-from fastpoly.rows import ShardDesign  # noqa: E402
-from fastpoly.rows.job import ShardJob  # noqa: E402
+from fastpoly.rows import ShardDesign, as_rows  # noqa: E402
+from fastpoly.rows.block import Block  # noqa: E402
+from fastpoly.rows.shard import Shard  # noqa: E402
+from fastpoly.rows.shard_design import shard_statistics  # noqa: E402
 
 # Dask's threads may leave resources open; these tests do not check that.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -41,14 +43,13 @@ def test_large_arguments_are_sent_once_per_worker(tmp_path, client, monkeypatch)
 
 
 def test_one_task_for_each_worker_and_pass(tmp_path, client):
-    engine = on_cluster(Case("codes").write(tmp_path, 9), client).engine
-    job = ShardJob(list(Case("codes").write(tmp_path / "more", 9)), None)
-    engine.reduce(job, "statistics", (None,))
+    shards = on_cluster(Case("codes").write(tmp_path, 9), client)
+    shard_statistics(shards)
     submitted = []
     submit = client.submit
     client.submit = lambda *a, **k: submitted.append(a) or submit(*a, **k)
     try:
-        engine.reduce(job, "statistics", (None,))
+        shard_statistics(shards)
     finally:
         del client.submit
     assert len(submitted) == len(client.nthreads())

@@ -347,6 +347,7 @@ class PolyEstimator(Predictor):
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(f"{name} must be None: shards hold their own, see write_shards")
+        shards = shards.opened()
         table, m, decoding, w = self._encode_shards(shards)
         if reset:
             self.n_features_in_ = shards.n_features

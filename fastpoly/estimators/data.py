@@ -72,10 +72,8 @@ class TrainingRows:
     def hold_out(self, share: float, seed: int, strata: Any) -> tuple[Self, Self]:
         """Rows to train on and rows to validate with, by stratum where there are strata."""
         if self.stored:
-            if self.X.part is not None:
-                raise ValueError("early_stopping cannot split shards that are already a part")
             train, held = self.X.split(1 - share, share, seed=seed)
-            return replace(self, X=train), replace(self, X=held)
+            return replace(self, X=train.opened()), replace(self, X=held.opened())
         rows = np.arange(self.X.shape[0])
         parts = train_test_split(rows, test_size=share, random_state=seed, stratify=strata)
         return tuple(self._take(part) for part in parts)

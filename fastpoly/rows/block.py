@@ -4,8 +4,8 @@ Every method takes small arguments and returns a small sum over the rows, so tha
 several blocks can be added (`fastpoly.rows.rows`). Arrays with one entry per row stay in the block.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,20 +110,16 @@ class Block:
         place: int = 0, spare: list | None = None,
     ) -> None:  # fmt: skip
         self.design, self.targets, self.loss, self.m = design, targets, loss, m
-        self.w, self.place, self.spare = w, place, spare
+        self.w, self.place = w, place
         self.explicit = design.fit_lower == "explicit"
         self._point = -1  # the number of the point for which arrays are kept
-        self._kept: dict[Any, Any] = {}
-
-    @cached_property
-    def objective(self) -> JointObjective:
-        """The pass over these rows."""
-        design, (values, table) = self.design, self.targets
+        self._kept: dict[str, Any] = {}
+        values, table = targets
         bytes_ = table is not None and values.dtype == np.uint8
-        return JointObjective(
-            design.matrix, self.loss, table if bytes_ else self.targets.expanded(), self.m, self.w,
+        self.objective = JointObjective(
+            design.matrix, loss, table if bytes_ else targets.expanded(), m, w,
             activation=design.activation, linear=self.explicit, n_threads=design.n_threads,
-            levels=values if bytes_ else None, spare=self.spare,
+            levels=values if bytes_ else None, spare=spare,
         )  # fmt: skip
 
     def take(self, rows: NDArray[np.bool_]) -> "Block":
@@ -193,8 +189,8 @@ class Block:
 
     # --- at a point, for which arrays of all rows are kept ---
 
-    def _keep(self, point: Point, key: Any, make: Any) -> Any:
-        """What was kept at this point by that key, made again where it is not here."""
+    def _keep(self, point: Point, key: str, make: Callable[[], Any]) -> Any:
+        """What is kept at this point by that key, made where it is not here."""
         if self._point != point.number:
             self._point, self._kept = point.number, {}
         if key not in self._kept:
@@ -203,13 +199,10 @@ class Block:
             self._kept[key] = make()
         return self._kept[key]
 
-    def forget(self) -> None:
-        """Drop the arrays that are kept."""
-        self._kept = {}
-
     def gradient(self, point: Point) -> tuple[Any, ...]:
         """The loss and its gradients in V, intercept and linear weights."""
-        return self._gradient(point)[:-1]
+        value, *gradients, _ = self._gradient(point)
+        return value, *(None if G is None else G.copy() for G in gradients)  # sums overwrite them
 
     def row_gradients(self, point: Point) -> Floats:
         """The weighted gradients of the loss in the outputs of every row, (n, m)."""
@@ -273,8 +266,10 @@ class Block:
         return self._dense_curvature(point).along(directions)
 
     def curvature_gram(self, point: Point) -> Floats:
-        """`DenseCurvature.gram`."""
-        return self._dense_curvature(point).gram()
+        """`DenseCurvature.gram`, the last of the four: nothing is kept after it."""
+        gram = self._dense_curvature(point).gram()
+        self._kept.clear()
+        return gram
 
     # --- the operators Gamma_c of the row gradients at a point ---
 
@@ -304,7 +299,7 @@ class Block:
     def _gamma(self, point: Point, S: Floats | None) -> Gamma:
         D = self.row_gradients(point)
         key = b"" if S is None else S.tobytes()
-        known, gamma = self._keep(point, "gamma", lambda: (None, None))
+        known, gamma = self._kept.get("gamma", (None, None))
         if known != key:
             anova = self.design.activation == "anova"
             gamma = row_gamma(self.design.matrix, D if S is None else D @ S, anova)

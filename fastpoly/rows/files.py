@@ -23,17 +23,23 @@ from fastpoly.rows.mapping import mapped
 FORMAT_VERSION = 1  # the version of all files that this release writes and reads
 
 
+def npy_header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
+    """What a file of an array in C order begins with; spaces at the end may differ."""
+    head = io.BytesIO()
+    known = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    npy.write_array_header_1_0(head, known)
+    return head.getvalue()
+
+
 def write_array(path: Path, array: NDArray[Any], *, sync: bool = False) -> str:
     """Write an array, with `sync` down to the disk, and return the digest of its file."""
     array = np.ascontiguousarray(array)
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    head = io.BytesIO()
-    npy.write_array_header_1_0(head, npy.header_data_from_array_1_0(array))
-    body = memoryview(array.reshape(-1).view(np.uint8))
-    digest = hashlib.blake2b(head.getvalue(), digest_size=20)
+    head, body = npy_header(array.dtype, array.shape), memoryview(array.reshape(-1).view(np.uint8))
+    digest = hashlib.blake2b(head, digest_size=20)
     digest.update(body)
     with open(path, "wb") as file:
-        file.write(head.getvalue())
+        file.write(head)
         file.write(body)
         if sync:
             file.flush()
@@ -45,13 +51,11 @@ def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray[An
     """Map the array of a file read-only; ValueError unless its dtype and shape are these."""
     try:
         with open(path, "rb") as file:
-            try:
-                known = npy.read_magic(file) == (1, 0)
-                found = npy.read_array_header_1_0(file) if known else None
-            except Exception:  # a broken header can fail in many ways
-                found = None
+            # Compared, not parsed: NumPy's parser may fail in threads (with Python 3.11).
+            wanted, begin = npy_header(dtype, shape), file.read(10)
+            text = file.read(int.from_bytes(begin[8:], "little"))
             own = os.fstat(file.fileno()).st_size
-            if found != (shape, False, dtype):
+            if (begin[:8], text.rstrip()) != (wanted[:8], wanted[10:].rstrip()):
                 raise ValueError(
                     f"it does not begin as an array {shape} of {dtype}; it has {own} bytes"
                 )

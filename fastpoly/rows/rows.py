@@ -6,7 +6,7 @@ on a cluster. Nothing above this module knows the difference.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from itertools import count
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -24,7 +24,7 @@ from fastpoly.rows.curvature import NO_CURVATURE, Curvature, has_eigenbasis, sha
 from fastpoly.rows.design import Design, check_largest, check_scale
 from fastpoly.rows.engine import Engine, ThreadEngine
 from fastpoly.rows.shard import Part
-from fastpoly.rows.shard_design import ShardDesign
+from fastpoly.rows.shard_design import ShardDesign, shard_statistics
 from fastpoly.rows.shards import Shards
 from fastpoly.rows.stored import Form, StoredBlocks
 from fastpoly.state import Model
@@ -70,7 +70,8 @@ class Rows:
         self.n_samples, self.n_features = shape
         self.activation, self.fit_lower, self.entries = activation, fit_lower, entries
         self.explicit = fit_lower == "explicit"
-        self._points = 0
+        self._points = count()
+        self._known: dict[Any, float] = {}
 
     @classmethod
     def of_block(cls, block: Block) -> Self:
@@ -107,20 +108,25 @@ class Rows:
 
     def point(self, model: Model) -> Point:
         """The model as a point at which blocks keep arrays of their rows."""
-        self._points += 1
         # Where blocks are opened again, their processes need the model in every pass.
         again = isinstance(self.blocks, StoredBlocks) and self.blocks.n_kept < len(self.blocks)
-        return Point(self._points, model, send=again)
+        return Point(next(self._points), model, send=again)
 
-    @cached_property
+    @property
     def weight(self) -> float:
         """Sum of the weights of the rows."""
-        return float(self.sum(Block.weight))
+        return self._once(Block.weight)
 
-    @cached_property
+    @property
     def loss_at_zero(self) -> float:
         """The loss of a model without parameters."""
-        return float(self.sum(Block.loss_at_zero))
+        return self._once(Block.loss_at_zero)
+
+    def _once(self, method: Callable[[Block], float]) -> float:
+        """A sum that never changes."""
+        if method not in self._known:
+            self._known[method] = float(self.sum(method))
+        return self._known[method]
 
     def empty_model(self) -> Model:
         """The model without basis vectors, all zero."""
@@ -203,8 +209,6 @@ class Rows:
             directions = shared_directions(mean)
             basis = self.sum(Block.curvature_along, point, directions)
         joint = self.sum(Block.curvature_gram, point)
-        if self.block is not None:
-            self.block.forget()
         return Curvature(directions, basis, joint)
 
     def folds(self, n_folds: int, seed: int) -> list[tuple[Self, Self]]:
@@ -274,12 +278,13 @@ def as_rows(
     if isinstance(data, Shards):
         data = ShardDesign(data)
     if isinstance(data, ShardDesign):
-        check_largest(data.largest())
         form = data.form(y, loss, sample_weight, n_outputs)
-        rows = Rows.of_shards(data.shards, form, data.n_threads)
-        if not rows.weight:
+        shards = data.shards.opened()
+        found = shard_statistics(shards, data.n_threads, form.by_class)
+        check_largest(data.largest(found))
+        if not found.weight:
             raise ValueError("the weights of all rows are zero")
-        return rows
+        return Rows.of_shards(shards, form, data.n_threads)
     if not isinstance(data, Design):
         raise TypeError(f"design must be a Design; wrap X: Design(X), got {type(data).__name__}")
     if y is None:

@@ -1,8 +1,6 @@
 """One shard: files that hold some of the rows, checked and mapped to memory."""
 
-import copy
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -26,19 +24,29 @@ class Affine(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """Random rows of every shard: those whose random number is inside low..high, or outside."""
+    """Random rows of every shard: those whose random number is inside low..high, or outside.
+
+    A part within another one has some of its rows, by random numbers of its own.
+    """
 
     seed: int
     low: float
     high: float
     outside: bool = False
+    within: Self | None = None
+
+    @property
+    def depth(self) -> int:
+        """How many parts this one is within."""
+        return 0 if self.within is None else 1 + self.within.depth
 
     def mask(self, number: int, n_rows: int) -> NDArray[np.bool_]:
         """Which rows of a shard belong to the part, (n_rows,)."""
-        draw = np.random.Generator(np.random.Philox(key=self.seed, counter=[0, 0, 0, number]))
-        u = draw.random(n_rows)
+        counter = [0, 0, self.depth, number]
+        u = np.random.Generator(np.random.Philox(key=self.seed, counter=counter)).random(n_rows)
         inside = (self.low <= u) & (u < self.high)
-        return ~inside if self.outside else inside
+        chosen = ~inside if self.outside else inside
+        return chosen if self.within is None else chosen & self.within.mask(number, n_rows)
 
 
 def shared(identities: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
@@ -82,6 +90,7 @@ class Shard:
         self.identities = identities
         self.n_rows = shape[0]
         self.matrices: dict[bool, Matrix] = {}
+        self._arrays: dict[str, NDArray] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Shard, (
@@ -104,21 +113,19 @@ class Shard:
         path = self.folder / self.files[name].name
         return ValueError(f"shard {self.number}, file {path}: {error}")
 
-    @cached_property
+    @property
     def arrays(self) -> dict[str, NDArray]:
-        """The mapped arrays, by name."""
-        self.check_unchanged()
-        return {name: self._map(name, file) for name, file in self.files.items()}
-
-    @cached_property
-    def _paths(self) -> dict[str, str]:
-        return {name: str(self.folder / file.name) for name, file in self.files.items()}
+        """The arrays by name, checked and mapped at first use."""
+        if self._arrays is None:
+            self.check_unchanged()
+            self._arrays = {name: self._map(name, file) for name, file in self.files.items()}
+        return self._arrays
 
     def check_unchanged(self) -> None:
         """Raise if a file was written to or replaced since the shards were opened."""
-        for name, path in self._paths.items():  # cached, because every pass comes here
+        for name, file in self.files.items():
             try:
-                known, found = self.identities[name], identity(path)
+                known, found = self.identities[name], identity(self.folder / file.name)
             except ValueError as error:
                 raise self._error(name, error) from None
             if found[: len(known)] != known:
@@ -174,11 +181,9 @@ class Shard:
         return row_statistics(X.array, y, w, self.n_classes)
 
     def part_of(self, part: Part) -> Self:
-        """The same shard with the weights of other rows set to 0; ValueError if it is a part."""
-        if self.part is not None:
-            raise ValueError("these shards are a part already, and cannot be split again")
-        other = copy.copy(self)
-        other.part = part
+        """The same shard with the weights of other rows set to 0."""
+        other = object.__new__(type(self))  # not copy.copy, which leaves the mapped arrays out
+        other.__dict__.update(self.__dict__, part=replace(part, within=self.part))
         return other
 
     def targets(self) -> NDArray:

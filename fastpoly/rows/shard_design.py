@@ -74,9 +74,8 @@ class ShardDesign:
             raise ValueError("center must be None or zero, because these rows are sparse")
         return Affine(center, factor)
 
-    def largest(self) -> float:
+    def largest(self, found: Statistics) -> float:
         """The largest |x|; of centered rows, the largest root mean square of a feature."""
-        found = shard_statistics(self.shards, self.n_threads)
         if self.scaling is None:
             return found.largest
         center, factor = self.scaling

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -79,6 +80,7 @@ class Shards:
         self.numbers: tuple[int, ...] = tuple(range(len(self.manifest.rows)))
         self.part: Part | None = None
         self.engine: Engine | None = None
+        self.kept: list[Shard] | None = None
         self.identities = [self._identities(i) for i in self.numbers]
         for shard in self:
             shard.check_files()
@@ -89,6 +91,8 @@ class Shards:
         return len(self.numbers)
 
     def __getitem__(self, i: int) -> Shard:
+        if self.kept is not None:
+            return self.kept[i]
         number, m = self.numbers[i], self.manifest
         return Shard(
             self.folder, number, m.shards[number], m.kind, (m.rows[number], m.n_features),
@@ -231,8 +235,6 @@ class Shards:
         Each one holds all files; rows that belong to another share have weight 0. The same seed
         always gives the same rows; None draws one.
         """
-        if self.part is not None:
-            raise ValueError("these shards are already a part; split the whole")
         seed = as_seed(None) if seed is None else seed
         if not hasattr(seed, "__index__"):
             raise TypeError(f"seed must be an integer or None, got {seed!r}")
@@ -245,7 +247,8 @@ class Shards:
             )
         ends[np.abs(ends - 1) < 1e-12] = 1.0
         return [
-            self._but(part=Part(int(seed), *ends[i : i + 2].tolist())) for i in range(len(shares))
+            self._but(part=Part(int(seed), low, high, within=self.part))
+            for low, high in pairwise(ends.tolist())
         ]
 
     def folds(self, n_folds: int, seed: int | None = 0) -> list[tuple[Self, Self]]:
@@ -281,6 +284,10 @@ class Shards:
             return None
         return np.concatenate([shard.weights()[shard.own_rows()] for shard in self])
 
+    def opened(self) -> Self:
+        """The same shards for one fit, in which each file is checked and mapped once."""
+        return self._but(kept=list(self))
+
     def on(self, engine: Any) -> Self:
         """The same rows, with passes that an executor or an engine runs.
 
@@ -294,10 +301,10 @@ class Shards:
 
     def _but(self, **changes: Any) -> Self:
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, **changes)
+        other.__dict__.update({**self.__dict__, "kept": None}, **changes)
         return other
 
     def __getstate__(self) -> dict[str, Any]:
         # An engine belongs to the process that has it.
         known = [shared(identities) for identities in self.identities]
-        return {**self.__dict__, "engine": None, "identities": known}
+        return {**self.__dict__, "engine": None, "kept": None, "identities": known}

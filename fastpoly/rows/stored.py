@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.matrix import shared_ones
 from fastpoly.rows.block import Block, Targets, stored_numbers
 from fastpoly.rows.design import Design
@@ -60,7 +61,6 @@ class Form:
 
     def block(self, shard: Shard, place: int, spare: list) -> Block:
         """The rows of a shard."""
-        shard.check_unchanged()
         matrix = shard.matrix(self.fit_lower == "augment", self.scaling)
         design = Design(matrix, self.activation, fit_lower=self.fit_lower, n_threads=1)
         y = shard.targets()
@@ -122,13 +122,15 @@ class StoredBlocks:
 
 def kept_bytes(shard: Shard, form: Form) -> int:
     """The most that the block of a shard keeps between two passes."""
-    columns = 4 * form.m + 1  # row gradients, outputs on a ray or curvatures, and weights
-    if form.table is None or shard.files["y"].dtype.itemsize > 1:
-        columns += form.m  # targets; codes of one byte are used as they are
-    copied = 0
-    if form.scaling is not None and shard.kind != "dense":
-        copied = prod(shard.files["indices"].shape)
-    return 8 * (shard.n_rows * columns + copied)
+    n, d = shard.shape
+    # Row gradients and their products with signs, or outputs on a ray, or curvatures; besides,
+    # targets, weights, and the order in which a pass takes the rows.
+    kept = n * (3 * form.m + 3)
+    if shard.kind == "dense" and n * d <= BLOCK_DOUBLES:
+        kept += BLOCK_DOUBLES  # what `DenseCurvature` keeps of small shards
+    if shard.kind != "dense" and form.scaling is not None:
+        kept += prod(shard.files["indices"].shape)
+    return 8 * kept
 
 
 def _received_blocks(
