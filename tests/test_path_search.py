@@ -231,7 +231,7 @@ def test_log_loss_of_labels(cls):
 
 def test_default_grid_starts_at_alpha_max(iris):
     X, y = iris
-    model = PolynomialNetworkClassifier(n_components=2, random_state=0)
+    model = PolynomialNetworkClassifier(n_components=2, alpha_linear=1.0, random_state=0)
     search = PathSearchCV(model, n_alphas=3, alpha_min_ratio=1e-2, cv=0.25).fit(X, y)
     largest = alpha_max(Design(StandardScaler().fit_transform(X), fit_lower="explicit"), y)
     # The first alpha is as accurate as the fits, with tol = 0.1; on iris ten times as accurate.
