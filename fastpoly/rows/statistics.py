@@ -62,6 +62,13 @@ class Statistics:
         mean, deviation = self.full.moments.mean, self.full.moments.deviation
         return self.full.columns[varies(mean, deviation) & (deviation < np.abs(mean))]
 
+    def below_rounding(self) -> NDArray[np.intp]:
+        """Features that vary, but by no more than the rounding of their entries."""
+        if self.features is None:
+            return np.flatnonzero((self.by_column > 0) & (self.by_column < np.finfo(float).tiny))
+        mean, deviation = self.features.mean, self.features.deviation
+        return np.flatnonzero((deviation > 0) & ~varies(mean, deviation))
+
     def with_classes(self, classes: NDArray) -> Self:
         """The same with the classes whose codes were counted, and their moments if numbers."""
         numeric = classes.dtype.kind in "iufb"
