@@ -315,7 +315,7 @@ def test_a_column_that_its_offset_drowns_is_told(cls, data):
             model = cls(alpha=1.0, random_state=0).fit(wide, y)
         assert not model.components_[:, -1].any()
         plain = cls(alpha=1.0, random_state=0).fit(X, y)
-        np.testing.assert_allclose(model.predict(wide), plain.predict(X), atol=1e-3)
+        np.testing.assert_allclose(model.predict(wide), plain.predict(X), atol=0.03)
 
 
 @pytest.mark.parametrize("lower", ["explicit", None])
