@@ -36,7 +36,6 @@ def test_build_files_list_every_source():
     assert {p.name for p in KERNELS.glob("*.py")} <= listed
     assert {p.stem for p in KERNELS.glob("*.pyx")} <= listed
     assert {p.stem for p in (KERNELS / "simd").glob("*.c")} <= listed
-    assert {p.stem for p in KERNELS.glob("*.pyi")} <= {p.stem for p in KERNELS.glob("*.pyx")}
 
 
 def test_version_is_written_once():
@@ -77,10 +76,10 @@ def test_cimportable_files_stand_alone():
 def test_wheel_contents():
     names = {f.as_posix() for f in INSTALLED if f.parts[0] == "fastpoly"}
     suffixes = {f.suffix for f in INSTALLED if f.parts[0] == "fastpoly"}
-    assert suffixes <= {".py", ".pyc", ".pyi", ".pxd", ".so", ".pyd", ".typed"}
+    assert suffixes <= {".py", ".pyc", ".pxd", ".so", ".pyd", ".typed"}
     wanted = {"fastpoly/py.typed", "fastpoly/__init__.pxd", "fastpoly/kernels/__init__.pxd"}
     for name in ("losses", "penalties", "gamma"):
-        wanted |= {f"fastpoly/kernels/{name}.pxd", f"fastpoly/kernels/{name}.pyi"}
+        wanted.add(f"fastpoly/kernels/{name}.pxd")
     assert wanted <= names
     assert any(f.name == "LICENSE" for f in INSTALLED)
 
@@ -110,12 +109,11 @@ def test_estimators_import_without_a_warning():
 
 @wheel_only
 def test_every_source_of_the_package_is_installed():
-    """Python files, and of each kernel the binary and its types."""
+    """Python files, and the binary of each kernel."""
     names = {f.as_posix() for f in INSTALLED}
     for path in (ROOT / "fastpoly").rglob("*.py"):
         assert path.relative_to(ROOT).as_posix() in names
     for path in KERNELS.glob("*.pyx"):
-        assert f"fastpoly/kernels/{path.stem}.pyi" in names
         assert any(re.match(rf"fastpoly/kernels/{path.stem}\..*(so|pyd)$", n) for n in names), path
     assert not [n for n in names if n.endswith((".pyx", ".c", ".h", ".pxi", ".build"))]
 

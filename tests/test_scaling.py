@@ -289,3 +289,38 @@ def test_a_mean_that_leaves_no_digits_is_refused(cls, data):
     with pytest.raises(ValueError, match=f"column {X.shape[1] - 1} of X .* subtract a constant"):
         cls().fit(X, targets(cls, score))
     cls(standardize=False, n_components=1).fit(X[:, :-1], targets(cls, score))
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_a_column_that_its_offset_drowns_is_told(cls, data):
+    """1e15 + 0, 1/8, 2/8, ... has 29 values, but too few digits to be fitted."""
+    X, score = data
+    y = targets(cls, score)
+    for offset, column in ((1e15, np.arange(len(X)) % 29 / 8), (0.0, 1e-310 * X[:, 0])):
+        wide = np.column_stack([X, offset + column])
+        with pytest.warns(UserWarning, match=f"column {X.shape[1]} of X varies by no more than"):
+            model = cls(alpha=1.0, random_state=0).fit(wide, y)
+        assert not model.components_[:, -1].any()
+        plain = cls(alpha=1.0, random_state=0).fit(X, y)
+        np.testing.assert_allclose(model.predict(wide), plain.predict(X), atol=0.03)
+
+
+@pytest.mark.parametrize("lower", ["explicit", None])
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_float32_columns_whose_units_are_beyond_float32(lower, make, data):
+    X, score = data
+    model = REGRESSORS[0](alpha=0.1, fit_lower=lower, random_state=0)
+    want = model.fit(make(X.astype(np.float32)), score).predict(make(X.astype(np.float32)))
+    small = X.copy()
+    small[:, 0] *= 1e-39
+    small = make(small.astype(np.float32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        got = model.fit(small, score).predict(small)
+    np.testing.assert_allclose(got, want, atol=2e-2)
+
+
+def test_strengths_beyond_the_range_of_floats():
+    for alpha in (10**400, np.inf, -(10**400)):
+        with pytest.raises(ValueError, match="alpha must be finite"):
+            REGRESSORS[0](alpha=alpha).fit(np.eye(4), np.arange(4.0))

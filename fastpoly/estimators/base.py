@@ -411,6 +411,11 @@ class PolyEstimator(Predictor):
                 f"the mean of column {self._column(j)} of X is so much larger than its deviation "
                 "that predictions would have no digits left; subtract a constant from it"
             )
+        for j in found.below_rounding()[:1]:
+            warn(
+                f"column {self._column(j)} of X varies by no more than the rounding of its "
+                "entries, and is ignored; subtract a constant from it, or rescale it"
+            )
         columns = scaling.mostly_mean(2 / 3)
         if len(columns):
             warn(

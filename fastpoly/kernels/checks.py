@@ -107,7 +107,10 @@ def as_positive(x: float, name: str, *, or_zero: bool = False) -> float:
     """Return a finite real scalar > 0 (>= 0 with `or_zero`)."""
     if isinstance(x, (bool, np.bool_)) or not isinstance(x, (Real, np.number)):
         raise TypeError(f"{name} must be a real number, got {shown(x)}")
-    x = float(x)
+    try:
+        x = float(x)
+    except OverflowError:  # an int or a fraction beyond the largest float
+        x = math.inf
     if not math.isfinite(x) or x < 0 or (x == 0 and not or_zero):
         raise ValueError(f"{name} must be finite and {'>=' if or_zero else '>'} 0, got {x}")
     return x

@@ -166,11 +166,6 @@ cdef class JointObjective(JointPass):
         self._check_made()
         return int(k) * (self.d + self.m) + self.size(0)  # in Python: k has no limit
 
-    def threads_used(self, k):
-        """Threads of a pass with k basis vectors: 1 if it takes less than about 2 ms."""
-        self._check_made()
-        return self.threads(k)
-
     def _pack(self, H, V, b, W):
         """[H | V | b | W] as one new vector, and k."""
         self._check_made()

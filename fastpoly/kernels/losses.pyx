@@ -6,8 +6,6 @@ To add a loss, write one class with `name`, `target` and `row`, and list it in `
 
 from libc.math cimport INFINITY, exp, fabs, log
 
-import numpy as np
-
 from fastpoly.kernels.checks import as_positive
 from fastpoly.kernels.targets import HOW_TO_ENCODE, encode_targets
 from fastpoly.kernels.verbs import CompleteLoss
@@ -198,41 +196,43 @@ cdef class MulticlassSquaredHinge(_Multiclass):
         h[label] = 2.0 * active
 
 
-cdef class BinaryLogistic(_BuiltIn):
-    """l(y, o) = sum_c log(1 + exp(-y_c o_c)), y_c in {-1, +1}."""
+cdef class _BinarySoft(_BuiltIn):
+    """l(y, o) = sum_c log(1 + exp(margin - y_c o_c)), y_c in {-1, +1}."""
 
-    name = "binary_logistic"
     target = "sign"
-    log_odds = True
+
+    cdef double margin(self) noexcept nogil:
+        return 0.0
 
     cdef double conjugate_row(
         self, const double* y, const double* u, double scale, Py_ssize_t m
     ) noexcept nogil:
-        return loops.binary_soft_conjugate(y, u, scale, 0.0, m)
+        return loops.binary_soft_conjugate(y, u, scale, self.margin(), m)
+
+    cdef double bound(self, Py_ssize_t m) noexcept nogil:
+        return 0.25
+
+
+cdef class BinaryLogistic(_BinarySoft):
+    """l(y, o) = sum_c log(1 + exp(-y_c o_c)), y_c in {-1, +1}."""
+
+    name = "binary_logistic"
+    log_odds = True
 
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.binary_logistic
 
-    cdef double bound(self, Py_ssize_t m) noexcept nogil:
-        return 0.25
 
-
-cdef class SmoothedBinaryHinge(_BuiltIn):
+cdef class SmoothedBinaryHinge(_BinarySoft):
     """l(y, o) = sum_c log(1 + exp(1 - y_c o_c)), y_c in {-1, +1}."""
 
     name = "smoothed_binary_hinge"
-    target = "sign"
 
-    cdef double conjugate_row(
-        self, const double* y, const double* u, double scale, Py_ssize_t m
-    ) noexcept nogil:
-        return loops.binary_soft_conjugate(y, u, scale, 1.0, m)
+    cdef double margin(self) noexcept nogil:
+        return 1.0
 
     cdef fp_loss_rows loop(self) noexcept nogil:
         return loops.smoothed_binary_hinge
-
-    cdef double bound(self, Py_ssize_t m) noexcept nogil:
-        return 0.25
 
 
 cdef class BinarySquaredHinge(_BuiltIn):
@@ -498,15 +498,3 @@ def complete_loss(loss):
     Squared()
     """
     return CompleteLoss.of(loss)
-
-
-def exp_log1p(const double[::1] x not None):
-    """The vectorized exp(x), x <= 600, and log(1 + x), x >= 0, of the losses; len(x) >= 1.
-
-    For tests: the value of a loss does not show the accuracy of these functions.
-    """
-    e, l = np.empty((2, x.shape[0]))
-    cdef double[::1] e_view = e, l_view = l
-    loops.exp(&x[0], &e_view[0], x.shape[0])
-    loops.log1p(&x[0], &l_view[0], x.shape[0])
-    return e, l

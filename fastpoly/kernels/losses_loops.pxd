@@ -16,7 +16,5 @@ cdef extern from "simd/losses.h":
                                     Py_ssize_t) noexcept nogil
         double (*binary_soft_conjugate)(const double*, const double*, double, double,
                                         Py_ssize_t) noexcept nogil
-        void (*exp)(const double*, double*, Py_ssize_t) noexcept nogil
-        void (*log1p)(const double*, double*, Py_ssize_t) noexcept nogil
         bint (*all_within)(const double*, Py_ssize_t, double, double) noexcept nogil
     const losses_loops* choose_losses_loops() noexcept nogil

@@ -240,7 +240,7 @@ cdef class Penalty:
         >>> get_penalty("l1/linf").dual_norms([[3.0, -4.0], [0.0, 1.0]])
         array([7., 1.])
         """
-        cdef const double[:, ::1] q = float_rows(Q, "Q")
+        cdef const double[:, ::1] q = matrix(Q, "Q")
         cdef Py_ssize_t r, k = q.shape[0], m = q.shape[1]
         out = np.empty(k)
         cdef double[::1] norms = out
@@ -262,7 +262,7 @@ cdef class Penalty:
         >>> get_penalty("l1/linf").slopes([[3.0, -4.0]], 1e-6)
         array([[ 1., -1.]])
         """
-        cdef const double[:, ::1] q = float_rows(Q, "Q")
+        cdef const double[:, ::1] q = matrix(Q, "Q")
         cdef Py_ssize_t r, c, k = q.shape[0], m = q.shape[1]
         out = np.zeros((k, m))
         cdef double[:, ::1] w = out

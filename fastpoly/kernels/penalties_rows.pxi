@@ -89,25 +89,16 @@ cdef const double* first_of(const double[::1] a) noexcept nogil:
     return &a[0] if a is not None and a.shape[0] > 0 else NULL
 
 
-cdef const double[:, ::1] matrix(object a, str name, Py_ssize_t k, Py_ssize_t m):
-    """A view of `a` with this shape, converted to float64 if needed; errors name the argument."""
+cdef const double[:, ::1] matrix(object a, str name, Py_ssize_t k=-1, Py_ssize_t m=-1):
+    """A float64 view of shape (k, m); -1: any length."""
     cdef const double[:, ::1] view = None
     try:
         view = a
     except (TypeError, ValueError, BufferError):
         pass
-    if view is None or view.shape[0] != k or view.shape[1] != m:
-        view = as_float_array(a, name, (k, m), finite=False)
-    return view
-
-
-cdef const double[:, ::1] float_rows(object a, str name):
-    """A view of a matrix, converted to float64 if needed; errors name the argument."""
-    cdef const double[:, ::1] view = None
-    try:
-        view = a
-    except (TypeError, ValueError, BufferError):
-        view = as_float_array(a, name, (None, None), finite=False)
+    if view is None or (k >= 0 and view.shape[0] != k) or (m >= 0 and view.shape[1] != m):
+        shape = (None if k < 0 else k, None if m < 0 else m)
+        view = as_float_array(a, name, shape, finite=False)
     return view
 
 

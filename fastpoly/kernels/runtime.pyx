@@ -71,25 +71,9 @@ cpdef int effective_n_threads(object n_threads=None) except -1:
 
 
 def set_thread_seconds(double seconds):
-    """Set how much work is worth a thread, for the whole process.
+    """Set the seconds of work that are worth a thread, for the whole process; return the old ones.
 
-    Parameters
-    ----------
-    seconds : float
-        Seconds of work per thread, at least 0. With 0 every pass uses all its threads, however
-        short it is and however busy the processors are. Tests need that.
-
-    Returns
-    -------
-    float
-        The value before.
-
-    Examples
-    --------
-    >>> from fastpoly.kernels.runtime import set_thread_seconds
-    >>> before = set_thread_seconds(0.0)
-    >>> set_thread_seconds(before)
-    0.0
+    With 0 every pass uses all its threads, however short it is. Tests need that.
     """
     global THREAD_SECONDS
     if not seconds >= 0:

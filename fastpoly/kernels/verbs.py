@@ -4,17 +4,13 @@ The compiled losses and penalties have all verbs. `complete_loss` and `complete_
 to any other object, once, so that no other code has to ask which verbs there are.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.kernels.checks import as_float_array
 from fastpoly.kernels.targets import encode_targets
-
-if TYPE_CHECKING:
-    from fastpoly.kernels.losses import LossLike
-    from fastpoly.kernels.penalties import PenaltyLike
 
 Floats = NDArray[np.float64]
 
@@ -75,8 +71,6 @@ class CompleteLoss(_Complete):
     log_odds = False
     hessian = None
 
-    given: "LossLike"
-
     def value(self, Y: Floats, O: Floats, w: Floats | None = None) -> float:
         return self.value_grad(Y, O, w)[0]
 
@@ -107,8 +101,6 @@ class CompletePenalty(_Complete):
     compiled = False
     separable = False
     smooth_form = None
-
-    given: "PenaltyLike"
 
     def polar(self, q: ArrayLike) -> Floats:
         raise TypeError(

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+EPS = np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True)
@@ -98,5 +99,5 @@ def _medians(X: NDArray, w: Floats) -> Floats:
 
 
 def varies(mean: Floats, deviation: Floats) -> NDArray[np.bool_]:
-    """Which columns vary by more than the rounding of their entries."""
-    return deviation > 10 * np.finfo(np.float64).eps * np.abs(mean)
+    """Which columns vary by more than the rounding of their entries, in normal numbers."""
+    return deviation > np.maximum(10 * EPS * np.abs(mean), np.finfo(np.float64).tiny)

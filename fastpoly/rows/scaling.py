@@ -64,7 +64,7 @@ class Scaling(NamedTuple):
             is never centered.
         """
         if found.features is None or not centered:
-            seen = found.by_column > 0
+            seen = found.by_column >= np.finfo(np.float64).tiny
             factor = 1 / np.where(seen, found.by_column, 1.0)
             return cls(None, None if (factor == 1).all() else factor, seen)
         mean, deviation = found.features.mean, found.features.deviation
@@ -83,16 +83,20 @@ class Scaling(NamedTuple):
         """The scaled features, (n, d), in the dtype of X."""
         if self.factor is None:
             return X
+        # Units of very small float32 columns are too large for float32; their products are not.
+        fits = self.factor.max() <= np.finfo(X.dtype).max
+        dtype = X.dtype if fits else np.dtype(np.float64)
+        factor = self.factor.astype(dtype)
         if hasattr(X, "indptr"):
             scaled = X.copy()
-            scaled.data *= self.factor[X.indices].astype(X.dtype)
+            scaled.data = (X.data * factor[X.indices]).astype(X.dtype, copy=False)
             return scaled
         if self.center is None:
-            return X * self.factor.astype(X.dtype)
-        scaled = np.subtract(X, self.center, out=np.empty_like(X, order="C"), casting="same_kind")
-        scaled *= self.factor.astype(X.dtype)
+            return (X * factor).astype(X.dtype, copy=False)
+        scaled = np.subtract(X, self.center, out=np.empty(X.shape, dtype), casting="same_kind")
+        scaled *= factor
         scaled[:, ~self.seen] = 0
-        return scaled
+        return scaled.astype(X.dtype, copy=False)
 
     def targets(self, Y: Floats) -> Floats:
         """The scaled targets, (n, m)."""

@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.rows.moments import Moments
+from fastpoly.rows.moments import Moments, varies
 
 Floats = NDArray[np.float64]
 
@@ -49,6 +49,13 @@ class Statistics:
     def unseen(self) -> NDArray[np.intp]:
         """Features that are 0 in all rows that count."""
         return np.flatnonzero(self.by_column == 0)
+
+    def below_rounding(self) -> NDArray[np.intp]:
+        """Features that vary, but by no more than the rounding of their entries."""
+        if self.features is None:
+            return np.flatnonzero((self.by_column > 0) & (self.by_column < np.finfo(float).tiny))
+        mean, deviation = self.features.mean, self.features.deviation
+        return np.flatnonzero((deviation > 0) & ~varies(mean, deviation))
 
     def with_classes(self, classes: NDArray) -> Self:
         """The same with the classes whose codes were counted, and their moments if numbers."""

@@ -325,16 +325,6 @@ static double binary_soft_conjugate(const double *y, const double *u, double sca
     return bad > 0.0 ? INFINITY : total;
 }
 
-static void exp_all(const double *FP_RESTRICT x, double *FP_RESTRICT y, ptrdiff_t n) {
-    FP_SIMD
-    for (ptrdiff_t i = 0; i < n; i++) y[i] = fp_exp(x[i]);
-}
-
-static void log1p_all(const double *FP_RESTRICT x, double *FP_RESTRICT y, ptrdiff_t n) {
-    FP_SIMD
-    for (ptrdiff_t i = 0; i < n; i++) y[i] = fp_log1p(x[i]);
-}
-
 static int all_within(const double *x, ptrdiff_t n, double low, double high) {
     double outside = 0.0;
     SIMD_SUM(outside)
@@ -346,5 +336,5 @@ const struct losses_loops FP_NAME(losses_loops) = {
     multiclass_logistic, smoothed_multiclass_hinge, multiclass_squared_hinge,
     binary_logistic,     smoothed_binary_hinge,     binary_squared_hinge,
     squared,             softmax_conjugate,         binary_soft_conjugate,
-    exp_all,             log1p_all,                 all_within,
+    all_within,
 };

@@ -25,9 +25,6 @@ struct losses_loops {
                                 ptrdiff_t m);
     double (*binary_soft_conjugate)(const double *y, const double *u, double scale, double margin,
                                     ptrdiff_t m);
-    /* y = exp(x) and log(1 + x), n entries: the parts of the losses, to measure their accuracy. */
-    void (*exp)(const double *x, double *y, ptrdiff_t n);
-    void (*log1p)(const double *x, double *y, ptrdiff_t n);
     /* Whether low <= x < high for all n entries; false for NaN. */
     int (*all_within)(const double *x, ptrdiff_t n, double low, double high);
 };
