@@ -16,11 +16,11 @@ from typing import Any
 import datasets
 import numpy as np
 import scipy.sparse as sp
-from fastpoly.rows.budget import kept_bytes, least_bytes
 from planted import Planted, Ratings
 
 from fastpoly import Design, Shards, conditional_gradient, select_basis, write_shards
 from fastpoly.rows import ShardDesign
+from fastpoly.rows.budget import kept_bytes, least_bytes
 from fastpoly.state import Model
 
 Figures = dict[str, Any]

@@ -195,6 +195,7 @@ def train(objective: Objective, options: Options, start: State | None = None) ->
     problem, rows = objective.problem, objective.rows
     if options.selection == "best_data" and rows.block is None:
         raise ValueError('selection="best_data" needs rows in memory; use selection="refine"')
+    _ = objective.small  # raises where targets are too large or too small
     if start is not None:
         check_start(start, rows.n_features, problem.m, objective.explicit)
         options = replace(options, seed=start.memory.seed)

@@ -27,6 +27,17 @@ Floats = NDArray[np.float64]
 PERFECT = 1e-6
 
 
+def small_objective(nothing: float) -> float:
+    """The objective below which a fit is perfect, given the loss of a model without parameters."""
+    largest = LARGEST**2  # the squared loss of targets of the largest size
+    if nothing and not 1 / largest <= nothing <= largest:
+        raise ValueError(
+            f"the loss of a model without parameters is {nothing:.1e}, beyond "
+            f"{1 / largest:g}..{largest:g}; rescale y or sample_weight"
+        )
+    return PERFECT * nothing
+
+
 class Objective:
     """A problem on rows.
 
@@ -65,13 +76,7 @@ class Objective:
     @property
     def small(self) -> float:
         """The objective below which a fit is perfect; it may keep falling, to no use."""
-        nothing, largest = self.rows.loss_at_zero, LARGEST**2
-        if nothing and not 1 / largest <= nothing <= largest:
-            raise ValueError(
-                f"the loss of a model without parameters is {nothing:.1e}, beyond "
-                f"{1 / largest:g}..{largest:g}; rescale y or sample_weight"
-            )
-        return PERFECT * nothing
+        return small_objective(self.rows.loss_at_zero)
 
     def size(self, value: float) -> float:
         """The number to which tolerances are relative at this value of the objective."""

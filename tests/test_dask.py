@@ -18,7 +18,6 @@ from fastpoly import FactorizationMachineOrdinalRegressor, conditional_gradient 
 from fastpoly.dask import DaskEngine, on_cluster  # noqa: E402
 from fastpoly.rows import ShardDesign, as_rows  # noqa: E402
 from fastpoly.rows.block import Block  # noqa: E402
-from fastpoly.rows.shard import Shard  # noqa: E402
 from fastpoly.rows.shard_design import shard_statistics  # noqa: E402
 
 # Dask's threads may leave resources open; these tests do not check that.
@@ -58,13 +57,13 @@ def test_one_task_for_each_worker_and_pass(tmp_path, client):
 def test_errors_in_the_data_come_through_and_are_not_retried(tmp_path, client):
     shards = Case("codes").write(tmp_path, 3)
     design = ShardDesign(on_cluster(shards, client))
-    sums = design.sums(design.problem())
-    sums.value(sums.empty_model())
+    rows = as_rows(design)
+    rows.sum(Block.value, rows.empty_model())
     (path,) = tmp_path.glob("000001-indices.*")
     os.utime(path, ns=(1, 1))
     began = time.monotonic()
     with pytest.raises(ValueError, match="shard 1, file .*changed"):
-        sums.value(sums.empty_model())
+        rows.sum(Block.value, rows.empty_model())
     assert time.monotonic() - began < 30
 
 
@@ -78,8 +77,8 @@ def test_workers_of_different_kinds_are_refused(tmp_path, client, monkeypatch):
 
     monkeypatch.setattr(client, "run", run)
     with pytest.raises(ValueError, match="strict=False"):
-        ShardDesign(on_cluster(shards, client)).largest()
-    assert ShardDesign(on_cluster(shards, client, strict=False)).largest() == 1.0
+        shard_statistics(on_cluster(shards, client))
+    assert shard_statistics(on_cluster(shards, client, strict=False)).largest == 1.0
 
 
 def test_only_a_client_is_a_client(tmp_path):
@@ -167,7 +166,7 @@ def test_a_silent_worker_is_dropped(tmp_path):
             job = ShardJob(list(shards), None)
             assert isinstance(on.engine, DaskEngine)
             assert on.engine.reduce(job, "statistics", (None,)).weight == 640
-            assert np.isfinite(design.largest())
+            assert np.isfinite(shard_statistics(design.shards).largest)
         finally:
             os.kill(stopped, signal.SIGCONT)
 
@@ -193,7 +192,7 @@ def test_workers_that_all_stop_are_an_error(tmp_path, n_workers):
         with stopped(client.run(os.getpid).values()):
             began = time.monotonic()
             with pytest.raises(RuntimeError, match="no worker"):
-                ShardDesign(on).largest()
+                shard_statistics(on)
             assert time.monotonic() - began < 30
 
 

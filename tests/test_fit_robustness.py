@@ -15,10 +15,10 @@ import scipy.sparse as sp
 from reference_fits import made_up, run
 
 from fastpoly import Design, alpha_max, conditional_gradient
-from fastpoly.state import RunMemory
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.losses import LOSSES
 from fastpoly.kernels.penalties import PENALTIES
+from fastpoly.state import RunMemory
 
 # ---- bad input: raised by the call itself, before the first state is asked for -------------------
 
@@ -107,7 +107,8 @@ BROKEN = {
     "long vectors": ({"H": np.ones((2, 5))}, "norm at most 1"),
     "intercept": ({"intercept": np.zeros(2)}, "start.intercept must have shape"),
     "vectors": (
-        {"memory": RunMemory(vectors=np.zeros((2, 5)))}, "start.memory.vectors must have shape"
+        {"memory": RunMemory(vectors=np.zeros((2, 5)))},
+        "start.memory.vectors must have shape",
     ),
     "objective": ({"objective": np.nan}, "start.objective must be finite"),
 }

@@ -258,7 +258,8 @@ def test_path_search(cls, cv, data, tmp_path):
     X, score = data
     y = targets(cls, score)
     shards = written(tmp_path, X, y)
-    search = PathSearchCV(cls(n_components=6, random_state=0), n_alphas=4, cv=cv).fit(shards)
+    model = cls(n_components=6, alpha_linear=1.0, random_state=0)
+    search = PathSearchCV(model, n_alphas=4, cv=cv).fit(shards)
     assert search.n_splits_ == (3 if cv == 3 else 1)
     assert search.best_estimator_.n_features_in_ == 5
     assert search.predict(X).shape == (len(X),)

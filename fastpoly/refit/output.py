@@ -13,7 +13,7 @@ from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.losses import complete_loss
 from fastpoly.kernels.matrix import Matrix
 from fastpoly.kernels.objective import Objective as RowObjective
-from fastpoly.objective import PERFECT, Objective
+from fastpoly.objective import Objective, small_objective
 from fastpoly.problem import Problem, check_choice, resolve_loss
 from fastpoly.refit.fista import Solution, fista
 from fastpoly.refit.newton import newton
@@ -150,7 +150,8 @@ def refit_output(
     w = as_weights(sample_weight, "sample_weight", features.n, some=True)
     problem = Problem.of(loss, penalty, m, alpha=alpha, tau=tau, alpha_linear=alpha_linear)
     Y = targets.expanded()
-    given = Given(problem, Y, w, PERFECT * float(loss.value(Y, np.zeros((len(Y), m)), w)))
+    nothing = float(loss.value(Y, np.zeros((len(Y), m)), w))
+    given = Given(problem, Y, w, small_objective(nothing))
     V = np.zeros((features.k, problem.m)) if start is None else start
     V = as_float_array(V, "start", (features.k, problem.m))
     max_iter = as_count(max_iter, "max_iter")
