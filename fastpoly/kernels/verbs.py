@@ -65,6 +65,7 @@ class CompleteLoss(_Complete):
         "shift_invariant", "equivariant", "robust", "link", "log_odds",
     )  # fmt: skip
     target = "real"
+    value_grad: Any
     shift_invariant = False
     equivariant = False
     robust = False
@@ -99,6 +100,9 @@ class CompletePenalty(_Complete):
         "polar", "row_norms", "dual_norms", "slopes",
         "dual_ratios", "n_vertices", "vertices", "separable", "smooth_form",
     )  # fmt: skip
+    value: Any
+    dual_norm: Any
+    criterion: Any
     compiled = False
     separable = False
     smooth_form = None
@@ -168,4 +172,5 @@ def reduce_object(instance: Any, base: type) -> tuple[Any, ...]:
                 f"cannot pickle or copy {type(instance).__name__}: {cls.__name__} has C attributes "
                 "and must define __reduce__, e.g. as (type(self), (arguments of __init__,))"
             )
-    return copyreg.__newobj__, (type(instance),), instance.__getstate__()
+    new = copyreg.__newobj__  # type: ignore[attr-defined]
+    return new, (type(instance),), instance.__getstate__()
