@@ -462,13 +462,13 @@ def encode_columns(table: Any, known: Mapping[str, NDArray | None]) -> Any:
             continue
         places = {value: i for i, value in enumerate(values.tolist())}
         kinds = ("text",) if values.dtype == object else ("integer", "float")
-        codes = [np.empty(0, np.int32)]
+        found_codes = [np.empty(0, np.int32)]
         for chunk in rows:
             column, _ = chunk.categories(name, *kinds)
             column = column.dictionary_encode()
             found = np.array([places.get(v, -1) for v in column.dictionary.to_pylist()], np.int32)
-            codes.append(found[column.indices.to_numpy()])
-        codes = np.concatenate(codes)
+            found_codes.append(found[column.indices.to_numpy()])
+        codes = np.concatenate(found_codes)
         have = np.flatnonzero(codes >= 0)
         entries = np.ones(len(have)), (have, codes[have])
         parts.append(sp.csr_array(entries, shape=(len(codes), len(values))))
