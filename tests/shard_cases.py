@@ -36,7 +36,7 @@ class Case:
         return Design(self.X, activation, fit_lower=fit_lower, n_threads=1)
 
     def write(self, folder, sizes):
-        """Shards of about equal sizes, in the order of the rows (but within a shard of codes)."""
+        """Shards of about equal sizes."""
         how = {"rows_per_shard": -(-self.n // sizes)}
         if self.kind == "codes":
             names = {"one_hot": ["user", "item"], "target": "stars"}
@@ -68,8 +68,10 @@ def cut(shards, sizes):
     """The one shard as shards of these sizes."""
     folder = shards.folder
     content = json.loads((folder / "manifest.json").read_text())
-    arrays = shards[0].arrays
-    content["shards"], first = [], 0
+    arrays = dict(shards[0].arrays)
+    arrays.pop("places", None)
+    content.update(shards=[], sorted=False)
+    first = 0
     for number, size in enumerate(sizes):
         rows = slice(first, first + size)
         first += size
@@ -82,7 +84,7 @@ def cut(shards, sizes):
             own["indptr"] = indptr - indptr[0]
             entry["entries"] = len(own["indices"])
         for name, a in own.items():
-            file = f"cut-{number}-{name}.npy"
+            file = f"{number:06d}-{name}.fastpoly-{0:016x}.npy"
             entry["files"][name] = {"name": file, "digest": write_array(folder / file, a)}
         content["shards"].append(entry)
     (folder / "manifest.json").write_text(json.dumps(content))

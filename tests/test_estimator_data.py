@@ -550,3 +550,24 @@ def test_a_wrong_fit_lower_is_refused_before_anything_else(data):
         warnings.simplefilter("error")
         with pytest.raises(ValueError, match="fit_lower 'x'"):
             REGRESSORS[0](fit_lower="x").fit(X + 1e3, score)
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_masked_entries_are_refused(cls, data):
+    X, score = data
+    y, mask = targets(cls, score), np.zeros(X.shape, dtype=bool)
+    mask[3, 1] = True
+    masked = np.ma.masked_array(np.where(mask, -999.0, X), mask=mask)
+    model = cls(alpha=1.0, random_state=0)
+    for bad in ((masked, y), (X, np.ma.masked_array(y, mask=mask[:, 1]))):
+        with pytest.raises(ValueError, match="has masked entries; fill or remove them"):
+            model.fit(*bad)
+    model.fit(np.ma.masked_array(X, mask=False), y)
+    with pytest.raises(ValueError, match="has masked entries"):
+        model.predict(masked)
+
+
+def test_more_columns_than_an_index_can_count():
+    X = sp.csr_array((np.ones(3), ([0, 1, 2], [0, 5, 2**31 + 4])), shape=(3, 2**31 + 5))
+    with pytest.raises(ValueError, match="fewer than 2\\*\\*31"):
+        REGRESSORS[0](alpha=1.0).fit(X, np.arange(3.0))

@@ -704,7 +704,7 @@ class Absolute:
 
 def test_get_loss():
     own = Absolute()
-    assert get_loss(own) is own
+    assert get_loss(own).given is own
     with pytest.raises(ValueError, match=r"unknown loss 'hinge'.*binary_logistic.*squared"):
         get_loss("hinge")
     with pytest.raises(TypeError, match=r"write Squared\(\)"):

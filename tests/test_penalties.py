@@ -363,7 +363,7 @@ def test_penalties_are_values(penalty):
 
 def test_get_penalty():
     plain = Plain(L1())
-    assert get_penalty(plain) is plain
+    assert get_penalty(plain).given is plain
     with pytest.raises(ValueError, match=r"'l2'; known: l1, l1/l2, l1/linf"):
         get_penalty("l2")
     del plain.criterion

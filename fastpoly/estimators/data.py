@@ -157,6 +157,8 @@ def _holds_text(column: Any) -> bool:
 
 def checked_csr(X: Any) -> Any:
     """X or y unchanged if dense; if sparse, in CSR form with checked indices."""
+    if np.ma.is_masked(X):  # scikit-learn would take what is under the mask
+        raise ValueError("X or y has masked entries; fill or remove them")
     return as_csr(X) if issparse(X) else X
 
 

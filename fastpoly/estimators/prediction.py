@@ -23,9 +23,8 @@ from fastpoly.estimators.data import (
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
 from fastpoly.rows.files import replacing
-from fastpoly.rows.names import FeatureNames
 from fastpoly.rows.scaling import Scaling
-from fastpoly.rows.shards import Shards
+from fastpoly.rows.shards import FeatureNames, Shards
 from fastpoly.state import Model
 from fastpoly.storage.checkpoint import Stages
 

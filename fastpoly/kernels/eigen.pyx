@@ -71,23 +71,12 @@ class Dominant(NamedTuple):
 
 
 class Ritz(NamedTuple):
-    """The result of `ritz_vectors`; largest |values| first.
+    """The result of `ritz_vectors`; largest |values| first."""
 
-    Attributes
-    ----------
-    values : ndarray, (r,)
-        Rayleigh quotients h' Gamma_c h, where c is the output of the vector.
-    vectors : ndarray, (r, d)
-        Unit vectors; those of one output are orthogonal.
-    outputs : ndarray of int, (r,)
-    dominant : Dominant
-        The result of `dominant_eigenvectors` after the same steps.
-    """
-
-    values: np.ndarray
-    vectors: np.ndarray
-    outputs: np.ndarray
-    dominant: Dominant
+    values: np.ndarray               # (r,), Rayleigh quotients h' Gamma_c h, c the vector's output
+    vectors: np.ndarray              # (r, d), unit vectors; those of one output are orthogonal
+    outputs: np.ndarray              # (r,), int
+    dominant: Dominant               # of `dominant_eigenvectors` after the same steps
 
 
 class _Krylov(NamedTuple):
@@ -162,21 +151,10 @@ def ritz_vectors(
     Gamma gamma not None, Py_ssize_t n_vectors, Py_ssize_t n_steps, tol=5e-3, max_matvecs=300,
     start=None, random_state=None
 ):
-    """Approximate eigenvectors of the largest |eigenvalues| over all outputs, by Lanczos.
+    """Approximate eigenvectors of the largest |eigenvalues| over all outputs, by Lanczos: a Ritz.
 
-    Parameters
-    ----------
-    gamma : Gamma
-    n_vectors : int
-        Largest number of vectors to return, for all outputs together.
-    n_steps : int
-        Smallest number of steps, even if the rule of `dominant_eigenvectors` would stop before.
-    tol, max_matvecs, start, random_state
-        As in `dominant_eigenvectors`.
-
-    Returns
-    -------
-    Ritz
+    There are at most n_vectors, for all outputs together, after at least n_steps, even if the rule
+    of `dominant_eigenvectors` would stop before. The other parameters are those of that function.
 
     Examples
     --------

@@ -77,17 +77,7 @@ cdef class RowBlocks:
         return self.block * self.k
 
     def activations(self, out=None):
-        """All activations S.
-
-        Parameters
-        ----------
-        out : ndarray, (n, k), optional
-            C-ordered float64 memory for the result; not that of X.
-
-        Returns
-        -------
-        ndarray, (n, k)
-        """
+        """All activations S, (n, k), in the memory `out` if that is given."""
         S = as_output(out, "out", (self.n, self.k))
         if out is not None and np.may_share_memory(S, self._read()):
             raise ValueError("out must not overlap the data; pass another array")
@@ -111,16 +101,7 @@ cdef class RowBlocks:
             yield S.base[:last - first, :self.k], slice(first, last)
 
     def outputs(self, V):
-        """S @ V without an n x k matrix.
-
-        Parameters
-        ----------
-        V : array-like, (k, m)
-
-        Returns
-        -------
-        ndarray, (n, m)
-        """
+        """S @ V, (n, m), without an n x k matrix."""
         V = as_float_array(V, "V", (self.k, None))
         O = np.zeros((self.n, V.shape[1]))
         if O.size and self.k:
@@ -171,16 +152,7 @@ cdef class RowBlocks:
             first = stop
 
     def pullback(self, D):
-        """S.T @ D without an n x k matrix; row r holds the forms h_r' Gamma_c h_r.
-
-        Parameters
-        ----------
-        D : array-like, (n, m)
-
-        Returns
-        -------
-        ndarray, (k, m)
-        """
+        """S.T @ D, (k, m), without an n x k matrix; row r holds the forms h_r' Gamma_c h_r."""
         cdef const double[:, ::1] gradients = as_float_array(D, "D", (self.n, None))
         cdef Py_ssize_t m = gradients.shape[1]
         cdef features_pass p
@@ -209,13 +181,7 @@ cdef Py_ssize_t serial_rows(Py_ssize_t block, Py_ssize_t per_row) noexcept nogil
 
 
 cdef class StoredFeatures(RowBlocks):
-    """Activations in memory, or any dense matrix that is used as activations.
-
-    Parameters
-    ----------
-    A : array-like, (n, k)
-    n_threads : int or None
-    """
+    """Activations A (n, k) in memory, or any dense matrix that is used as activations."""
 
     def __init__(self, A, n_threads=1):
         self._check_new()
@@ -267,30 +233,11 @@ cdef class Features(RowBlocks):
         return self.X.d
 
     def basis_grad(self, M):
-        """Gradient of sum(S * M) with respect to H.
-
-        Parameters
-        ----------
-        M : array-like, (n, k)
-
-        Returns
-        -------
-        ndarray, (k, d)
-        """
+        """Gradient of sum(S * M) with respect to H, (k, d); M (n, k)."""
         return self._basis_grad(as_float_array(M, "M", (self.n, self.k)), None)
 
     def basis_grad_outputs(self, V, D):
-        """`basis_grad(D @ V.T)` without an n x k matrix.
-
-        Parameters
-        ----------
-        V : array-like, (k, m)
-        D : array-like, (n, m)
-
-        Returns
-        -------
-        ndarray, (k, d)
-        """
+        """`basis_grad(D @ V.T)`, (k, d), without an n x k matrix."""
         V = as_float_array(V, "V", (self.k, None))
         return self._basis_grad(as_float_array(D, "D", (self.n, V.shape[1])), V)
 

@@ -41,12 +41,7 @@ cdef void add_product(
 
 
 cdef class LinearTerms:
-    """The linear part of a model: W' x_i for all rows, and its gradient.
-
-    Parameters
-    ----------
-    X : Matrix, (n, d)
-    """
+    """The linear part of a model of X (n, d): W'x_i for all rows, and its gradient."""
 
     def __cinit__(self, Matrix X not None):
         self.X = X
@@ -82,16 +77,7 @@ cdef class LinearTerms:
         return np.einsum("i,ij,ij->j", w, X, X, dtype=np.float64)
 
     def outputs(self, W):
-        """X @ W.
-
-        Parameters
-        ----------
-        W : array-like, (d, m)
-
-        Returns
-        -------
-        ndarray, (n, m)
-        """
+        """X @ W, (n, m)."""
         W = as_float_array(W, "W", (self.X.d, None))
         cdef Py_ssize_t m = W.shape[1]
         cdef double[:, ::1] O = np.zeros((self.X.n, m))
@@ -104,16 +90,7 @@ cdef class LinearTerms:
         return O.base
 
     def grad(self, D):
-        """X.T @ D.
-
-        Parameters
-        ----------
-        D : array-like, (n, m)
-
-        Returns
-        -------
-        ndarray, (d, m)
-        """
+        """X.T @ D, (d, m)."""
         cdef const double[:, ::1] gradients = as_float_array(D, "D", (self.X.n, None))
         cdef Py_ssize_t m = gradients.shape[1]
         cdef double[:, ::1] G = np.zeros((self.X.d, (m + 3) // 4 * 4))

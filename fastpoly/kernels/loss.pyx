@@ -11,8 +11,8 @@ from libc.stdint cimport uintptr_t
 import numpy as np
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_weights
-from fastpoly.kernels.pickling import reduce_object
 from fastpoly.kernels.targets import as_n_outputs, encode_targets
+from fastpoly.kernels.verbs import reduce_object
 
 from fastpoly.kernels.losses_loops cimport choose_losses_loops, losses_loops
 from fastpoly.kernels.memory cimport LINE, overlap

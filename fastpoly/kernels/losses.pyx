@@ -440,7 +440,7 @@ LOSSES = {
 
 
 def get_loss(loss):
-    """The loss for a name, or the loss itself.
+    """The loss for a name, or the loss itself, with all its methods.
 
     Parameters
     ----------
@@ -464,6 +464,7 @@ def get_loss(loss):
     Returns
     -------
     Loss or object
+        An object that lacks optional methods gets defaults for them; see `fastpoly.kernels.verbs`.
 
     Examples
     --------
@@ -476,7 +477,7 @@ def get_loss(loss):
             raise ValueError(f"unknown loss {loss!r}; the known ones are {sorted(LOSSES)}")
         return LOSSES[loss]()
     if isinstance(loss, Loss):
-        return loss
+        return CompleteLoss.of(loss)
     if isinstance(loss, type):
         raise TypeError(f"loss must be an instance, got the class; write {loss.__name__}()")
     verbs = (getattr(loss, verb, None) for verb in ("value", "value_grad", "smoothness"))
@@ -485,7 +486,7 @@ def get_loss(loss):
             f"loss must be a name in {sorted(LOSSES)}, a Loss, or an object with methods value, "
             f"value_grad, smoothness and a target in {list(HOW_TO_ENCODE)}; got {loss!r}"
         )
-    return loss
+    return CompleteLoss.of(loss)
 
 
 def complete_loss(loss):

@@ -106,10 +106,8 @@ cdef class CsrMatrix(Matrix):
             return
         if not sp.issparse(X):
             raise TypeError(f"X must be a scipy sparse matrix or array, got {type(X).__name__}")
-        if len(X.shape) != 2:
-            raise ValueError(f"X must be 2-D, got shape {X.shape}")
-        _check_shape(X.shape, augment)
         X = as_csr(X)
+        _check_shape(X.shape, augment)
         cdef Py_ssize_t n = X.shape[0], d = X.shape[1], nnz = X.indptr[n]
         data = np.require(_as_real(X.data[:nnz]), requirements=("C_CONTIGUOUS", "ALIGNED"))
         indices = np.require(X.indices[:nnz], np.int32, ("C_CONTIGUOUS", "ALIGNED"))
@@ -350,6 +348,7 @@ def as_csr(X):
     _check_dtype(X.dtype)
     if len(X.shape) != 2:
         raise ValueError(f"X must be 2-D, got shape {X.shape}")
+    _check_shape(X.shape, True)
     kind = X.format
     try:
         if kind == "dok":

@@ -21,9 +21,8 @@ from libc.math cimport NAN, fabs, sqrt
 from libc.string cimport memset
 
 from fastpoly.kernels.checks import as_float_array, as_output, as_positive
-from fastpoly.kernels.pickling import reduce_object
 from fastpoly.kernels.smooth_forms import Balanced, Box, Signs
-from fastpoly.kernels.verbs import CompletePenalty, ratios_of
+from fastpoly.kernels.verbs import CompletePenalty, ratios_of, reduce_object
 
 from fastpoly.kernels.memory cimport overlap
 
@@ -220,7 +219,7 @@ PENALTIES = {"l1": L1, "l1/l2": L1L2, "l1/linf": L1Linf}
 
 
 def get_penalty(penalty):
-    """The penalty of this name, or `penalty` itself if it has the methods of a penalty.
+    """The penalty of this name, or `penalty` itself, with all methods of a penalty.
 
     Parameters
     ----------
@@ -240,6 +239,7 @@ def get_penalty(penalty):
     Returns
     -------
     Penalty or object
+        An object that lacks optional methods gets defaults for them; see `fastpoly.kernels.verbs`.
 
     Examples
     --------
@@ -260,7 +260,7 @@ def get_penalty(penalty):
             f"penalty must be one of {', '.join(PENALTIES)} or an object with the methods "
             f"{', '.join(verbs)}; {penalty!r} lacks {', '.join(missing)}"
         )
-    return penalty
+    return CompletePenalty.of(penalty)
 
 
 def complete_penalty(penalty):

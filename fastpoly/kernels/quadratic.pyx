@@ -21,17 +21,10 @@ cdef const gamma_loops* loops = choose_gamma_loops()
 
 
 def sweep(Penalty penalty not None, B, curvature, thresholds, x, g):
-    """Update every row once; x and the gradient g of the smooth part change in place.
+    """Update every row once; x and the gradient g of the smooth part, (groups, k q), change.
 
-    Parameters
-    ----------
-    penalty : Penalty
-    B : ndarray, (groups, k q, k q)
-        Symmetric.
-    curvature, thresholds : array-like, (k,)
-        L_r and t_r. A row with L_r = 0 has no influence on the smooth part; a row with t_r = 0 has
-        no penalty.
-    x, g : ndarray, (groups, k q)
+    B is symmetric. `curvature` and `thresholds` (k,) are L_r and t_r: a row with L_r = 0 has no
+    influence on the smooth part, and one with t_r = 0 has no penalty.
 
     Examples
     --------

@@ -43,16 +43,7 @@ cdef int _n_processors():
 
 
 cpdef int effective_n_threads(object n_threads=None) except -1:
-    """The number of threads a kernel will use for this request.
-
-    Parameters
-    ----------
-    n_threads : int or None
-        A positive number is taken as it is; None stands for the OpenMP default.
-
-    Returns
-    -------
-    int
+    """The number of threads for a request: a positive int as it is, or None: the OpenMP default.
 
     Examples
     --------
@@ -110,19 +101,10 @@ cdef void run_shares(
 
 
 def interruptible(Py_ssize_t total):
-    """Cut 0..total - 1 into ranges, and check for Ctrl-C between them.
+    """Cut 0..total - 1 into ranges first..last - 1, and check for Ctrl-C between them.
 
     A range takes about 0.1 to 0.2 s, estimated from the ranges before it. Results must not depend
     on the cuts.
-
-    Parameters
-    ----------
-    total : int
-
-    Yields
-    ------
-    first, last : int
-        The range first..last - 1.
 
     Examples
     --------

@@ -1,9 +1,10 @@
 """The verbs that a loss or a penalty written in Python may lack, and what takes their place.
 
-The compiled losses and penalties have all verbs. `complete_loss` and `complete_penalty` give them
-to any other object, once, so that no other code has to ask which verbs there are.
+The compiled losses and penalties have all verbs. `get_loss` and `get_penalty` give them to any
+other object, so that no other code has to ask which verbs there are.
 """
 
+import copyreg
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -64,6 +65,7 @@ class CompleteLoss(_Complete):
         "shift_invariant", "equivariant", "robust", "link", "log_odds",
     )  # fmt: skip
     target = "real"
+    value_grad: Any
     shift_invariant = False
     equivariant = False
     robust = False
@@ -98,6 +100,9 @@ class CompletePenalty(_Complete):
         "polar", "row_norms", "dual_norms", "slopes",
         "dual_ratios", "n_vertices", "vertices", "separable", "smooth_form",
     )  # fmt: skip
+    value: Any
+    dual_norm: Any
+    criterion: Any
     compiled = False
     separable = False
     smooth_form = None
@@ -154,3 +159,18 @@ def loss_curvature(loss: Any, Y: Floats, O: Floats, w: Floats | None) -> Floats:
     bound = float(loss.smoothness(O.shape[1]))
     C = np.full(O.shape, bound if np.isfinite(bound) else 1.0)
     return C if w is None else C * w[:, None]
+
+
+def reduce_object(instance: Any, base: type) -> tuple[Any, ...]:
+    """`__reduce__` of a loss or a penalty: its class, and the attributes of Python subclasses.
+
+    A compiled subclass of `base` with C attributes is refused: they cannot be read from here.
+    """
+    for cls in type(instance).__mro__:
+        if "__pyx_vtable__" in vars(cls) and cls.__basicsize__ > base.__basicsize__:
+            raise TypeError(
+                f"cannot pickle or copy {type(instance).__name__}: {cls.__name__} has C attributes "
+                "and must define __reduce__, e.g. as (type(self), (arguments of __init__,))"
+            )
+    new = copyreg.__newobj__  # type: ignore[attr-defined]
+    return new, (type(instance),), instance.__getstate__()

@@ -217,7 +217,7 @@ class PathDisplay:
             _color_key(ax, colors, [f"{alpha:.3g}" for alpha in self.alphas])
         ax.set_xlabel("number of basis vectors")
         ax.set_ylabel(self.score_name)
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.locator_params(axis="x", integer=True)
         ax.set_xlim(self._limits())
         self.ax_, self.figure_ = ax, ax.figure
         return self

@@ -1,16 +1,15 @@
-"""Arrays in .npy files that are mapped to memory, and are not trusted.
-
-A file has a header and then the numbers, as `numpy.load` reads them. The caller knows the dtype and
-the shape from elsewhere. A file that does not match them exactly is refused.
-"""
+"""Files that are mapped without a descriptor, written with a digest, or replaced in one step."""
 
 import contextlib
+import ctypes
 import hashlib
 import io
-import math
+import mmap
 import os
 import secrets
+import weakref
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,9 +17,34 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from fastpoly.rows.mapping import mapped
 
-FORMAT_VERSION = 1  # the version of all files that this release writes and reads
+def mapped(file: BinaryIO, size: int) -> memoryview:
+    """The first `size` bytes (at least one) of an open file, read-only.
+
+    `mmap.mmap`, and `numpy.memmap` with it, holds a descriptor for as long as the file is mapped: a
+    thousand shards would exceed the usual limit of 1024. The system needs none after mapping.
+    """
+    if os.name != "posix":
+        return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+    libc = _libc()
+    address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+    if address == ctypes.c_void_p(-1).value:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    memory = (ctypes.c_ubyte * size).from_address(address)
+    # Not at exit, when other threads may still read it.
+    weakref.finalize(memory, libc.munmap, address, size).atexit = False
+    return memoryview(memory).cast("B").toreadonly()
+
+
+@cache
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    libc.mmap.restype = pointer
+    libc.mmap.argtypes = [pointer, size, number, number, number, ctypes.c_ssize_t]
+    libc.munmap.argtypes = [pointer, size]
+    return libc
 
 
 def npy_header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
@@ -45,46 +69,6 @@ def write_array(path: Path, array: NDArray[Any], *, sync: bool = False) -> str:
             file.flush()
             os.fsync(file.fileno())
     return digest.hexdigest()
-
-
-def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Map the array of a file read-only; ValueError unless its dtype and shape are these."""
-    try:
-        with open(path, "rb") as file:
-            # Compared, not parsed: NumPy's parser may fail in threads (with Python 3.11).
-            wanted, begin = npy_header(dtype, shape), file.read(10)
-            text = file.read(int.from_bytes(begin[8:], "little"))
-            own = os.fstat(file.fileno()).st_size
-            if (begin[:8], text.rstrip()) != (wanted[:8], wanted[10:].rstrip()):
-                raise ValueError(
-                    f"it does not begin as an array {shape} of {dtype}; it has {own} bytes"
-                )
-            first = file.tell()
-            size = first + math.prod(shape) * dtype.itemsize
-            if own != size:
-                raise ValueError(f"it has {own} bytes, but should have {size}")
-            return np.frombuffer(mapped(file, size)[first:], dtype).reshape(shape)
-    except OSError as error:
-        raise ValueError(f"it cannot be read: {error.strerror or error}") from None
-
-
-def identity(path: Path | str) -> tuple[int, ...]:
-    """Numbers that change when a file is written to or replaced.
-
-    Only the first two, the size and the time in whole seconds, are the same on all machines that
-    share the file. The others depend on the file system through which it is seen.
-    """
-    try:
-        state = os.stat(path)
-    except OSError as error:
-        raise ValueError(f"it cannot be read: {error.strerror or error}") from None
-    return state.st_size, state.st_mtime_ns // 10**9, state.st_mtime_ns, state.st_ino
-
-
-def file_digest(path: Path) -> str:
-    """The blake2b digest of a file, in hexadecimal digits."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,5 +1,8 @@
 """One shard: files that hold some of the rows, checked and mapped to memory."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -8,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
-from fastpoly.rows.files import file_digest, identity, map_array
-from fastpoly.rows.manifest import File
+from fastpoly.rows.format import File
 from fastpoly.rows.statistics import Statistics, row_statistics
 
 Floats = NDArray[np.float64]
@@ -49,6 +51,19 @@ class Part:
         return chosen if self.within is None else chosen & self.within.mask(number, n_rows)
 
 
+def identity(path: str) -> tuple[int, ...]:
+    """Numbers that change when a file is written to or replaced.
+
+    Only the first two, the size and the time in whole seconds, are the same on all machines that
+    share the file. The others depend on the file system through which it is seen.
+    """
+    try:
+        state = os.stat(path)
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {error.strerror or error}") from None
+    return state.st_size, state.st_mtime_ns // 10**9, state.st_mtime_ns, state.st_ino
+
+
 def shared(identities: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """What other processes know about files: the part of each `identity` that all machines see."""
     return {name: known[:2] for name, known in identities.items()}
@@ -71,7 +86,7 @@ class Shard:
     part : Part or None
     identities : dict of tuple of int
         The identities of the files when the shards were opened. In another process only their
-        first numbers are known, and the others are added at first use.
+        first numbers are known. What is not known is added at first use.
     """
 
     def __init__(
@@ -98,56 +113,53 @@ class Shard:
             shared(self.identities),
         )  # fmt: skip
 
-    def check_files(self) -> None:
-        """Raise unless all files exist and have the right size and header."""
-        for name, file in self.files.items():
-            self._map(name, file)
-
-    def _map(self, name: str, file: File) -> NDArray:
+    @contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        """Name the shard and the file in errors."""
         try:
-            return map_array(self.folder / file.name, file.dtype, file.shape)
+            yield
         except ValueError as error:
-            raise self._error(name, error) from None
-
-    def _error(self, name: str, error: Any) -> ValueError:
-        path = self.folder / self.files[name].name
-        return ValueError(f"shard {self.number}, file {path}: {error}")
+            path = self.folder / self.files[name].name
+            raise ValueError(f"shard {self.number}, file {path}: {error}") from None
 
     @property
     def arrays(self) -> dict[str, NDArray]:
         """The arrays by name, checked and mapped at first use."""
         if self._arrays is None:
             self.check_unchanged()
-            self._arrays = {name: self._map(name, file) for name, file in self.files.items()}
+            arrays = {}
+            for name, file in self.files.items():
+                with self._naming(name):
+                    arrays[name] = file.map(self.folder)
+            self._arrays = arrays
         return self._arrays
 
     def check_unchanged(self) -> None:
         """Raise if a file was written to or replaced since the shards were opened."""
         for name, file in self.files.items():
-            try:
-                known, found = self.identities[name], identity(self.folder / file.name)
-            except ValueError as error:
-                raise self._error(name, error) from None
-            if found[: len(known)] != known:
-                raise self._error(name, "it changed after the shards were opened; open them again")
+            with self._naming(name):
+                known = self.identities.get(name, ())
+                found = identity(str(self.folder / file.name))
+                if found[: len(known)] != known:
+                    raise ValueError("it changed after the shards were opened; open them again")
             self.identities[name] = found
 
     def verify(self) -> None:
         """Compare digests and check all rows."""
         for name, file in self.files.items():
-            path = self.folder / file.name
-            if file_digest(path) != file.digest:
-                raise self._error(name, "its digest differs from the one in the manifest")
+            with self._naming(name):
+                file.verify(self.folder)
         self.matrix(False)
         self.targets()
         self.weights()
+        self.own_rows()
 
     def matrix(self, augment: bool, scaling: Affine | None = None) -> Matrix:
         """X, checked on first use; copied only where sparse rows are scaled."""
         if scaling is None and augment in self.matrices:
             return self.matrices[augment]
         a = self.arrays
-        try:
+        with self._naming("x" if self.kind == "dense" else "indices"):
             if self.kind == "dense":
                 X = a["x"] if scaling is None else ScaledRows(a["x"], *scaling)
                 found = as_matrix(X, augment)
@@ -158,8 +170,6 @@ class Shard:
                     own = scaling.factor[a["indices"]]
                     own = own if data is None else data * own.astype(data.dtype)
                     found = as_matrix(StoredRows(self.shape, a["indices"], own, indptr), augment)
-        except ValueError as error:
-            raise self._error("x" if self.kind == "dense" else "indices", error) from None
         if scaling is None:
             self.matrices[augment] = found
         return found
@@ -189,29 +199,42 @@ class Shard:
     def targets(self) -> NDArray:
         """The checked targets: class codes (n,), or numbers (n, n_targets)."""
         y, n_classes = self.arrays["y"], self.n_classes
-        if not n_classes:
-            if not np.isfinite(y).all():
-                raise self._error("y", "it contains NaN or infinity")
-            return y
-        if len(y) and not (y.min() >= 0 and y.max() < n_classes):
-            raise self._error("y", f"levels must lie in 0..{n_classes - 1}, got {y.max()}")
-        return y if y.dtype == np.uint8 else y.copy()  # indices, which must not change
+        with self._naming("y"):
+            if not n_classes and not np.isfinite(y).all():
+                raise ValueError("it contains NaN or infinity")
+            if n_classes and len(y) and not (y.min() >= 0 and y.max() < n_classes):
+                raise ValueError(f"levels must lie in 0..{n_classes - 1}, got {y.max()}")
+        return y if y.dtype != np.int32 else y.copy()  # indices, which must not change
+
+    def _mask(self) -> NDArray[np.bool_] | None:
+        """Which rows belong to the part, (n_rows,); None where there is no part."""
+        return None if self.part is None else self.part.mask(self.number, self.n_rows)
 
     def own_rows(self) -> Any:
-        """An index of the rows that belong to the part, or of all rows if there is no part."""
-        return slice(None) if self.part is None else self.part.mask(self.number, self.n_rows)
+        """An index of the rows that belong to the part, in the order of the table."""
+        places, mask = self.arrays.get("places"), self._mask()
+        if places is None:
+            return slice(None) if mask is None else mask
+        seen = np.zeros(self.n_rows, bool)
+        if len(places) and places.min() >= 0 and places.max() < self.n_rows:
+            seen[places] = True
+        with self._naming("places"):
+            if not seen.all():
+                raise ValueError("it must hold the place of every row once")
+        return places if mask is None else places[mask[places]]
 
     @property
     def n_own_rows(self) -> int:
         """How many rows belong to the part."""
-        return self.n_rows if self.part is None else int(np.count_nonzero(self.own_rows()))
+        mask = self._mask()
+        return self.n_rows if mask is None else int(np.count_nonzero(mask))
 
     def weights(self) -> Floats | None:
         """The weights of the rows, 0 for rows of other parts; None where all are 1."""
-        w = self.arrays.get("w")
-        if w is not None and len(w) and not (np.isfinite(w).all() and w.min() >= 0):
-            raise self._error("w", "weights must be finite and not negative")
-        if self.part is None:
+        w, mask = self.arrays.get("w"), self._mask()
+        if w is not None and not (np.isfinite(w).all() and (w >= 0).all()):
+            with self._naming("w"):
+                raise ValueError("weights must be finite and not negative")
+        if mask is None:
             return w
-        mask = self.part.mask(self.number, self.n_rows)
         return mask.astype(np.float64) if w is None else np.where(mask, w, 0.0)

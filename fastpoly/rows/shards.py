@@ -2,6 +2,7 @@
 
 import math
 import os
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -10,18 +11,51 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, hstack
 
 from fastpoly.kernels.checks import as_count, as_positive, as_seed
-from fastpoly.rows.batches import numbers, values
-from fastpoly.rows.categories import check_texts, exact_numbers
-from fastpoly.rows.files import file_digest, identity, map_array
-from fastpoly.rows.manifest import Manifest
-from fastpoly.rows.names import FeatureNames
+from fastpoly.rows.format import Manifest
 from fastpoly.rows.shard import Part, Shard, shared
 
 if TYPE_CHECKING:
     from fastpoly.rows.engine import Engine
+
+
+class FeatureNames(Sequence[str]):
+    """Names such as "user=3", made when they are asked for: there may be millions.
+
+    Parameters
+    ----------
+    fields : sequence of tuples (name, categories)
+        The columns of the table in the order of the features; categories is None for a number.
+
+    Examples
+    --------
+    >>> from fastpoly.rows.shards import FeatureNames
+    >>> names = FeatureNames([("age", None), ("user", [3, 7])])
+    >>> list(names), names[-1], names[:2]
+    (['age', 'user=3', 'user=7'], 'user=7', ['age', 'user=3'])
+    """
+
+    def __init__(self, fields: Sequence[tuple[str, NDArray | None]]) -> None:
+        self.fields, self.first, size = list(fields), [], 0
+        for _, categories in self.fields:
+            self.first.append(size)
+            size += 1 if categories is None else len(categories)
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, j: int | slice) -> Any:
+        if isinstance(j, slice):
+            return [self[i] for i in range(*j.indices(self.size))]
+        if not -self.size <= j < self.size:
+            raise IndexError(f"there are {self.size} features, and no {j}")
+        j %= self.size
+        at = bisect_right(self.first, j) - 1
+        name, categories = self.fields[at]
+        text = name if categories is None else f"{name}={categories[j - self.first[at]]}"
+        return text.replace("\0", "\\0")  # which the names of a model cannot hold
 
 
 class Shards:
@@ -81,9 +115,9 @@ class Shards:
         self.part: Part | None = None
         self.engine: Engine | None = None
         self.kept: list[Shard] | None = None
-        self.identities = [self._identities(i) for i in self.numbers]
-        for shard in self:
-            shard.check_files()
+        self.identities: list[dict[str, tuple[int, ...]]] = [{} for _ in self.numbers]
+        # To map the arrays is to check the files.
+        self.identities = [shard.identities for shard in self if shard.arrays]
         if verify:
             self.verify()
 
@@ -98,16 +132,6 @@ class Shards:
             self.folder, number, m.shards[number], m.kind, (m.rows[number], m.n_features),
             len(m.classes), self.part, dict(self.identities[number]),
         )  # fmt: skip
-
-    def _identities(self, number: int) -> dict[str, tuple[int, ...]]:
-        found = {}
-        for name, file in self.manifest.shards[number].items():
-            path = self.folder / file.name
-            try:
-                found[name] = identity(path)
-            except ValueError as error:
-                raise ValueError(f"shard {number}, file {path}: {error}") from None
-        return found
 
     def __iter__(self) -> Iterator[Shard]:
         return (self[i] for i in range(len(self)))
@@ -165,14 +189,13 @@ class Shards:
         (found,) = [f for f in self.manifest.fields if f.name == field] or [None]
         if found is None or found.categories is None:
             raise ValueError(f"{field!r} is not a one-hot field; known: {self.field_names}")
-        path = self.folder / found.categories.name
         try:
-            values = map_array(path, found.categories.dtype, found.categories.shape)
-            if verify and file_digest(path) != found.categories.digest:
-                raise ValueError("its digest differs from the one in the manifest")
+            if verify:
+                found.categories.verify(self.folder)
+            return found.values(self.folder)
         except ValueError as error:
+            path = self.folder / found.categories.name
             raise ValueError(f"the categories of {field!r}, {path}: {error}") from None
-        return np.array(values)
 
     def encode(self, table: Any) -> Any:
         """Encode a table with the same fields as X, for a model of these shards to predict.
@@ -186,32 +209,15 @@ class Shards:
         csr_array, or ndarray where all fields are numeric, (n, n_features)
             A category that the shards do not have sets no feature. A missing value is an error.
         """
+        from fastpoly.rows.ingest import encode_columns
+
         if not self.manifest.fields:
             raise ValueError("these shards have no fields, because they were written from X")
-        parts = []
-        for field in self.manifest.fields:
-            if field.categories is None:
-                parts.append(numbers(table, field.name)[:, None])
-                continue
-            known, found = self.categories(field.name), values(table, field.name)
-            texts = known.dtype.kind == "U"
-            if not len(found):
-                found = found.astype(known.dtype)
-            elif found.dtype.kind in "buif":
-                found = exact_numbers(found, field.name)
-            else:
-                check_texts(set(found.tolist()), field.name)
-            if texts == (found.dtype.kind in "if"):
-                kind = "texts" if texts else "numbers"
-                raise ValueError(f"column {field.name!r} must hold {kind}, got {found.dtype}")
-            found = found.astype("U") if texts else found
-            places = np.searchsorted(known, found).clip(max=len(known) - 1)
-            rows = np.flatnonzero(known[places] == found)
-            entries = np.ones(len(rows)), (rows, places[rows])
-            parts.append(csr_array(entries, shape=(len(found), field.size)))
-        if all(isinstance(part, np.ndarray) for part in parts):
-            return np.hstack(parts)
-        return hstack([csr_array(part) for part in parts], "csr")
+        known = {
+            f.name: None if f.categories is None else self.categories(f.name)
+            for f in self.manifest.fields
+        }
+        return encode_columns(table, known)
 
     def take(self, numbers: Sequence[int]) -> Self:
         """Some of the shards, in this order; for example a fold of whole shards.
@@ -262,7 +268,10 @@ class Shards:
         ]
 
     def targets(self) -> NDArray:
-        """The targets of the rows that belong to these shards, (n,) or (n, n_targets)."""
+        """The targets of the rows, (n,) or (n, n_targets), in the order in which they were written.
+
+        For a split, those of its rows; for `take`, shard by shard.
+        """
         classes, found = self.classes, []
         for shard in self:
             y = shard.targets()
@@ -279,7 +288,7 @@ class Shards:
         return counts
 
     def weights(self) -> NDArray[np.float64] | None:
-        """The weights of the rows that belong to these shards, (n,), or None where all are 1."""
+        """The weights of the rows, (n,), in the order of `targets`; None where all are 1."""
         if not any("w" in shard.files for shard in self):
             return None
         return np.concatenate([shard.weights()[shard.own_rows()] for shard in self])

@@ -1,0 +1,291 @@
+"""The format of a folder of shards: a manifest and plain .npy files, none of which is trusted.
+
+`manifest.json` says how rows are stored and which files each shard has. `layout` says what the
+files hold:
+
+    kind        arrays of a shard
+    "codes"     indices (rows, width): a column of X for each one-hot field, where it is 1
+    "mixed"     the same and data (rows, width): one-hot fields, then numeric ones
+    "csr"       indptr (rows + 1,), indices (entries,), data (entries,)
+    "dense"     x (rows, d)
+    all kinds   y (rows,) levels or (rows, n_targets) numbers; w (rows,) where there are weights;
+                places (rows,) where rows are sorted: the stored place of each row of the table
+
+The categories of a field are an array of numbers, or texts as JSON in an array of bytes. A file
+that differs from its manifest in dtype, shape or size is refused before anything reads it.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastpoly.rows.files import mapped, npy_header, replacing, sync_folder
+
+SHARDS_VERSION = 2  # 2: sorted rows know their places, categories of text are JSON
+NAME = "manifest.json"
+FORMAT = "fastpoly-shards"
+# The most features: one less than an index can count, because a constant feature may be added.
+MOST_FEATURES = np.iinfo(np.int32).max - 1
+# The names of files that we write: what they hold, and a token of the write.
+OURS = re.compile(r"(raw-\d+|\d{6,}|field)-[a-z0-9]+\.fastpoly-[0-9a-f]{16}\.npy")
+_DIGEST = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class File:
+    """The name of a file in the folder, its digest, and the array that it holds."""
+
+    name: str
+    digest: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, entry: dict[str, Any], dtype: Any, shape: tuple[int, ...]) -> Self:
+        name, digest = entry["name"], entry["digest"]
+        if not OURS.fullmatch(name):
+            raise ValueError(f"{name!r} is not the name of a file of shards")
+        if not _DIGEST.fullmatch(digest):
+            raise ValueError(f"the digest of {name} is not 40 hexadecimal digits")
+        return cls(name, digest, np.dtype(dtype), shape)
+
+    def map(self, folder: Path) -> NDArray[Any]:
+        """Map the array read-only; ValueError unless the file holds it and nothing else."""
+        try:
+            with open(folder / self.name, "rb") as file:
+                return self._mapped(file)
+        except OSError as error:
+            raise ValueError(f"it cannot be read: {error.strerror or error}") from None
+
+    def _mapped(self, file: BinaryIO) -> NDArray[Any]:
+        # Compared, not parsed: NumPy's parser may fail in threads (with Python 3.11).
+        wanted, begin = npy_header(self.dtype, self.shape), file.read(10)
+        text = file.read(int.from_bytes(begin[8:], "little"))
+        own = os.fstat(file.fileno()).st_size
+        if (begin[:8], text.rstrip()) != (wanted[:8], wanted[10:].rstrip()):
+            raise ValueError(
+                f"it does not begin as an array {self.shape} of {self.dtype}; it has {own} bytes"
+            )
+        first = file.tell()
+        size = first + math.prod(self.shape) * self.dtype.itemsize
+        if own != size:
+            raise ValueError(f"it has {own} bytes, but should have {size}")
+        return np.frombuffer(mapped(file, size)[first:], self.dtype).reshape(self.shape)
+
+    def verify(self, folder: Path) -> None:
+        """Raise unless the file has the digest of the manifest."""
+        with open(folder / self.name, "rb") as file:
+            found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20))
+        if found.hexdigest() != self.digest:
+            raise ValueError("its digest differs from the one in the manifest")
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of the original table. It became `size` columns of X, from `first` on."""
+
+    name: str
+    first: int
+    size: int
+    categories: File | None  # sorted categories of a one-hot field; None for a numeric one
+
+    def values(self, folder: Path) -> NDArray[Any]:
+        """The categories, (size,): numbers, or texts as Python strings."""
+        found = self.categories.map(folder)
+        if self.categories.dtype != np.uint8:
+            return np.array(found)
+        try:
+            texts = json.loads(found.tobytes())
+        except (ValueError, RecursionError):
+            texts = None
+        if not (type(texts) is list and len(texts) == self.size and _increasing(texts, str)):
+            raise ValueError(f"it does not hold {self.size} texts that increase")
+        values = np.empty(self.size, object)
+        values[:] = texts
+        return values
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The checked content of `manifest.json`."""
+
+    kind: str
+    n_samples: int
+    n_features: int
+    fields: tuple[Field, ...]  # empty where the rows came without column names
+    classes: tuple[Any, ...]  # the levels of the targets, sorted; none where they are numbers
+    n_targets: int  # how many numbers the target of a row has
+    shards: tuple[dict[str, File], ...]  # for every shard, its files by the name of their array
+    rows: tuple[int, ...]  # the number of rows of every shard
+    # The digest of the manifest without the names of files, which differ from write to write. It
+    # stands for all of the data, because the manifest holds the digests of all files.
+    digest: str
+
+    @property
+    def file_names(self) -> set[str]:
+        """The names of all files of these shards, but for the manifest itself."""
+        names = {file.name for files in self.shards for file in files.values()}
+        return names | {f.categories.name for f in self.fields if f.categories is not None}
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the manifest of a folder; a ValueError says what is wrong with it."""
+        path = folder / NAME
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ValueError(
+                f"{folder} holds no {NAME}: it is no folder of shards, or was not written to its "
+                "end; write it with write_shards"
+            ) from None
+        except OSError as error:
+            cure = "; ask for the right to read it" if isinstance(error, PermissionError) else ""
+            raise ValueError(f"{path} cannot be read: {error.strerror or error}{cure}") from None
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path} cannot be read: {error}; write the shards again") from None
+        try:
+            return cls.of(content)
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{path} is not a manifest of shards ({problem})") from None
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    @classmethod
+    def of(cls, content: Any) -> Self:
+        """Check the content of a manifest."""
+        if content["format"] != FORMAT:
+            raise ValueError(f"its format is {content['format']!r}, not {FORMAT!r}")
+        if content["version"] != SHARDS_VERSION:
+            raise ValueError(
+                f"its version is {content['version']!r}, but this fastpoly reads version "
+                f"{SHARDS_VERSION}; write the shards again from their data"
+            )
+        kind, target, classes = content["kind"], content["target"], tuple(content["classes"])
+        if kind not in ("codes", "mixed", "csr", "dense") or target not in ("levels", "real"):
+            raise ValueError(f"unknown kind {kind!r} or target {target!r}")
+        d = _count(content["n_features"], "n_features", least=1, most=MOST_FEATURES)
+        if not (_increasing(classes, str) or _increasing(classes, int, float)):
+            raise ValueError("its classes must be finite numbers, or strings, that increase")
+        if (target == "levels") != bool(classes):
+            raise ValueError("levels need classes, and numbers have none")
+        if content["dtype"] not in ("<f4", "<f8"):
+            raise ValueError(f"its dtype must be <f4 or <f8, got {content['dtype']!r}")
+        for name in ("weighted", "sorted"):
+            if not isinstance(content[name], bool):
+                raise ValueError(f"{name} must be true or false")
+        _count(content["width"], "width")
+        n_targets = _count(content["n_targets"], "n_targets", least=1)
+        rows, shards = [], []
+        for shard in content["shards"]:
+            rows.append(_count(shard["rows"], "rows"))
+            entries = _count(shard.get("entries", 0), "entries", most=np.iinfo(np.int64).max)
+            arrays, files = layout(content, rows[-1], entries), shard["files"]
+            if set(files) != set(arrays):
+                raise ValueError(f"a shard of kind {kind!r} must have {sorted(arrays)}")
+            shards.append({name: File.of(files[name], *how) for name, how in arrays.items()})
+        _count(len(shards), "the number of shards", least=1)
+        n = sum(rows)
+        if n != content["n_samples"] or not n:
+            raise ValueError(f"its shards have {n} rows, n_samples is {content['n_samples']}")
+        return cls(
+            kind, n, d, _fields(content["fields"], d), classes, n_targets, tuple(shards),
+            tuple(rows), _digest(content),
+        )  # fmt: skip
+
+
+def layout(content: dict[str, Any], n: int, entries: int) -> dict[str, tuple[str, tuple]]:
+    """The dtype and shape of each array of a shard of n rows, for a manifest of this content."""
+    width, values = content["width"], content["dtype"]
+    arrays: dict[str, tuple[str, tuple]] = {
+        "codes": {"indices": ("<i4", (n, width))},
+        "mixed": {"indices": ("<i4", (n, width)), "data": (values, (n, width))},
+        "csr": {
+            "indptr": ("<i8", (n + 1,)),
+            "indices": ("<i4", (entries,)),
+            "data": (values, (entries,)),
+        },
+        "dense": {"x": (values, (n, content["n_features"]))},
+    }[content["kind"]]
+    levels = "|u1" if len(content["classes"]) <= 256 else "<i4"  # bytes where they suffice
+    real = content["target"] == "real"
+    arrays["y"] = ("<f8", (n, content["n_targets"])) if real else (levels, (n,))
+    if content["weighted"]:
+        arrays["w"] = "<f8", (n,)
+    if content["sorted"]:
+        arrays["places"] = "<i4", (n,)
+    return arrays
+
+
+def _fields(content: Any, d: int) -> tuple[Field, ...]:
+    """The fields, which must fill the d columns in order."""
+    fields, at = [], 0
+    for entry in content:
+        name, size, file = entry["name"], _count(entry["size"], "size", least=1), None
+        if not isinstance(name, str):
+            raise ValueError(f"the name of a field must be a string, got {name!r}")
+        if entry["first"] != at:
+            raise ValueError(f"field {name!r} begins at column {entry['first']}, not {at}")
+        if entry["categories"] is not None:
+            dtype, length = entry["categories"]["dtype"], entry["categories"]["length"]
+            if dtype not in ("<i8", "<f8", "|u1"):
+                raise ValueError(f"the categories of {name!r} have the unknown dtype {dtype!r}")
+            _count(length, "length", least=1, most=np.iinfo(np.int64).max)
+            if dtype != "|u1" and length != size:
+                raise ValueError(f"field {name!r} has {size} columns and {length} categories")
+            file = File.of(entry["categories"], dtype, (length,))
+        fields.append(Field(name, at, size, file))
+        at += size
+    twice = [name for name, count in Counter(f.name for f in fields).items() if count > 1]
+    if twice:
+        raise ValueError(f"two fields are called {twice[0]!r}")
+    if fields and at != d:
+        raise ValueError(f"its fields have {at} columns, but n_features is {d}")
+    return tuple(fields)
+
+
+def _digest(content: dict[str, Any]) -> str:
+    """The digest of a manifest, whatever its files are called."""
+
+    def plain(entry: Any) -> Any:
+        if isinstance(entry, dict):
+            named = "digest" in entry  # a file
+            return {k: plain(v) for k, v in entry.items() if not (named and k == "name")}
+        return [plain(item) for item in entry] if isinstance(entry, list) else entry
+
+    text = json.dumps(plain(content), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
+
+
+def _increasing(values: Any, *types: type) -> bool:
+    """Whether these are values of the types, numbers of 64 bits, in increasing order."""
+    return (
+        all(type(v) in types for v in values)
+        and all(types == (str,) or abs(v) < 2**63 for v in values)  # NaN is not
+        and all(a < b for a, b in pairwise(values))
+    )
+
+
+def _count(value: Any, name: str, least: int = 0, most: int = np.iinfo(np.int32).max) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} must be an integer from {least} to {most}, got {value!r}")
+    return value
+
+
+def write_manifest(folder: Path, content: dict[str, Any]) -> None:
+    """Write the manifest in one step, when all files that it names are on the disk."""
+    Manifest.of(content)  # what could not be read must not replace what can
+    sync_folder(folder)
+    with replacing(folder / NAME) as file:
+        file.write(json.dumps(content, indent=1).encode())
+    sync_folder(folder)
