@@ -16,8 +16,7 @@ distributed = pytest.importorskip("distributed")
 
 from fastpoly import FactorizationMachineOrdinalRegressor, conditional_gradient  # noqa: E402
 from fastpoly.dask import DaskEngine, on_cluster  # noqa: E402
-from fastpoly.rows import ShardDesign, as_rows  # noqa: E402
-from fastpoly.rows.block import Block  # noqa: E402
+from fastpoly.rows import ShardDesign  # noqa: E402
 from fastpoly.rows.shard_design import shard_statistics  # noqa: E402
 
 # Dask's threads may leave resources open; these tests do not check that.
@@ -56,14 +55,11 @@ def test_one_task_for_each_worker_and_pass(tmp_path, client):
 
 def test_errors_in_the_data_come_through_and_are_not_retried(tmp_path, client):
     shards = Case("codes").write(tmp_path, 3)
-    design = ShardDesign(on_cluster(shards, client))
-    rows = as_rows(design)
-    rows.sum(Block.value, rows.empty_model())
     (path,) = tmp_path.glob("000001-indices.*")
     os.utime(path, ns=(1, 1))
     began = time.monotonic()
     with pytest.raises(ValueError, match="shard 1, file .*changed"):
-        rows.sum(Block.value, rows.empty_model())
+        shard_statistics(on_cluster(shards, client))
     assert time.monotonic() - began < 30
 
 
@@ -162,11 +158,10 @@ def test_a_silent_worker_is_dropped(tmp_path):
         stopped = pids[max(pids)]
         os.kill(stopped, signal.SIGSTOP)
         try:
-            design = ShardDesign(on)
-            job = ShardJob(list(shards), None)
             assert isinstance(on.engine, DaskEngine)
-            assert on.engine.reduce(job, "statistics", (None,)).weight == 640
-            assert np.isfinite(shard_statistics(design.shards).largest)
+            found = shard_statistics(on)
+            assert found.weight == 640
+            assert np.isfinite(found.largest)
         finally:
             os.kill(stopped, signal.SIGCONT)
 

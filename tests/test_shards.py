@@ -22,7 +22,6 @@ from shard_cases import KINDS, Case
 from subprocesses import ANONYMOUS, run_python
 
 from fastpoly import FactorizationMachineOrdinalRegressor, Shards, write_shards
-from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.rows.files import write_array
 from fastpoly.rows.ingest import Categories, DataFile
 from fastpoly.rows.shard_design import shard_statistics

@@ -180,7 +180,7 @@ class PolyEstimator(Predictor):
             progress = stack.enter_context(Progress(self.verbose, self.n_components))
             saved = monotonic()
             if self.checkpoint is not None:
-                stack.callback(lambda: record.state and save_record(self.checkpoint, record, fit))
+                stack.callback(lambda: self._save(record, fit))
             states = self._states(objective, begin)
             while not record.ended(self.n_components, self.n_iter_no_change):
                 state = next(states)
@@ -190,7 +190,7 @@ class PolyEstimator(Predictor):
                 progress.show(state, score)
                 slow.after(state)
                 if self.checkpoint is not None and monotonic() - saved >= self.checkpoint_every:
-                    save_record(self.checkpoint, record, fit)
+                    self._save(record, fit)
                     saved = monotonic()
         self._finish(record)
         return poor_fit(self, objective.small, by_score)
@@ -214,6 +214,11 @@ class PolyEstimator(Predictor):
                 f"{self.n_components} is less; it can only grow"
             )
         return record
+
+    def _save(self, record: FitRecord, fit: str) -> None:
+        """Write the checkpoint, if there is anything to go on from."""
+        if record.state is not None:
+            save_record(self.checkpoint, record, fit)
 
     def _fingerprint(self, data: TrainingRows) -> str:
         """A digest of the data and of the parameters that matter."""
