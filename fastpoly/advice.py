@@ -172,7 +172,7 @@ def poor_fit(model: Any, small: Callable[[], float], by_score: bool = False) -> 
     far = bool(alpha) and model.violation_ > FAR_FROM_OPTIMUM * alpha
     # A converged refit is at least this accurate.
     relative = max(model.tol, LOOSEST_REFIT_TOL)
-    loose = state.stop != "optimal" and gap > relative * objective
+    loose = state.stop not in ("optimal", "unconfirmed") and gap > relative * objective
     if loose and gap > relative * small():
         inaccuracy = f"a gap of {gap:.2g} for an objective of {objective:.2g}"
         return Complaint(f"the output layer is inaccurate: {inaccuracy}; {cure}", False)

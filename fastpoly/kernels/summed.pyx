@@ -18,8 +18,8 @@ cdef class SummedGamma(Gamma):
     d, m : int
         Size and number of the operators.
     verb : callable
-        verb(name, S, *arguments) -> ndarray, for the names and arguments "matvecs" (B), "forms" (h)
-        and "combine" (w, h), of the operators sum_c S_ce Gamma_c; S (m, e) or None.
+        verb(name, S, *arguments) -> ndarray, for the names and arguments "matvecs" (B), "forms" (h),
+        "combine" (w, h) and "dense", of the operators sum_c S_ce Gamma_c; S (m, e) or None.
     sample : callable, optional
         (number, Generator) -> (Matrix, activation): at most that many rows, drawn at random, by
         which basis vectors are compared.
@@ -72,6 +72,12 @@ cdef class SummedGamma(Gamma):
         h = as_float_array(h, "h", (self.d,), finite=finite)
         total = self.verb("combine", self.S, w, h)
         return as_float_array(total, "the sum", (self.d,), finite=False)
+
+    def dense(self):
+        """The operators as an array (m, d, d)."""
+        self._check_made()
+        total = self.verb("dense", self.S)
+        return as_float_array(total, "the sum", (self.m, self.d, self.d), finite=False)
 
     def combined(self, S):
         """The operators sum_c S_ce Gamma_c for every column e of S (m, e)."""

@@ -216,7 +216,7 @@ class ShardRows:
         weights = self.noise_weights(at)
         own = weights if S is None else weights @ S
         gamma = row_gamma(self.design.matrix, own, False)
-        return getattr(gamma, name)(*arguments, finite=False)  # `SummedGamma` has checked them
+        return _method(gamma, name, arguments)
 
     def gamma(self, at: At, name: str, S: Floats | None, *arguments: Any) -> Floats:
         """A method of the operators sum_c S_ce Gamma_c."""
@@ -226,4 +226,9 @@ class ShardRows:
             own = D if S is None else D @ S
             anova = self.design.activation == "anova"
             self.gammas = {key: row_gamma(self.design.matrix, own, anova)}
-        return getattr(self.gammas[key], name)(*arguments, finite=False)
+        return _method(self.gammas[key], name, arguments)
+
+
+def _method(gamma: Gamma, name: str, arguments: tuple[Any, ...]) -> Floats:
+    """A method of operators over one shard; `SummedGamma` has checked the arguments."""
+    return gamma.dense() if name == "dense" else getattr(gamma, name)(*arguments, finite=False)
