@@ -305,31 +305,37 @@ class Run:
     def select(self, state: State, make_gamma: Callable[[], Gamma]) -> Selection:
         """The basis vectors to add; those of an optimum are confirmed by a thorough search."""
         problem, options, gamma = self.problem, self.options, make_gamma()
+        budget = {"n_vectors": self.block(state), "sign_budget": self.refit.flops(state)}
         chosen = select_basis(
             gamma,
             problem.penalty,
             options.selection,
-            n_vectors=self.block(state),
-            threshold=0.0 if problem.tau is not None else (1 + options.tol) * problem.alpha,
-            sign_budget=self.refit.flops(state),
+            threshold=0.0 if problem.tau is not None else self.limit(state),
             start=state.memory.vectors,
             data=self.objective.rows.block.design if options.selection == "best_data" else None,
             random_state=np.random.default_rng([options.seed, state.n_iter]),
+            **budget,
         )
         optimal = self.complete(state, chosen.value) and self.accurate(state)
-        if not (optimal and options.finish) or self.complete(state, chosen.bound):
-            return chosen
+        sure = self.complete(state, chosen.bound)
+        if sure or not (optimal and options.finish):
+            return chosen._replace(confirmed=sure)
         again = select_basis(
             gamma,
             problem.penalty,
-            tol=min(options.tol, 5e-3),  # the default of select_basis
+            threshold=self.limit(state),
+            tol=options.tol if problem.tau is None else min(options.tol, 5e-3),
             start=chosen.vectors,
             thorough=True,
             random_state=np.random.default_rng([options.seed, state.n_iter, 1]),
+            **budget,
         )
         better = again if again.value > chosen.value else chosen
-        bound = max(better.value, min(again.bound, chosen.bound))
-        return better._replace(bound=bound, vectors=chosen.vectors)
+        return better._replace(
+            bound=max(better.value, min(again.bound, chosen.bound)),
+            vectors=chosen.vectors,
+            confirmed=again.confirmed,
+        )
 
     def block(self, state: State) -> int:
         """Basis vectors to add after this state."""
@@ -343,13 +349,16 @@ class Run:
         """The duality gap of the constrained form for that value of Omega*(G)."""
         return state.refit_gap + self.problem.tau * max(0.0, dual_norm - state.own_dual_norm)
 
+    def limit(self, state: State) -> float:
+        """The value of Omega*(G) up to which no other basis vector is needed."""
+        problem, tol = self.problem, self.options.tol
+        if problem.tau is not None:
+            return state.own_dual_norm + tol * self.objective.size(state.objective) / problem.tau
+        return (1 + tol) * problem.alpha
+
     def complete(self, state: State, dual_norm: float) -> bool:
         """Whether no other basis vector is needed, for that value of Omega*(G)."""
-        tol = self.options.tol
-        if self.problem.tau is not None:
-            missing = self.gap(state, dual_norm) - state.refit_gap
-            return missing <= tol * self.objective.size(state.objective)
-        return dual_norm <= (1 + tol) * self.problem.alpha
+        return dual_norm <= self.limit(state)
 
     def accurate(self, state: State) -> bool:
         """Whether the model is the best one with its basis vectors, within the tolerance."""
@@ -383,7 +392,7 @@ class Run:
         options, size = self.options, self.objective.size(state.objective)
         if chosen.value == 0 or self.complete(state, chosen.value):
             if self.accurate(state):
-                return "optimal"
+                return "optimal" if chosen.confirmed else "unconfirmed"
             if self.refit.corrective:
                 return "max_iter"
         if state.n_components >= options.n_components:

@@ -10,7 +10,7 @@ from fastpoly.kernels.checks import as_float_array
 
 Floats = NDArray[np.float64]
 
-STOPS = (None, "optimal", "n_components", "no progress", "max_iter")
+STOPS = (None, "optimal", "unconfirmed", "n_components", "no progress", "max_iter")
 TIMED = ("gradient", "selection", "refit")
 
 
@@ -101,9 +101,12 @@ class State:
         Rounds so far.
     stop : str or None
         Why the run ends here; None if it continues. "optimal": within the tolerance, no basis
-        vector that was found would improve the model, and the refit is accurate. "n_components":
-        the model is full. "no progress": further rounds gain almost nothing (for a tol far below
-        1e-3 this often comes first). "max_iter": the refit ran out of iterations.
+        vector would improve the model, and the refit is accurate. "unconfirmed": the same, but
+        the search for such vectors was not thorough, and the true violation may be larger. That
+        is so with finish=False, and for l1/l2 and l1/linf where the m matrices of a thorough
+        search do not fit in 128 MB (8 d^2 m bytes). "n_components": the model is full. "no
+        progress": further rounds gain almost nothing (for a tol far below 1e-3 this often comes
+        first). "max_iter": the refit ran out of iterations.
     refit_gap : float
         Duality gap of this model among those with the same basis vectors. It is an upper bound on
         its error, up to the rows that nothing bounds (see `fastpoly.refit.Refit`).

@@ -127,7 +127,8 @@ def poor_fit(model: Any, small: float, by_score: bool = False) -> Complaint | No
     far = bool(alpha) and model.violation_ > FAR_FROM_OPTIMUM * alpha
     # A converged refit is at least this accurate.
     relative = max(model.tol, LOOSEST_REFIT_TOL)
-    if state.stop != "optimal" and gap > relative * max(objective, small):
+    loose = state.stop not in ("optimal", "unconfirmed")
+    if loose and gap > relative * max(objective, small):
         inaccuracy = f"a gap of {gap:.2g} for an objective of {objective:.2g}"
         return Complaint(f"the output layer is inaccurate: {inaccuracy}; {cure}")
     if state.stop == "no progress" and far:

@@ -26,6 +26,7 @@ cdef const gamma_loops* loops = choose_gamma_loops()
 cdef enum:
     PRODUCT_COLUMNS = 256            # products x_i x_j made at a time
     PASSES = 25                      # passes over the rows in one selection
+    SPARSE_COST = 6                  # cost of a product of two stored entries, in dense products
     EXPLICIT_BYTES = 268435456       # 256 MB: the most that explicit matrices may take
 
 
@@ -102,8 +103,35 @@ cdef void add_products(
         start = stop
 
 
+cdef void add_sparse_products(
+    CsrMatrix X, const double* D, Py_ssize_t m, Py_ssize_t first, Py_ssize_t last,
+    double* packed, Py_ssize_t width, double* work
+) noexcept nogil:
+    """The same over the pairs of stored entries; `work` has 2 d doubles."""
+    cdef Py_ssize_t d = X.d, row, p, size, a, b, c
+    cdef double* x = work
+    cdef Py_ssize_t* column = <Py_ssize_t*> (work + d)
+    cdef const double* gradient
+    cdef double* target
+    for row in range(first, last):
+        size = 0
+        if X.augment:
+            x[0], column[0], size = 1, 0, 1
+        for p in range(X.indptr[row], X.indptr[row + 1]):
+            x[size] = (<const float*> X.data)[p] if X.single else (<const double*> X.data)[p]
+            column[size] = X.indices[p] + X.augment
+            size += 1
+        gradient = D + row * m
+        for a in range(size):
+            for b in range(a, size):
+                target = packed + (column[a] * (2 * d - column[a] - 1) // 2 + column[b]) * width
+                for c in range(m):
+                    target[c] += x[a] * x[b] * gradient[c]
+
+
 cdef struct products_pass:
     void* X                          # Matrix
+    bint sparse                      # whether to go over the pairs of stored entries
     const double* D                  # (n, m)
     Py_ssize_t n, m, width
     Py_ssize_t first, last, block    # blocks first..last-1 of every share, each of `block` rows
@@ -118,8 +146,20 @@ cdef void run_share(int share, int worker, void* job) noexcept nogil:
     cdef products_pass* p = <products_pass*> job
     cdef Py_ssize_t start = p.n * share // p.n_shares
     cdef Py_ssize_t stop = min(start + p.last * p.block, p.n * (share + 1) // p.n_shares)
-    add_products(<Matrix> p.X, p.D, p.m, start + p.first * p.block, stop, p.block,
-                 p.packed + share * p.slot, p.width, p.work + worker * p.work_size)
+    cdef double* packed = p.packed + share * p.slot
+    cdef double* work = p.work + worker * p.work_size
+    if p.sparse:
+        add_sparse_products(<CsrMatrix> p.X, p.D, p.m, start + p.first * p.block, stop, packed,
+                            p.width, work)
+    else:
+        add_products(<Matrix> p.X, p.D, p.m, start + p.first * p.block, stop, p.block, packed,
+                     p.width, work)
+
+
+cdef double stored_pairs(CsrMatrix X) except -1:
+    """The mean number of pairs of stored entries in a row."""
+    stored = np.diff(X.arrays[2]) + float(X.augment)
+    return (stored * (stored + 1) / 2).mean() if len(stored) else 0
 
 
 def explicit_gamma(Matrix X not None, D, bint anova=False, n_threads=1):
@@ -144,7 +184,9 @@ def explicit_gamma(Matrix X not None, D, bint anova=False, n_threads=1):
     cdef Py_ssize_t width = gamma.width, n_packed = d * (d + 1) // 2
     cdef Py_ssize_t columns = max(d, min(n_packed, PRODUCT_COLUMNS))
     cdef Py_ssize_t block = max(16, min(128, SERIAL_PRODUCT // (columns * m)))
-    cdef double seconds = flop_seconds(1.0 * n * n_packed * (2 * m + 1))
+    cdef double sparse_cost = SPARSE_COST * stored_pairs(X) if X.sparse else n_packed
+    cdef bint sparse = sparse_cost < n_packed
+    cdef double seconds = flop_seconds(n * min(sparse_cost, n_packed) * (2 * m + 1))
     cdef int threads = threads_for(effective_n_threads(n_threads), seconds)
     cdef int n_shares = shares_for(threads, seconds, n_packed * width)
     cdef double[:, :, ::1] packed = np.zeros((n_shares, n_packed + 4, width))
@@ -153,7 +195,7 @@ def explicit_gamma(Matrix X not None, D, bint anova=False, n_threads=1):
     cdef products_pass p
     p.X, p.D, p.n, p.m, p.width = <void*> X, &gradients[0, 0] if n else NULL, n, m, width
     p.packed, p.slot, p.n_shares = &packed[0, 0, 0], (n_packed + 4) * width, n_shares
-    p.work, p.work_size, p.block = &work[0, 0], work.shape[1], block
+    p.work, p.work_size, p.block, p.sparse = &work[0, 0], work.shape[1], block, sparse
     for p.first, p.last in interruptible(n_blocks):
         with nogil:
             run_shares(run_share, &p, n_shares, threads)

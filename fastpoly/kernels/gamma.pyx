@@ -222,6 +222,13 @@ cdef class RowGamma(Gamma):
         S = as_float_array(S, "S", (self.m, None))
         return type(self)(self.X, np.asarray(self.D) @ S, self.anova, self.n_threads)
 
+    def dense(self):
+        """The operators as an array (m, d, d), at the cost of about d / 5 passes over dense rows."""
+        from fastpoly.kernels.explicit import explicit_gamma  # which imports this module
+
+        self._check_made()
+        return explicit_gamma(self.X, self.D, self.anova, self.n_threads).dense()
+
     cdef double seconds(self) noexcept:
         """About how long one thread takes for a pass."""
         return flop_seconds(4.0 * self.X.n * self.X.d * self.m)

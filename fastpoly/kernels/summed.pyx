@@ -18,8 +18,8 @@ cdef class SummedGamma(Gamma):
     d, m : int
         Size and number of the operators.
     operators : object
-        Its methods matvecs(S, B), forms(S, h) and combine(S, w, h) return those of the operators
-        sum_c S_ce Gamma_c, or of Gamma_c themselves where S (m, e) is None.
+        Its methods matvecs(S, B), forms(S, h), combine(S, w, h) and dense(S) return those of the
+        operators sum_c S_ce Gamma_c, or of Gamma_c themselves where S (m, e) is None.
     sample : callable, optional
         (number, Generator) -> (Matrix, activation): at most that many rows, drawn at random, by
         which basis vectors are compared.
@@ -75,6 +75,12 @@ cdef class SummedGamma(Gamma):
         h = as_float_array(h, "h", (self.d,), finite=finite)
         total = self.operators.combine(self.S, w, h)
         return as_float_array(total, "the sum", (self.d,), finite=False)
+
+    def dense(self):
+        """The operators as an array (m, d, d)."""
+        self._check_made()
+        total = self.operators.dense(self.S)
+        return as_float_array(total, "the sum", (self.m, self.d, self.d), finite=False)
 
     def combined(self, S):
         """The operators sum_c S_ce Gamma_c for every column e of S (m, e)."""

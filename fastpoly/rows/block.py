@@ -279,10 +279,10 @@ class Block:
         D = self.row_gradients(point)
         return make_gamma(design.matrix, D, design.activation, design.n_threads)
 
-    def gamma_matrices(self, point: Point) -> Floats:
-        """Gamma_c as matrices, (m, d, d)."""
+    def gamma_matrices(self, point: Point, S: Floats | None = None) -> Floats:
+        """The operators sum_c S_ce Gamma_c as matrices, (e, d, d)."""
         D, anova = self.row_gradients(point), self.design.activation == "anova"
-        return explicit_gamma(self.design.matrix, D, anova).dense()
+        return explicit_gamma(self.design.matrix, D if S is None else D @ S, anova).dense()
 
     def gamma_matvecs(self, point: Point, S: Floats | None, B: Floats) -> Floats:
         """`matvecs` of the operators sum_c S_ce Gamma_c."""

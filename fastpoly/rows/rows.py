@@ -261,6 +261,9 @@ class Operators:
     def forms(self, S: Floats | None, h: Floats) -> Floats:
         return self.rows.sum(Block.gamma_forms, self.point, S, h)
 
+    def dense(self, S: Floats | None) -> Floats:
+        return self.rows.sum(Block.gamma_matrices, self.point, S)
+
     def combine(self, S: Floats | None, w: Floats, h: Floats) -> Floats:
         return self.rows.sum(Block.gamma_combine, self.point, S, w, h)
 

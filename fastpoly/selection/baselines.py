@@ -15,7 +15,7 @@ from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.explicit import ExplicitGamma
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.matrix import Matrix, as_matrix
-from fastpoly.selection.ascent import Floats, forms_of
+from fastpoly.selection.ascent import Floats, eigen_flops, forms_of
 
 if TYPE_CHECKING:
     from fastpoly.kernels.penalties import MatrixPenalty  # a protocol, known to type checkers only
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def enumeration_flops(penalty: MatrixPenalty, m: int, d: int) -> float:
     """The approximate cost of `best_of_vertices`, in floating-point operations."""
     count = penalty.n_vertices(m)
-    return np.inf if count is None else count * (2.0 * m * d**2 + 2.0 * d**3)
+    return np.inf if count is None else count * eigen_flops(m, d)
 
 
 def best_of_vertices(G: Floats, penalty: MatrixPenalty, n_best: int = 1) -> tuple[Floats, float]:

@@ -16,7 +16,18 @@ from numpy.typing import NDArray
 from fastpoly.kernels.eigen import EIGH_FEATURES, dominant_eigenvectors, ritz_vectors
 from fastpoly.kernels.explicit import ExplicitGamma
 from fastpoly.kernels.gamma import Gamma
-from fastpoly.selection.ascent import NORMAL, THOROUGH, Effort, Floats, ascend, forms_of, thin, unit
+from fastpoly.selection.ascent import (
+    NORMAL,
+    RESTART_FLOPS,
+    THOROUGH,
+    Effort,
+    Floats,
+    ascend,
+    ascend_thoroughly,
+    forms_of,
+    thin,
+    unit,
+)
 from fastpoly.selection.baselines import best_of_vertices, enumeration_flops
 from fastpoly.selection.blocks import PARALLEL, Signatures
 from fastpoly.selection.bounds import upper_bound
@@ -24,6 +35,11 @@ from fastpoly.selection.subspace import explore
 
 if TYPE_CHECKING:
     from fastpoly.kernels.penalties import MatrixPenalty  # a protocol, known to type checkers only
+
+
+# The most that the matrices of a thorough search may take, 8 d^2 m bytes: 1,000 features with 16
+# outputs. It needs about four times as much while it works.
+DENSE_BYTES = 2**27
 
 
 class Candidates(NamedTuple):
@@ -37,6 +53,7 @@ class Candidates(NamedTuple):
     vectors: Floats | None = None
     n_matvecs: int = 0
     ranked: bool = False  # whether the order must be kept
+    confirmed: bool = False  # whether a thorough search found nothing above the best of them
 
 
 class Request(NamedTuple):
@@ -56,8 +73,14 @@ class Request(NamedTuple):
 
 
 def is_dense(gamma: Gamma, request: Request) -> bool:
-    """Whether to work on the matrices themselves, because that is cheapest or finds most."""
-    many = request.n_vectors > 1 or request.effort is THOROUGH
+    """Whether to work on the matrices themselves, because that is cheapest or finds most.
+
+    A thorough search for a group penalty forms them from the rows if it has to.
+    """
+    thorough = request.effort is THOROUGH
+    if thorough and not _is_eigenproblem(gamma, request.penalty):
+        return 8.0 * gamma.d**2 * gamma.m <= DENSE_BYTES
+    many = request.n_vectors > 1 or thorough
     return isinstance(gamma, ExplicitGamma) and (many or gamma.d <= EIGH_FEATURES)
 
 
@@ -88,22 +111,31 @@ def from_spectra(gamma: Gamma, request: Request) -> Candidates:
         return _eigenvectors(found, penalty, sizes[outputs, which], outputs)
     if request.method == "l1" or sizes.max() == 0:
         return found._replace(ranked=True)
+    confirmed = False
+    starts = H[: m + request.effort.eigenvectors]
     if enumeration_flops(penalty, m, d) <= max(request.sign_budget, request.effort.sign_flops):
         n_best = 1 if request.n_vectors == 1 else 2 * request.n_vectors
         best, bound = best_of_vertices(G, penalty, n_best)
+        confirmed = True
+    elif request.effort is THOROUGH:
+        points, confirmed = ascend_thoroughly(
+            G, starts, penalty, request.tol, request.max_iter, request.rng,
+            request.threshold or np.inf, max(request.sign_budget, RESTART_FLOPS),
+        )  # fmt: skip
+        best = points.Y
     else:
-        starts = H[: m + request.effort.eigenvectors]
         best = ascend(
             G, starts, penalty, request.tol, request.max_iter, request.effort, request.rng
         ).Y
     H = best[:1] if request.n_vectors == 1 else np.vstack([best, H])
-    return found._replace(H=H, Q=forms_of(G, H), bound=bound)
+    return found._replace(H=H, Q=forms_of(G, H), bound=bound, confirmed=confirmed)
 
 
 def _eigenvectors(
     found: Candidates, penalty: MatrixPenalty, sizes: Floats, outputs: NDArray[np.intp]
 ) -> Candidates:
     """Candidates for l1, or for one output: eigenvectors with their |eigenvalues| (r,)."""
+    found = found._replace(confirmed=True)
     if penalty.separable:
         return found._replace(values=sizes, outputs=outputs)
     return found._replace(values=penalty.dual_norms(sizes[:, None]))
@@ -159,6 +191,7 @@ def _every_vertex(gamma: Gamma, request: Request, found: Candidates) -> Candidat
         H=top.vectors[best],
         bound=float(top.bounds.max()),
         n_matvecs=found.n_matvecs + top.n_matvecs,
+        confirmed=True,
     )
 
 
@@ -192,4 +225,4 @@ def from_vertices(gamma: Gamma, request: Request) -> Candidates:
         )
     n_best = 1 if request.n_vectors == 1 else 2 * request.n_vectors
     H, bound = best_of_vertices(gamma.dense(), request.penalty, n_best)
-    return Candidates(H, bound=bound)
+    return Candidates(H, bound=bound, confirmed=True)

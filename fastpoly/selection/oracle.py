@@ -66,6 +66,10 @@ class Selection(NamedTuple):
         Their dual norms; for l1 the |form| of the vector's own output.
     outputs : ndarray of int, (b,)
         For l1, the output that each vector is for; -1 for the other penalties.
+    confirmed : bool
+        Whether `value` is the maximum as far as the package can tell. For l1, for one output and
+        where all sign vectors are tried it follows from eigenvalues. Else it takes a thorough
+        search whose random starts kept ending where others had; that is no proof, as `bound` is.
     """
 
     h: Floats
@@ -78,6 +82,7 @@ class Selection(NamedTuple):
     Q: Floats
     values: Floats
     outputs: NDArray[np.intp]
+    confirmed: bool
 
 
 def select_basis(
@@ -126,8 +131,10 @@ def select_basis(
     data : Design, Matrix or array-like, (n, d), optional
         Rows for "best_data"; by default those of `gamma`, which explicit matrices do not have.
     thorough : bool
-        For "refine", search harder: more starting points, more local maxima, and all sign vectors
-        for l1/linf if that takes only seconds. It is used to confirm that a model is optimal.
+        For "refine", search harder: more starting points, more local maxima, flips of single
+        signs, and all sign vectors for l1/linf if that takes less than a second. The m matrices are
+        formed, if they fit in 128 MB (8 d^2 m bytes). It is used to confirm that a model is
+        optimal, and ends early with vectors above a positive `threshold`.
     sign_budget : float
         For "refine" and l1/linf on explicit matrices: enumerate all sign vectors if that takes at
         most about this many floating-point operations. Value and bound are then exact.
@@ -217,7 +224,7 @@ def _block(gamma: Gamma, request: Request, found: Candidates) -> Selection:
     outputs = np.full(len(H), -1) if outputs is None else outputs
     return Selection(
         H[0], Q[0], float(values[0]), max(float(values[0]), found.bound), found.vectors,
-        found.n_matvecs, H, Q, values, outputs,
+        found.n_matvecs, H, Q, values, outputs, found.confirmed,
     )  # fmt: skip
 
 
