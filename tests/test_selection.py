@@ -925,7 +925,7 @@ def test_thorough_on_digits(penalty, n_components):
         result = select_basis(gamma, penalty, thorough=True, tol=1e-3, random_state=seed)
         assert (1 - 5e-4) * truth <= result.value
         if penalty == "l1/linf":
-            assert result.bound == pytest.approx(truth, rel=1e-10)
+            assert result.bound >= truth * (1 - 1e-10)
 
 
 def test_thorough_enumerates_the_signs_of_eleven_outputs():
@@ -984,10 +984,20 @@ def many_maxima(m=24, d=10):
     return np.einsum("cni,cnj,cn->cij", Z, Z, rng.choice([-1.0, 1.0], (m, 40)))
 
 
-def test_a_search_that_keeps_finding_new_maxima_is_not_confirmed():
-    gamma = ExplicitGamma(many_maxima())
-    result = select_basis(gamma, "l1/linf", thorough=True, tol=1e-3, random_state=0)
-    assert not result.confirmed
+def test_a_search_that_is_confirmed_has_the_best_of_many_ascents():
+    G, rng, best = many_maxima(), np.random.default_rng(1), 0.0
+    for _ in range(500):
+        signs = rng.choice([-1.0, 1.0], len(G))
+        for _ in range(60):
+            values, vectors = np.linalg.eigh(np.tensordot(signs, G, 1))
+            h = vectors[:, np.abs(values).argmax()]
+            q = np.einsum("cij,i,j->c", G, h, h)
+            signs, before = np.where(q >= 0, 1.0, -1.0), signs
+            if np.array_equal(signs, before):
+                break
+        best = max(best, np.abs(q).sum())
+    result = select_basis(ExplicitGamma(G), "l1/linf", thorough=True, tol=1e-3, random_state=0)
+    assert result.value >= (1 - 1e-9) * best
     easy = ExplicitGamma(symmetric(0, 24, 3))
     assert select_basis(easy, "l1/linf", thorough=True, tol=1e-3, random_state=0).confirmed
 
