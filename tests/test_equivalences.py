@@ -129,10 +129,10 @@ def test_solvers_agree(problem, penalty, lower):
 
 # ---- an interrupted run --------------------------------------------------------------------------
 
-FIELDS = ("H", "V", "intercept", "linear")
+FIELDS = ("H", "V", "intercept", "linear", "vectors")
 NUMBERS = (
-    "objective", "loss", "penalty", "violation", "violation_bound", "n_iter", "stop",
-    "refit_gap", "own_dual_norm",
+    "objective", "loss", "penalty", "violation", "violation_bound", "n_iter", "stop", "seed",
+    "refit_gap", "rows_dual_norm", "recent",
 )  # fmt: skip
 
 
@@ -145,8 +145,6 @@ def assert_bits(one, other):
     for name in NUMBERS:
         assert getattr(one, name) == getattr(other, name), name
     np.testing.assert_array_equal([one.gap_found, one.gap], [other.gap_found, other.gap])
-    assert one.memory[:2] == other.memory[:2]
-    np.testing.assert_array_equal(one.memory.vectors, other.memory.vectors)
 
 
 RUNS = [

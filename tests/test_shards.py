@@ -1,6 +1,5 @@
 """Shards in files: what is written is what is read, and errors name what is wrong."""
 
-import gc
 import gzip
 import io
 import json
@@ -9,7 +8,6 @@ import pickle
 import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,9 +20,9 @@ from shard_cases import KINDS, Case
 from subprocesses import ANONYMOUS, run_python
 
 from fastpoly import FactorizationMachineOrdinalRegressor, Shards, write_shards
+from fastpoly.rows import ShardDesign
 from fastpoly.rows.files import write_array
 from fastpoly.rows.ingest import Categories, DataFile
-from fastpoly.rows.shard_design import shard_statistics
 from fastpoly.shards_command import main
 
 pd = pytest.importorskip("pandas")
@@ -412,21 +410,6 @@ def test_parts_are_the_same_rows_whenever_they_are_read(tmp_path, seed):
             shards.split(0.5, 0.5, seed=wrong)
 
 
-def test_parts_can_be_split_again(tmp_path):
-    """By random numbers of their own: with the same seed, too."""
-    shards = Case("codes").write(tmp_path, 3)
-    for whole in shards.split(0.5, 0.5, seed=7):
-        there = np.concatenate([shard.weights() for shard in whole])
-        parts = [
-            np.concatenate([shard.weights() for shard in part])
-            for part in (*whole.split(0.5, 0.5, seed=7), *whole.folds(3, seed=7)[1])
-        ]
-        assert (parts[0] + parts[1] == there).all()
-        assert (parts[2] + parts[3] == there).all()
-        assert 0.4 < parts[0].sum() / there.sum() < 0.6
-        assert 0.6 < parts[2].sum() / there.sum() < 0.75
-
-
 def test_shards_are_taken_by_their_numbers(tmp_path):
     shards = Case("codes").write(tmp_path, 4)
     assert shards.take([2, 0, -1]).numbers == (2, 0, 3)
@@ -567,7 +550,7 @@ def manifest(folder):
 
 def use(folder):
     """Open the shards and run one pass over them."""
-    return shard_statistics(Shards(folder), n_threads=1)
+    return ShardDesign(Shards(folder), n_threads=1).statistics()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -695,7 +678,9 @@ def test_forged_weights(tmp_path):
         (lambda m: m.update(n_features=2**31 - 1), "n_features"),
         (lambda m: m.pop("fields"), "fields"),
         (lambda m: m.update(shards=[]), "number of shards"),
-        (lambda m: m.update(classes=[]), "classes"),
+        (lambda m: m["fields"][1].update(size=11), "11 columns and 10 categories"),
+        (lambda m: m["fields"][1].update(size=0), "size"),
+        (lambda m: m["fields"].pop(), "fields have 12 columns"),
         (lambda m: m.update(classes=[[1], [2]]), "not a manifest|classes"),
         (lambda m: m.update(classes=[0, float("nan"), 2]), "classes"),
         (lambda m: m.update(classes=[0, float("inf")]), "classes"),
@@ -746,39 +731,21 @@ def test_an_array_of_absurd_size_is_not_mapped(tmp_path):
         Shards(tmp_path)
 
 
-def test_a_file_that_changes_before_it_is_used(tmp_path):
-    shards = Case("codes").write(tmp_path, 2)
+def test_a_file_that_changes_while_it_is_in_use(tmp_path):
+    case = Case("codes")
+    design = ShardDesign(case.write(tmp_path, 2), "anova", n_threads=1)
+    sums = design.sums(design.problem())
+    model = sums.empty_model()
+    sums.value(model)
     path = file_of(tmp_path, "000001-indices")
     content = path.read_bytes()
     os.utime(path, ns=(1, 1))
     with pytest.raises(ValueError, match="shard 1, file .*changed"):
-        shard_statistics(shards)
+        sums.value(model)
     path.unlink()
     path.write_bytes(content)
     with pytest.raises(ValueError, match="shard 1, file .*changed"):
-        shard_statistics(shards)
-    path.unlink()
-    with pytest.raises(ValueError, match="shard 1, file .*cannot be read"):
-        shard_statistics(shards)
-
-
-def test_threads_can_map_files_while_garbage_is_collected(tmp_path):
-    """In Python 3.11 a parser of Python fails if the collector unmaps another file meanwhile."""
-    shards = Case("dense", n=20).write(tmp_path, 1)
-    thresholds = gc.get_threshold()
-
-    def many():
-        for _ in range(1000):
-            cycle = [shards[0].arrays]
-            cycle.append(cycle)
-
-    gc.set_threshold(7)
-    try:
-        with ThreadPoolExecutor(3) as pool:
-            for found in [pool.submit(many) for _ in range(3)]:
-                found.result()
-    finally:
-        gc.set_threshold(*thresholds)
+        sums.value(model)
 
 
 def test_a_file_that_is_replaced_after_opening(tmp_path):
@@ -1007,6 +974,15 @@ def test_a_csr_array_with_too_many_columns(tmp_path):
         write_shards(tmp_path, [(wide, [1])])
 
 
+def test_masked_entries_are_refused(tmp_path):
+    masked = np.ma.masked_array([1.0, 2.0], [False, True])
+    for pair in ((masked[:, None], [1, 2]), (np.ones((2, 1)), masked)):
+        with pytest.raises(ValueError, match="masked"):
+            write_shards(tmp_path, [pair])
+    with pytest.raises(ValueError, match="row 1: column 'a' is blank or missing"):
+        write_shards(tmp_path, {"a": masked, "y": [1, 2]}, numeric=["a"], target="y")
+
+
 def test_numbers_that_are_words_name_their_row(tmp_path):
     table = {"a": ["x", "y"], "y": [1, 2]}
     with pytest.raises(ValueError, match="row 0: column 'a' must hold integer or float .*'x'"):
@@ -1106,7 +1082,7 @@ def test_many_shards_need_few_open_files(tmp_path):
 import resource
 import numpy as np
 from fastpoly import write_shards
-from fastpoly.rows import ShardDesign, as_rows
+from fastpoly.rows import ShardDesign
 
 rng = np.random.default_rng(0)
 table = {{name: rng.integers(5, size=100) for name in ("user", "item", "stars")}}
@@ -1114,9 +1090,9 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 shards = write_shards({str(tmp_path)!r}, [table], one_hot=["user", "item"], target="stars",
                       rows_per_shard=50)
 design = ShardDesign(shards.take([0, 1] * 600), n_threads=2)
-rows = as_rows(design)
-rows.gradient(rows.empty_model())
-assert len(rows.blocks.opened) == 1200
+sums = design.sums(design.problem())
+sums.gradient(sums.empty_model())
+assert len(sums.job.opened) == 1200
 """
     done = subprocess.run(
         [sys.executable, "-P", "-W", "ignore", "-c", code], check=False, capture_output=True,
@@ -1131,7 +1107,7 @@ def test_memory_is_bounded(tmp_path):
     code = f"""
 import numpy as np
 from fastpoly import write_shards
-from fastpoly.rows import ShardDesign, as_rows
+from fastpoly.rows import ShardDesign
 from fastpoly.rows.ingest import arrow
 from fastpoly.state import Model
 arrow()  # its own memory is not that of the rows
@@ -1150,16 +1126,16 @@ assert anonymous() - before < 40e6, anonymous() - before
 before, n = anonymous(), shards.n_samples  # without the modules that reading a table has imported
 design = ShardDesign(shards, "anova", fit_lower="explicit", n_threads=1)
 signs = np.where(np.arange(5)[:, None] <= np.arange(4), 1.0, -1.0)
-rows = as_rows(design, signs, loss="binary_logistic")
-d = rows.n_features
+sums = design.sums(design.problem(signs, loss="binary_logistic"))
+d = design.n_features
 model = Model(np.full((5, d), 0.1), np.ones((5, 4)), np.zeros(4), np.zeros((d, 4)))
-gamma = rows.gradient(model).gamma()
+gamma = sums.gradient(model).gamma
 gamma.matvecs(np.ones((d, 4)))
 used = anonymous() - before
 assert used < 60 * n, used / n
 x, g = np.zeros(5 * (d + 4) + 4 + 4 * d), np.zeros(5 * (d + 4) + 4 + 4 * d)
 for i in range(30):
-    rows.value_grad(x, 5, g)
+    sums.value_grad_packed(x, 5, g)
     gamma.forms(np.ones(d))
     if i == 2:
         settled = anonymous()
