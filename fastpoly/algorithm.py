@@ -12,36 +12,36 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_seed
+from fastpoly.kernels.gamma import Gamma
+from fastpoly.objective import Objective
 from fastpoly.problem import Problem, check_choice
-from fastpoly.refit.certificate import duality_gap
-from fastpoly.refit.fista import PATIENCE
+from fastpoly.refit.certificate import refit_gap
 from fastpoly.refit.joint import JointRefit
 from fastpoly.refit.output import SOLVERS
-from fastpoly.refit.rounds import LOOSEST_REFIT_TOL, OutputRefit, StepRefit, objective_at
+from fastpoly.refit.rounds import LOOSEST_REFIT_TOL, OutputRefit, StepRefit
 from fastpoly.rows import as_rows
-from fastpoly.rows.contract import Gradient, Rows, Sums
-from fastpoly.rows.design import Design, check_scale
 from fastpoly.selection import METHODS, Selection, select_basis
-from fastpoly.state import TIMED, Model, State, check_start
+from fastpoly.state import TIMED, Model, RunMemory, State, check_start
 
 Floats = NDArray[np.float64]
 
 REFITS = ("auto", "full", "output", None)
 
-# A run makes no progress if `PATIENCE` states gain less than this share of tol, relative to the
+# A run makes no progress if this many states gain less than this share of tol, relative to the
 # objective.
+STALL_ROUNDS = 10
 PROGRESS_SHARE_OF_TOL = 1e-3
 
 
 def conditional_gradient(
-    design: Rows,
+    design: Any,
     y: ArrayLike | None = None,
     *,
     loss: Any = "logistic",
@@ -61,7 +61,6 @@ def conditional_gradient(
     start: State | None = None,
     memory: float = 1e9,
     finish: bool = True,
-    watch: Callable[[], object] | None = None,
     random_state: object = None,
 ) -> Iterator[State]:
     """Run Algorithm 1, a block of basis vectors per round.
@@ -127,8 +126,6 @@ def conditional_gradient(
         from its best, and confirm by a thorough search that it is optimal. Both take time and
         hardly change predictions, so a search over many alphas does without them. The violation of
         an unfinished model with n_components vectors is NaN.
-    watch : callable, optional
-        Called many times during a round, in which no state is yielded.
     random_state : int, Generator or None
 
     Yields
@@ -154,22 +151,62 @@ def conditional_gradient(
     >>> bool((O.argmax(axis=1) == y).mean() > 0.95)
     True
     """
-    design = as_rows(design)
-    check_scale(design)
-    check_choice(refit, "refit", REFITS)
-    check_choice(selection, "selection", METHODS)
-    check_choice(solver, "solver", SOLVERS)
-    if selection == "best_data" and not isinstance(design, Design):
-        raise ValueError('selection="best_data" needs rows in memory; use selection="refine"')
-    problem = design.problem(
-        y, loss=loss, penalty=penalty, alpha=alpha, tau=tau,
-        alpha_linear=alpha_linear, sample_weight=sample_weight, n_outputs=n_outputs,
+    rows = as_rows(design, y, loss=loss, sample_weight=sample_weight, n_outputs=n_outputs)
+    problem = Problem.of(
+        rows.loss, penalty, rows.m, alpha=alpha, tau=tau, alpha_linear=alpha_linear
+    )
+    options = Options(
+        n_components, block, refit, solver, max_iter, tol, selection, memory, finish,
+        as_seed(random_state),
     )  # fmt: skip
+    return train(Objective(problem, rows), options, start)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to train; see `conditional_gradient`. ValueError or TypeError for a wrong value."""
+
+    n_components: int = 50
+    block: int | str = "auto"
+    refit: str | None = "auto"
+    solver: str = "auto"
+    max_iter: int = 1000
+    tol: float = 1e-3
+    selection: str = "refine"
+    memory: float = 1e9
+    finish: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice(self.refit, "refit", REFITS)
+        check_choice(self.selection, "selection", METHODS)
+        check_choice(self.solver, "solver", SOLVERS)
+        as_count(self.n_components, "n_components")
+        as_count(self.max_iter, "max_iter")
+        if self.block != "auto":
+            as_count(self.block, "block")
+        as_positive(self.tol, "tol")
+        as_positive(self.memory, "memory", or_zero=True)
+        as_flag(self.finish, "finish")
+
+
+def train(objective: Objective, options: Options, start: State | None = None) -> Iterator[State]:
+    """The states of Algorithm 1 on an objective; arguments are checked at once."""
+    problem, rows = objective.problem, objective.rows
+    if options.selection == "best_data" and rows.block is None:
+        raise ValueError('selection="best_data" needs rows in memory; use selection="refine"')
+    _ = objective.small  # raises where targets are too large or too small
     if start is not None:
-        check_start(start, design, problem.m)
-    n_components = as_count(n_components, "n_components")
+        check_start(start, rows.n_features, problem.m, objective.explicit)
+        options = replace(options, seed=start.memory.seed)
+    return Run(objective, refit_method(objective, options, start), options).states(start)
+
+
+def refit_method(objective: Objective, options: Options, start: State | None = None) -> Any:
+    """The refit that `options.refit` names, for an objective."""
+    problem, refit = objective.problem, options.refit
     if refit == "auto":
-        joint = _can_descend(problem) and _has_room(problem, n_components, start)
+        joint = _can_descend(problem) and _has_room(problem, options.n_components, start)
         refit = "full" if joint else "output"
     elif refit == "full" and not _can_descend(problem):
         raise ValueError(
@@ -178,22 +215,11 @@ def conditional_gradient(
                else f"{problem.penalty!r} does not have")
             + '; use refit="output" or alpha'
         )  # fmt: skip
-    options = _Options(
-        n_components,
-        block if block == "auto" else as_count(block, "block"),
-        as_positive(tol, "tol"),
-        selection,
-        start.seed if start is not None else as_seed(random_state),
-        as_flag(finish, "finish"),
-    )
-    max_iter, memory = as_count(max_iter, "max_iter"), as_positive(memory, "memory", or_zero=True)
-    sums = design.sums(problem)
-    method = OutputRefit(sums, options.tol, max_iter, solver, memory)
+    tol, max_iter = options.tol, options.max_iter
+    output = OutputRefit(objective, tol, max_iter, options.solver, options.memory)
     if refit == "full":
-        method = JointRefit(sums, options.tol, max_iter, options.n_components, method, watch)
-    elif refit is None:
-        method = StepRefit(sums, method)
-    return _Run(problem, sums, method, options, watch).states(start)
+        return JointRefit(objective, tol, max_iter, options.n_components, output)
+    return output if refit == "output" else StepRefit(objective, output)
 
 
 def _can_descend(problem: Problem) -> bool:
@@ -208,45 +234,24 @@ def _has_room(problem: Problem, n_components: int, start: State | None) -> bool:
     return n_components >= max(2 * problem.m, units)
 
 
-@dataclass(frozen=True)
-class _Options:
-    n_components: int
-    block: int | str
-    tol: float
-    selection: str
-    seed: int
-    finish: bool
-
-
-class _Past(NamedTuple):
-    """The information that a state inherits from earlier rounds."""
-
-    n_iter: int = 0
-    recent: tuple[float, ...] = ()
-    vectors: Floats | None = None
-
-
-class _Run:
+class Run:
     """The loop of Algorithm 1 and its steps."""
 
-    def __init__(
-        self, problem: Problem, sums: Sums, refit: Any, options: _Options,
-        watch: Callable[[], object] | None,
-    ) -> None:  # fmt: skip
-        self.problem, self.sums, self.refit, self.options = problem, sums, refit, options
-        self.watch = watch
+    def __init__(self, objective: Objective, refit: Any, options: Options) -> None:
+        self.objective, self.problem = objective, objective.problem
+        self.refit, self.options = refit, options
         self.timings = dict.fromkeys(TIMED, 0.0)
 
     def states(self, start: State | None) -> Iterator[State]:
         """Algorithm 1."""
-        model, past, resumed = self.first(start)
+        model, n_iter, memory, resumed = self.first(start)
         before = None
         while True:
-            state, chosen = self.examined(model, past)  # gradients, selection, certificate
+            state, chosen = self.examine(model, n_iter, memory)  # gradients, selection, certificate
             ended = resumed and start.stop  # it was finished in the run before
             if self.options.finish and not ended and self.only_the_refit_is_loose(state):
                 model = self.timed("refit", self.refit.polish, state)
-                state, chosen = self.examined(model, past)
+                state, chosen = self.examine(model, n_iter, memory)
             if before is not None and not state.objective < before.objective:
                 yield replace(before, stop="no progress", timings=dict(self.timings))
                 return
@@ -255,64 +260,51 @@ class _Run:
             if state.stop:
                 return
             model = self.timed("refit", self.refit.advance, state, chosen)  # append, refit, drop
-            recent = (*state.recent, state.objective)[-PATIENCE:]
-            past = _Past(state.n_iter + 1, recent, chosen.vectors)
+            recent = (*memory.recent, state.objective)[-STALL_ROUNDS:]
+            n_iter, memory = n_iter + 1, RunMemory(memory.seed, recent, chosen.vectors)
             before, resumed = state, False
 
-    def first(self, start: State | None) -> tuple[Model, _Past, bool]:
-        """The first model, its past, and whether it is the given start unchanged."""
+    def first(self, start: State | None) -> tuple[Model, int, RunMemory, bool]:
+        """The first model, its round, its memory, and whether it is the given start unchanged."""
+        memory = RunMemory(self.options.seed)
         if start is None:
-            return self.timed("refit", self.refit.first, self.sums.empty_model()), _Past(), False
+            model = self.timed("refit", self.refit.first, self.objective.empty_model())
+            return model, 0, memory, False
         self.timings.update(start.timings)
-        past = _Past(start.n_iter, start.recent, start.vectors)
-        if (start.alpha, start.tau) == (self.problem.alpha, self.problem.tau):
-            here = objective_at(self.sums, start.model)
+        problem = self.problem
+        strengths = start.alpha, start.tau, start.alpha_linear
+        if strengths == (problem.alpha, problem.tau, problem.alpha_linear):
+            here = self.timed("refit", self.objective.value, start.model)
             if math.isclose(here, start.objective):
-                return start.model, past, True
+                return start.model, start.n_iter, start.memory, True
         model = self.timed("refit", self.refit.first, start.model)
-        return model, _Past(start.n_iter, (), start.vectors), False
+        return model, start.n_iter, memory._replace(vectors=start.memory.vectors), False
 
-    def examined(self, model: Model, past: _Past) -> tuple[State, Selection | None]:
+    def examine(
+        self, model: Model, n_iter: int, memory: RunMemory
+    ) -> tuple[State, Selection | None]:
         """The state of a model, with its certificate, and the vectors to add next.
 
         A full model that nobody will finish needs neither.
         """
-        gradient = self.timed("gradient", self.sums.gradient, model)
-        state = self.described(model, gradient, past)
+        gradient = self.timed("gradient", self.objective.gradient, model)
+        problem, objective = self.problem, self.objective
+        state = State(
+            *model, gradient.value + objective.penalties(model), gradient.value,
+            problem.omega(model.V), n_iter=n_iter,
+            refit_gap=self.timed("gradient", refit_gap, objective, model, gradient),
+            alpha=problem.alpha, tau=problem.tau, alpha_linear=problem.alpha_linear,
+            own_dual_norm=float(problem.penalty.dual_norm(gradient.V)) if len(model.V) else 0.0,
+            memory=memory,
+        )  # fmt: skip
         if not self.options.finish and state.n_components >= self.options.n_components:
             return replace(state, stop="n_components", timings=dict(self.timings)), None
-        chosen = self.timed("selection", self.select, state, gradient)
-        return self.certified(state, chosen), chosen
+        chosen = self.timed("selection", self.select, state, gradient.gamma)
+        return self.certify(state, chosen), chosen
 
-    def described(self, model: Model, gradient: Gradient, past: _Past) -> State:
-        """The state of a model before anything is selected."""
-        problem = self.problem
-        penalty, ridge = problem.omega(model.V), problem.ridge_value(model.linear)
-        strength = 0.0 if problem.tau is not None else problem.alpha
-        return State(
-            *model, gradient.value + strength * penalty + ridge, gradient.value, penalty,
-            n_iter=past.n_iter, refit_gap=self.refit_gap(model, gradient),
-            alpha=problem.alpha, tau=problem.tau, seed=self.options.seed,
-            vectors=past.vectors, recent=past.recent,
-            rows_dual_norm=float(problem.penalty.dual_norm(gradient.V)) if len(model.V) else 0.0,
-        )  # fmt: skip
-
-    def refit_gap(self, model: Model, gradient: Gradient) -> float:
-        """Duality gap among the models with the same basis vectors."""
-        k, d = model.H.shape
-        P, G, ridge = model.V, gradient.V, np.zeros(k)
-        if self.sums.explicit:
-            P = np.vstack([P, model.intercept, model.linear])
-            G = np.vstack([G, gradient.intercept, gradient.linear])
-            ridge = np.concatenate([ridge, [0.0], np.full(d, self.problem.alpha_linear)])
-        return duality_gap(
-            self.problem, P, G, gradient.value, gradient.conjugate, k, ridge,
-            lambda: self.sums.squared_norms(model.H) + ridge,
-        )  # fmt: skip
-
-    def select(self, state: State, gradient: Gradient) -> Selection:
+    def select(self, state: State, make_gamma: Callable[[], Gamma]) -> Selection:
         """The basis vectors to add; those of an optimum are confirmed by a thorough search."""
-        problem, options, gamma = self.problem, self.options, gradient.gamma
+        problem, options, gamma = self.problem, self.options, make_gamma()
         chosen = select_basis(
             gamma,
             problem.penalty,
@@ -320,8 +312,8 @@ class _Run:
             n_vectors=self.block(state),
             threshold=0.0 if problem.tau is not None else (1 + options.tol) * problem.alpha,
             sign_budget=self.refit.flops(state),
-            start=state.vectors,
-            data=self.sums.design if options.selection == "best_data" else None,
+            start=state.memory.vectors,
+            data=self.objective.rows.block.design if options.selection == "best_data" else None,
             random_state=np.random.default_rng([options.seed, state.n_iter]),
         )
         optimal = self.complete(state, chosen.value) and self.accurate(state)
@@ -349,28 +341,28 @@ class _Run:
 
     def gap(self, state: State, dual_norm: float) -> float:
         """The duality gap of the constrained form for that value of Omega*(G)."""
-        return state.refit_gap + self.problem.tau * max(0.0, dual_norm - state.rows_dual_norm)
+        return state.refit_gap + self.problem.tau * max(0.0, dual_norm - state.own_dual_norm)
 
     def complete(self, state: State, dual_norm: float) -> bool:
         """Whether no other basis vector is needed, for that value of Omega*(G)."""
         tol = self.options.tol
         if self.problem.tau is not None:
             missing = self.gap(state, dual_norm) - state.refit_gap
-            return missing <= tol * self.problem.size(state.objective)
+            return missing <= tol * self.objective.size(state.objective)
         return dual_norm <= (1 + tol) * self.problem.alpha
 
     def accurate(self, state: State) -> bool:
         """Whether the model is the best one with its basis vectors, within the tolerance."""
-        return state.refit_gap <= self.options.tol * self.problem.size(state.objective)
+        return state.refit_gap <= self.options.tol * self.objective.size(state.objective)
 
     def only_the_refit_is_loose(self, state: State) -> bool:
         """Whether a more accurate refit may be all that the state needs to be optimal."""
-        can = self.refit.corrective and (state.n_components > 0 or self.sums.explicit)
-        loose = state.refit_gain > LOOSEST_REFIT_TOL * self.problem.size(state.objective)
+        can = self.refit.corrective and (state.n_components > 0 or self.objective.explicit)
+        loose = state.refit_gain > LOOSEST_REFIT_TOL * self.objective.size(state.objective)
         full = state.stop == "n_components" and loose
         return can and (full or state.stop in ("max_iter", "no progress"))
 
-    def certified(self, state: State, chosen: Selection) -> State:
+    def certify(self, state: State, chosen: Selection) -> State:
         """The state with both ends of its certificate and the reason to stop, if there is one."""
         gap = gap_found = np.nan
         if self.problem.tau is not None:
@@ -379,7 +371,7 @@ class _Run:
             state,
             violation=chosen.value,
             # The model's own vectors count, too; rounding may put them above what was found.
-            violation_bound=max(chosen.bound, state.rows_dual_norm),
+            violation_bound=max(chosen.bound, state.own_dual_norm),
             gap=gap,
             gap_found=gap_found,
             stop=self.why_stop(state, chosen),
@@ -388,7 +380,7 @@ class _Run:
 
     def why_stop(self, state: State, chosen: Selection) -> str | None:
         """The reason to stop at this state, or None."""
-        options, size = self.options, self.problem.size(state.objective)
+        options, size = self.options, self.objective.size(state.objective)
         if chosen.value == 0 or self.complete(state, chosen.value):
             if self.accurate(state):
                 return "optimal"
@@ -396,10 +388,11 @@ class _Run:
                 return "max_iter"
         if state.n_components >= options.n_components:
             return "n_components"
-        if len(state.recent) == PATIENCE:
+        recent = state.memory.recent
+        if len(recent) == STALL_ROUNDS:
             # Only half of the digits of a sum over many rows can be trusted.
             least = max(PROGRESS_SHARE_OF_TOL * options.tol, np.sqrt(np.finfo(np.float64).eps))
-            if state.recent[0] - state.objective <= least * size:
+            if recent[0] - state.objective <= least * size:
                 return "no progress"
         return None
 
@@ -409,6 +402,4 @@ class _Run:
         with one_blas_thread():
             result = step(*arguments)
         self.timings[part] += perf_counter() - begun
-        if self.watch is not None:
-            self.watch()
         return result

@@ -1,7 +1,7 @@
 """Passes over shards on a Dask cluster; the only module that imports `distributed`.
 
 A pass has one task per thread of every worker. A worker opens the shards of its tasks, keeps the
-gradients of their rows, and returns the sums of whole subtrees (`fastpoly.rows.tree`). So the
+gradients of their rows, and returns the sums of whole subtrees (`fastpoly.rows.engine`). So the
 result is the same to the last bit as with threads in one process. A pass depends on its arguments
 only: if a worker is lost, another one computes its part, from the model if necessary.
 """
@@ -10,8 +10,7 @@ import asyncio
 import concurrent.futures
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import dask
@@ -23,11 +22,10 @@ from distributed.scheduler import KilledWorker
 
 from fastpoly.kernels.checks import as_count, as_positive
 from fastpoly.kernels.runtime import simd_level
-from fastpoly.rows.engines import remote_sum, with_model
-from fastpoly.rows.job import ShardJob, received
-from fastpoly.rows.shard_rows import At
+from fastpoly.rows.block import Block, Point
+from fastpoly.rows.engine import Method, Node, equal_ranges, remote_sum, tree_sum, with_model
 from fastpoly.rows.shards import Shards
-from fastpoly.rows.tree import Node, balanced_cuts, subtrees, tree_sum
+from fastpoly.rows.stored import received
 
 __all__ = ["on_cluster"]
 
@@ -107,12 +105,12 @@ class DaskEngine:
         """The threads of the worker that has most."""
         return max(Counter(self._workers(refresh=False)).values())
 
-    def reduce(self, job: ShardJob, verb: str, arguments: tuple[Any, ...]) -> Any:
-        """The sum of `verb(*arguments)` over all shards."""
+    def sum(self, items: Sequence[Any], method: Method, *arguments: Any) -> Any:
+        """The sum of method(item, *arguments) over the items."""
         for attempt in range(self.retries + 1):
             try:
-                slots = self._workers(refresh=attempt > 0 or verb == "gradient")
-                sums = list(self._pass(job, slots, verb, arguments))
+                slots = self._workers(refresh=attempt > 0 or method is Block.gradient)
+                sums = list(self._pass(items, slots, method, arguments))
             except LOST as error:
                 if attempt == self.retries:
                     raise RuntimeError(
@@ -120,23 +118,22 @@ class DaskEngine:
                         f"the last time: {error}"
                     ) from error
             else:
-                return tree_sum(sums, len(job))
+                return tree_sum(sums, len(items))
         raise AssertionError("unreachable")
 
     def _pass(
-        self, job: ShardJob, slots: list[str], verb: str, arguments: tuple[Any, ...]
+        self, items: Sequence[Any], slots: list[str], method: Method, arguments: tuple[Any, ...]
     ) -> Iterator[tuple[Node, Any]]:
         """Subtrees and their sums."""
-        cuts = balanced_cuts(len(job), len(slots))
-        ranges = [subtrees(first, last) for first, last in pairwise(cuts)]
+        ranges = equal_ranges(len(items), len(slots))
         sent = self._sent(arguments, slots)
-        results = self._run(
-            [(slots[i], None, job.key, r, verb, sent) for i, r in enumerate(ranges)]
-        )
+        # Blocks of a fit have a key, by which workers know them.
+        known = getattr(items, "key", items)
+        results = self._run([(slots[i], known, r, method, sent) for i, r in enumerate(ranges)])
         missing = [i for i, found in enumerate(results) if found is None]
         if missing:
             full = self._sent(with_model(arguments), slots)
-            again = [(slots[i], job, job.key, ranges[i], verb, full) for i in missing]
+            again = [(slots[i], items, ranges[i], method, full) for i in missing]
             for i, found in zip(missing, self._run(again), strict=True):
                 results[i] = found
         for nodes, found in zip(ranges, results, strict=True):
@@ -280,16 +277,16 @@ class DaskEngine:
 
 
 def _task(
-    job: ShardJob | None, key: str, nodes: list[Node], verb: str, arguments: tuple[Any, ...]
+    items: Sequence[Any] | str, nodes: list[Node], method: Method, arguments: tuple[Any, ...]
 ) -> list[Any] | None:
-    """Runs on a worker: the sums of subtrees, or None where job and model must be sent along."""
-    job = job or received(key)
-    return None if job is None else remote_sum(job, nodes, verb, arguments)
+    """Runs on a worker: the sums of subtrees, or None where items and model must be sent along."""
+    found = received(items) if isinstance(items, str) else items
+    return None if found is None else remote_sum(found, nodes, method, arguments)
 
 
 def _size(arguments: Any) -> int:
     """Bytes of the arrays that are sent."""
-    if isinstance(arguments, At):
+    if isinstance(arguments, Point):
         arguments = arguments.model if arguments.send else None
     if isinstance(arguments, (tuple, list)):
         return sum(map(_size, arguments))

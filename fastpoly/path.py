@@ -1,38 +1,36 @@
-"""The regularization path: where it begins, which alphas to try, and a warm-started run."""
+"""Paths of decreasing alphas: where they begin, how they are walked, and which alpha is best.
+
+One walk serves `regularization_path`, `PathSearchCV` and the default alpha: every run starts from
+the model of the alpha before, and nothing is polished on the way.
+"""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastpoly.algorithm import PROGRESS_SHARE_OF_TOL, conditional_gradient
+from fastpoly.algorithm import PROGRESS_SHARE_OF_TOL, STALL_ROUNDS, Options, train
 from fastpoly.kernels.blas_threads import one_blas_thread
-from fastpoly.kernels.checks import as_count, as_float_array, as_positive
-from fastpoly.problem import problem_options
-from fastpoly.refit.fista import PATIENCE
-from fastpoly.refit.joint import JointRefit
+from fastpoly.kernels.checks import as_count, as_float_array, as_positive, as_seed
+from fastpoly.objective import Objective
+from fastpoly.problem import Problem
+from fastpoly.refit.joint import fit_linear_terms
 from fastpoly.rows import as_rows
-from fastpoly.rows.contract import Rows
-from fastpoly.rows.design import check_scale
 from fastpoly.selection import select_basis
 from fastpoly.state import State
 
-# A search goes on to the next alpha, where there is more to gain, when a round gains less than
-# this, relative to the objective and in units of tol. That halves the time of `PathSearchCV`, with
-# the same log-loss.
-LITTLE = PATIENCE * PROGRESS_SHARE_OF_TOL
+Floats = NDArray[np.float64]
 
-
-def gained_little(state: State, tol: float) -> bool:
-    """Whether the last round at this alpha gained almost nothing."""
-    if not state.recent:
-        return False
-    return state.recent[-1] - state.objective <= LITTLE * tol * abs(state.objective)
+# A walk goes on to the next alpha, where there is more to gain, when a round gains less than this,
+# relative to the objective and in units of tol. That halves the time of `PathSearchCV`, with the
+# same log-loss.
+LITTLE_GAIN = STALL_ROUNDS * PROGRESS_SHARE_OF_TOL
 
 
 def alpha_max(
-    design: Rows,
+    design: Any,
     y: ArrayLike | None = None,
     *,
     loss: Any = "logistic",
@@ -68,25 +66,23 @@ def alpha_max(
     >>> round(alpha_max(design, [[3.0], [1.0]], loss="squared"), 6)
     7.0
     """
-    design = as_rows(design)
-    check_scale(design)
-    problem = design.problem(
-        y, loss=loss, penalty=penalty, alpha=1.0, alpha_linear=alpha_linear,
-        sample_weight=sample_weight, n_outputs=n_outputs,
-    )  # fmt: skip
-    sums = design.sums(problem)
+    rows = as_rows(design, y, loss=loss, sample_weight=sample_weight, n_outputs=n_outputs)
+    problem = Problem.of(rows.loss, penalty, rows.m, alpha=1.0, alpha_linear=alpha_linear)
+    return largest_alpha(Objective(problem, rows), as_positive(tol, "tol"), random_state)
+
+
+def largest_alpha(objective: Objective, tol: float, random_state: object = 0) -> float:
+    """`alpha_max` of an objective."""
     with one_blas_thread():
-        model = JointRefit(sums, tol, 1000, 1).first(sums.empty_model(), tol**2)
-        gamma = sums.gradient(model).gamma
+        model = fit_linear_terms(objective, tol)
         found = select_basis(
-            gamma, problem.penalty, tol=tol, thorough=True, random_state=random_state
-        )
+            objective.gradient(model).gamma(), objective.problem.penalty, tol=tol, thorough=True,
+            random_state=random_state,
+        )  # fmt: skip
     return found.value
 
 
-def alpha_grid(
-    largest: float, n_alphas: int = 10, alpha_min_ratio: float = 1e-3
-) -> NDArray[np.float64]:
+def alpha_grid(largest: float, n_alphas: int = 10, alpha_min_ratio: float = 1e-3) -> Floats:
     """Geometric grid from `largest` down to `alpha_min_ratio` times it.
 
     Examples
@@ -102,14 +98,52 @@ def alpha_grid(
     return np.geomspace(largest, ratio * largest, as_count(n_alphas, "n_alphas"))
 
 
+def as_alphas(alphas: ArrayLike) -> Floats:
+    """Alphas as an array; ValueError unless they are positive and decreasing."""
+    alphas = as_float_array(alphas, "alphas", (None,))
+    if not alphas.size:
+        raise ValueError("alphas is empty; give at least one, or None for a default grid")
+    if alphas.min() <= 0 or (np.diff(alphas) >= 0).any():
+        raise ValueError("alphas must be positive and decreasing; sort them, largest first")
+    return alphas
+
+
+def walk(
+    objective: Objective, alphas: Floats, options: Options, start: State | None = None
+) -> Iterator[tuple[int, State]]:
+    """States for decreasing alphas, each run from the last state of the one before.
+
+    Without `options.finish`, a run ends where a round gains little. Yields the position of the
+    alpha and a state; the last state of every alpha has its `stop` set.
+    """
+    last = start
+    for i, alpha in enumerate(alphas):
+        for state in train(objective.at(alpha), options, last):
+            little = not options.finish and not state.stop and gained_little(state, options.tol)
+            last = replace(state, stop="no progress") if little else state
+            yield i, last
+            if last.stop:
+                break
+
+
+def gained_little(state: State, tol: float) -> bool:
+    """Whether the last round at this alpha gained almost nothing."""
+    recent = state.memory.recent
+    return bool(recent) and recent[-1] - state.objective <= LITTLE_GAIN * tol * abs(state.objective)
+
+
 def regularization_path(
-    design: Rows,
+    design: Any,
     y: ArrayLike | None = None,
     *,
+    loss: Any = "logistic",
+    penalty: Any = "l1/l2",
     alphas: ArrayLike | None = None,
     n_alphas: int = 10,
     alpha_min_ratio: float = 1e-3,
-    n_components: int = 50,
+    alpha_linear: float = 1.0,
+    sample_weight: ArrayLike | None = None,
+    n_outputs: int | None = None,
     random_state: object = 0,
     **options: Any,
 ) -> Iterator[State]:
@@ -117,17 +151,16 @@ def regularization_path(
 
     Parameters
     ----------
-    design : Design
-    y : array-like
+    design, y, loss, penalty, alpha_linear, sample_weight, n_outputs
+        As for `conditional_gradient`.
     alphas : array-like, optional
         Decreasing positive alphas; by default `alpha_grid` from `alpha_max`.
     n_alphas : int
     alpha_min_ratio : float
-    n_components : int
-        Largest number of basis vectors; the path ends at the first alpha that uses them all.
     random_state : int, Generator or None
     **options
-        Further arguments of `conditional_gradient`.
+        n_components, block, refit, max_iter, tol, selection and memory, as for
+        `conditional_gradient`. The path ends at the first alpha that uses all n_components.
 
     Yields
     ------
@@ -146,34 +179,20 @@ def regularization_path(
     >>> [state.n_components > 0 for state in path]
     [False, True, True, True]
     """
-    if "tau" in options or "alpha" in options or "start" in options:
-        raise ValueError("a path goes over `alphas`; alpha, tau and start cannot be given")
+    how = Options(seed=as_seed(random_state), **options)
+    rows = as_rows(design, y, loss=loss, sample_weight=sample_weight, n_outputs=n_outputs)
+    problem = Problem.of(rows.loss, penalty, rows.m, alpha=1.0, alpha_linear=alpha_linear)
+    objective = Objective(problem, rows)
     if alphas is None:
-        largest = alpha_max(design, y, random_state=random_state, **problem_options(options))
-        # There is nothing to select: the model without basis vectors is optimal for every alpha.
-        alphas = alpha_grid(largest or 1.0, n_alphas, alpha_min_ratio)
-    alphas = as_float_array(alphas, "alphas", (None,))
-    if not alphas.size or alphas.min() <= 0 or (np.diff(alphas) >= 0).any():
-        raise ValueError("alphas must be positive and decreasing; sort them, largest first")
-    return _run_path(design, y, alphas, n_components, random_state, options)
+        # Where there is nothing to select, the empty model is optimal for every alpha.
+        largest = largest_alpha(objective, 1e-6, how.seed) or 1.0
+        alphas = alpha_grid(largest, n_alphas, alpha_min_ratio)
+    return _last_states(objective, as_alphas(alphas), how)
 
 
-def _run_path(
-    design: Rows,
-    y: ArrayLike | None,
-    alphas: NDArray[np.float64],
-    n_components: int,
-    random_state: object,
-    options: dict[str, Any],
-) -> Iterator[State]:
-    state = None
-    for alpha in alphas:
-        run = conditional_gradient(
-            design, y, alpha=alpha, n_components=n_components, start=state,
-            random_state=random_state, **options,
-        )  # fmt: skip
-        for state in run:  # noqa: B007
-            pass
-        yield state
-        if state.n_components >= n_components:
-            return
+def _last_states(objective: Objective, alphas: Floats, options: Options) -> Iterator[State]:
+    for _, state in walk(objective, alphas, options):
+        if state.stop:
+            yield state
+            if state.n_components >= options.n_components:
+                return

@@ -1,25 +1,21 @@
-"""The problem: which loss and penalty are minimized, for which targets. All checks are here.
+"""The problem: which loss and penalty are minimized, and how strong the penalty is.
 
     minimize  sum_i w_i l(y_i, o_i) + alpha Omega(V) + alpha_linear / 2 |W|^2
 
 with alpha Omega(V) replaced by Omega(V) <= tau in the constrained form.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastpoly.kernels.checks import LARGEST, as_array, as_positive, as_weights
+from fastpoly.kernels.checks import as_array, as_positive
 from fastpoly.kernels.losses import LOSSES, complete_loss, get_loss
 from fastpoly.kernels.penalties import complete_penalty, get_penalty
 
 Floats = NDArray[np.float64]
-
-# A fit is perfect when its objective is below this share of the loss of a model without parameters:
-# tolerances are not relative to anything smaller.
-PERFECT = 1e-6
 
 # name: (for class codes, for signs)
 SHORT_NAMES = {
@@ -31,67 +27,43 @@ SHORT_NAMES = {
 
 @dataclass(frozen=True)
 class Problem:
-    """Loss, penalty, targets and strengths; made by `Problem.of`, which checks them.
+    """Loss, penalty and strengths: what is minimized, without the rows.
 
     Attributes
     ----------
     loss, penalty : object
         Those that were given, with all verbs; see `fastpoly.kernels.verbs`.
-    Y : ndarray, (n, 1 or m)
-        Targets in the form of the loss; for rows in shards, one row per class.
     m : int
         Number of outputs.
-    w : ndarray, (n,), or None
-        Sample weights; for rows in shards, the weights of the classes.
     alpha, tau : float or None
         Strength of the penalty, or radius of the ball; one of them is None.
     alpha_linear : float
         Ridge penalty of the linear weights.
-    small : float
-        Tolerances are relative to the objective, or to this number where the objective is smaller.
-        That is a perfect fit, whose objective may keep falling.
     """
 
     loss: Any
     penalty: Any
-    Y: Floats = field(repr=False)
     m: int
-    w: Floats | None = field(repr=False)
     alpha: float | None
-    tau: float | None
-    alpha_linear: float
-    small: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "loss", complete_loss(self.loss))
-        object.__setattr__(self, "penalty", complete_penalty(self.penalty))
+    tau: float | None = None
+    alpha_linear: float = 1.0
 
     @classmethod
     def of(
         cls,
-        n_samples: int,
-        y: ArrayLike,
+        loss: Any,
+        penalty: Any,
+        m: int,
         *,
-        loss: Any = "logistic",
-        penalty: Any = "l1/l2",
         alpha: float | None = None,
         tau: float | None = None,
         alpha_linear: float = 1.0,
-        sample_weight: ArrayLike | None = None,
-        n_outputs: int | None = None,
     ) -> Self:
-        """Check everything and encode the targets of `n_samples` rows."""
+        """Check everything."""
         alpha, tau = check_strength(alpha, tau)
-        loss, penalty = resolve_loss(loss, y), get_penalty(penalty)
-        Y, m = encode(loss, y, n_outputs, n_samples)
-        w = as_weights(sample_weight, "sample_weight", n_samples, some=True)
         ridge = as_positive(alpha_linear, "alpha_linear", or_zero=True)
-        nothing = float(loss.value(Y, np.zeros((n_samples, m)), w))
-        return cls(loss, penalty, Y, m, w, alpha, tau, ridge, small_objective(nothing))
-
-    def size(self, objective: float) -> float:
-        """The number to which tolerances are relative."""
-        return max(abs(objective), self.small)
+        penalty = complete_penalty(get_penalty(penalty))
+        return cls(complete_loss(loss), penalty, m, alpha, tau, ridge)
 
     def omega(self, V: Floats) -> float:
         """Omega(V)."""
@@ -104,23 +76,6 @@ class Problem:
     def ridge_value(self, W: Floats | None) -> float:
         """alpha_linear / 2 |W|^2."""
         return 0.0 if W is None else 0.5 * self.alpha_linear * float(np.vdot(W, W))
-
-
-def small_objective(nothing: float) -> float:
-    """The objective below which a fit is perfect, given the loss of a model without parameters."""
-    largest = LARGEST**2  # the squared loss of targets of the largest size
-    if nothing and not 1 / largest <= nothing <= largest:
-        raise ValueError(
-            f"the loss of a model without parameters is {nothing:.1e}, beyond "
-            f"{1 / largest:g}..{largest:g}; rescale y or sample_weight"
-        )
-    return PERFECT * nothing
-
-
-def problem_options(options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `conditional_gradient` that belong to the problem, without strengths."""
-    known = ("loss", "penalty", "alpha_linear", "sample_weight", "n_outputs")
-    return {name: options[name] for name in known if name in options}
 
 
 def check_strength(alpha: float | None, tau: float | None) -> tuple[float | None, float | None]:
@@ -179,22 +134,3 @@ def named_loss(name: str, target: str) -> str:
     known = [*SHORT_NAMES] if target != "real" else []
     known += [each for each, loss in LOSSES.items() if loss.target == target]
     raise ValueError(f"unknown loss {name!r}; known: {', '.join(map(repr, known))}")
-
-
-def encode(loss: Any, y: ArrayLike, n_outputs: int | None, n_samples: int) -> tuple[Floats, int]:
-    """Check the targets; return them in the form of the loss, and the number of outputs."""
-    Y = complete_loss(loss).encode(y, n_outputs)
-    if len(Y) != n_samples:
-        raise ValueError(f"y has {len(Y)} samples, X has {n_samples}")
-    if not n_samples:
-        raise ValueError("there are no samples: X and y are empty")
-    if n_outputs is None:
-        n_outputs = int(Y.max()) + 1 if loss.target == "label" else Y.shape[1]
-        # Codes far beyond the number of samples are labels that were never encoded.
-        if loss.target == "label" and n_outputs > 10 * n_samples:
-            raise ValueError(
-                f"y holds the class code {n_outputs - 1}, but there are only {n_samples} samples; "
-                "number the classes 0 .. m - 1, e.g. with np.unique(y, return_inverse=True), or "
-                "pass n_outputs"
-            )
-    return Y, n_outputs

@@ -1,15 +1,12 @@
 """The state that one step of Algorithm 1 yields, and the check that a run can start from it."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import as_float_array
-
-if TYPE_CHECKING:
-    from fastpoly.rows.contract import Rows
 
 Floats = NDArray[np.float64]
 
@@ -47,6 +44,24 @@ class Model(NamedTuple):
     def nonzero(self) -> Self:
         """The model without the basis vectors that no output uses."""
         return self.keep(self.V.any(axis=1))
+
+
+class RunMemory(NamedTuple):
+    """What a run remembers of its earlier rounds.
+
+    Attributes
+    ----------
+    seed : int
+        The random numbers of every round are derived from it.
+    recent : tuple of float
+        Objectives of the last states, to detect a lack of progress.
+    vectors : ndarray, (m, d), or None
+        Eigenvectors from which the selection starts.
+    """
+
+    seed: int = 0
+    recent: tuple[float, ...] = ()
+    vectors: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -95,14 +110,11 @@ class State:
     timings : dict
         Seconds so far in "gradient", "selection" and "refit".
     alpha, tau : float or None
-    seed : int
-        The random numbers of every iteration are derived from it.
-    vectors : ndarray or None
-        Eigenvectors that the selection at this state started from.
-    recent : tuple of float
-        Objectives of the last states, to detect a lack of progress.
-    rows_dual_norm : float
+    alpha_linear : float
+    own_dual_norm : float
         The largest dual norm of a gradient row of the model's own basis vectors.
+    memory : RunMemory
+        What a run that starts here needs to go on as if it had not been interrupted.
     """
 
     H: Floats
@@ -122,10 +134,9 @@ class State:
     timings: dict[str, float] = field(default_factory=dict)
     alpha: float | None = None
     tau: float | None = None
-    seed: int = 0
-    vectors: Floats | None = None
-    recent: tuple[float, ...] = ()
-    rows_dual_norm: float = np.nan
+    alpha_linear: float = np.nan
+    own_dual_norm: float = np.nan
+    memory: RunMemory = field(default=RunMemory(), repr=False)
 
     @property
     def refit_gain(self) -> float:
@@ -136,7 +147,7 @@ class State:
         """
         if self.alpha is None or not self.n_components:
             return self.refit_gap
-        return min(self.refit_gap, (self.rows_dual_norm - self.alpha) * self.penalty)
+        return min(self.refit_gap, (self.own_dual_norm - self.alpha) * self.penalty)
 
     @property
     def model(self) -> Model:
@@ -149,28 +160,27 @@ class State:
         return len(self.H)
 
 
-def check_start(start: State, design: "Rows", m: int) -> None:
-    """Raise unless the state is consistent and can be a model of these data."""
+def check_start(start: State, d: int, m: int, explicit: bool) -> None:
+    """Raise unless the state is consistent and can be a model of d features and m outputs."""
     if not isinstance(start, State):
         raise TypeError(f"start must be a State of an earlier run, got {type(start)}")
     for name in ("H", "V"):
         as_float_array(getattr(start, name), f"start.{name}", (None, None))
-    have, want = (start.H.shape[1], start.V.shape[1]), (design.n_features, m)
-    if have != want:
+    have = start.H.shape[1], start.V.shape[1]
+    if have != (d, m):
         raise ValueError(
-            f"start has {have[0]} features and {have[1]} outputs, the data {want[0]} and {want[1]}"
+            f"start has {have[0]} features and {have[1]} outputs, the data {d} and {m}"
         )
-    k, d = start.H.shape
-    as_float_array(start.V, "start.V", (k, m))
+    as_float_array(start.V, "start.V", (len(start.H), m))
     as_float_array(start.intercept, "start.intercept", (m,))
-    if start.vectors is not None:
-        as_float_array(start.vectors, "start.vectors", (m, d))
+    if start.memory.vectors is not None:
+        as_float_array(start.memory.vectors, "start.memory.vectors", (m, d))
     norm = float(np.linalg.norm(start.H, axis=1).max(initial=0.0))
     if norm > 1 + 1e-6:
         raise ValueError(f"start.H must have rows of norm at most 1, got {norm}; scale them")
     if not np.isfinite(start.objective):
         raise ValueError(f"start.objective must be finite, got {start.objective}")
-    if (start.linear is None) == (design.fit_lower == "explicit"):
+    if (start.linear is None) == explicit:
         raise ValueError('start and design must both have fit_lower="explicit", or neither of them')
     if start.linear is not None:
         as_float_array(start.linear, "start.linear", (d, m))

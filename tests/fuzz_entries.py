@@ -130,7 +130,7 @@ def core(draw):
         assert_sound(state)
         # The model's own vectors are among those that the bound is for, up to rounding.
         largest = max(largest, state.violation_bound)
-        assert state.rows_dual_norm <= state.violation_bound * (1 + 1e-6) + 1e-9 * largest
+        assert state.own_dual_norm <= state.violation_bound * (1 + 1e-6) + 1e-9 * largest
         if last is not None:
             assert state.objective <= last.objective
         last = state

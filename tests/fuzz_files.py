@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import fastpoly
 from fastpoly import Design, PolyModel, conditional_gradient
-from fastpoly.storage.state_file import load_state, save_state
+from fastpoly.storage.checkpoint import load_state, save_state
 
 
 class Bomb:

@@ -1,5 +1,6 @@
 """Interrupted fits continue with the same bits; files of other fits are refused."""
 
+import json
 import os
 import random
 import signal
@@ -12,9 +13,10 @@ import scipy.sparse as sp
 from estimator_cases import ALL, CLASSIFIERS, JOINT, PAPER, REGRESSORS, targets
 
 from fastpoly import Design, PathSearchCV, conditional_gradient
+from fastpoly.algorithm import train
 from fastpoly.state import State
+from fastpoly.storage.checkpoint import fingerprint, load_state, save_state
 from fastpoly.storage.npz import read_arrays, write_arrays
-from fastpoly.storage.state_file import fingerprint, load_state, save_state
 
 
 class Cut(Exception):
@@ -27,7 +29,7 @@ def cut(monkeypatch):
 
     def cut_after(n):
         def shorter(*args, **options):
-            states = conditional_gradient(*args, **options)
+            states = train(*args, **options)
 
             def some():
                 for i, state in enumerate(states):
@@ -37,7 +39,8 @@ def cut(monkeypatch):
 
             return some()
 
-        monkeypatch.setattr("fastpoly.estimators.base.conditional_gradient", shorter)
+        for module in ("estimators.base", "strengths"):
+            monkeypatch.setattr(f"fastpoly.{module}.train", shorter)
 
     return cut_after
 
@@ -127,12 +130,13 @@ def test_a_run_without_a_seed_keeps_its_own(cls, data, tmp_path, cut):
     cut(2)
     with pytest.raises(Cut):
         model.fit(X, targets(cls, score))
-    seeds = [int(read_arrays(path)[name].item()) for name in ("split_seed", "state.seed")]
+    record = json.loads(bytes(read_arrays(path)["record"]))
+    seeds = [record["seed"], record["state"]["seed"]]
     cut(10**6)
     model.fit(X, targets(cls, score))
-    arrays = read_arrays(path)
-    assert [int(arrays[name].item()) for name in ("split_seed", "state.seed")] == seeds
-    assert len(np.unique(arrays["validation_scores"])) > 1
+    record = json.loads(bytes(read_arrays(path)["record"]))
+    assert [record["seed"], record["state"]["seed"]] == seeds
+    assert len(set(record["scores"])) > 1
 
     class Seeds(np.random.RandomState):
         def randint(self, *_):
@@ -163,21 +167,21 @@ def test_written_at_intervals(data, tmp_path, monkeypatch):
     X, score = data
     writes, clock = [], [0.0]
     monkeypatch.setattr(
-        "fastpoly.estimators.callbacks.write_checkpoint", lambda *args: writes.append(clock[0])
+        "fastpoly.estimators.base.save_record", lambda *args: writes.append(clock[0])
     )
 
     def tick():
         clock[0] += 1.0
         return clock[0]
 
-    monkeypatch.setattr("fastpoly.estimators.callbacks.monotonic", tick)
+    monkeypatch.setattr("fastpoly.estimators.base.monotonic", tick)
     options = {"alpha": 1e-3, "n_components": 6, "random_state": 0, "checkpoint": tmp_path / "run"}
     options |= {"tol": 1e-3, **PAPER}
     REGRESSORS[0](checkpoint_every=0, **options).fit(X, score)
-    assert len(writes) == 7
+    assert len(writes) == 8  # after every round, and at the end
     writes.clear()
     REGRESSORS[0](checkpoint_every=3, **options).fit(X, score)
-    assert 2 <= len(writes) <= 4
+    assert 2 <= len(writes) <= 5
     writes.clear()
     REGRESSORS[0](**options).fit(X, score)
     assert len(writes) == 1  # at the end
@@ -253,10 +257,15 @@ def saved(data, tmp_path):
     return model, dict(read_arrays(path))
 
 
+# Arrays by their names; scalars by their names in the JSON record, after a slash. None: left out.
 FORGED = {
-    "version": {"checkpoint_version": np.array(2)},
-    "no version": {"checkpoint_version": None},
-    "version is text": {"checkpoint_version": np.array("1")},
+    "version": {"/version": 1},
+    "no version": {"/version": None},
+    "version is text": {"/version": "2"},
+    "no record": {"record": None},
+    "not JSON": {"record": np.frombuffer(b"{", dtype=np.uint8)},
+    "deep JSON": {"record": np.frombuffer(b"[" * 100_000, dtype=np.uint8)},
+    "not a dictionary": {"record": np.frombuffer(b"[1]", dtype=np.uint8)},
     "no H": {"state.H": None},
     "H of another length": {"state.H": np.ones((2, 5))},
     "H with NaN": {"state.H": np.full((3, 5), np.nan)},
@@ -266,37 +275,60 @@ FORGED = {
     "linear": {"state.linear": np.ones((4, 1))},
     "no linear": {"state.linear": None},
     "vectors": {"state.vectors": np.ones((1, 9))},
-    "stop": {"state.stop": np.array("why not")},
-    "n_iter": {"state.n_iter": np.array(-1)},
-    "seed": {"state.seed": np.array("__import__('os')")},
-    "seed below 0": {"state.seed": np.array("-1")},
-    "long seed": {"state.seed": np.array("9" * 5000)},
-    "timings": {"state.timings": np.ones(4)},
-    "no dual norm of the rows": {"state.rows_dual_norm": None},
-    "dual norms of the rows": {"state.rows_dual_norm": np.ones(2)},
-    "row outside the pool": {"stages.rows": np.full(6, 10**9)},
-    "row before the pool": {"stages.rows": np.full(6, -1)},
+    "stop": {"/state/stop": "why not"},
+    "n_iter": {"/state/n_iter": -1},
+    "n_iter is true": {"/state/n_iter": True},
+    "seed": {"/state/seed": "__import__('os')"},
+    "seed below 0": {"/state/seed": -1},
+    "timings": {"/state/timings": [1.0] * 4},
+    "timings of text": {"/state/timings": ["1"] * 3},
+    "no dual norm of the rows": {"/state/own_dual_norm": None},
+    "dual norms of the rows": {"/state/own_dual_norm": [1.0, 1.0]},
+    "objective": {"/state/objective": float("nan")},
+    "state of text": {"/state": "none"},
+    "row outside the pool": {"stages.H": np.full(6, 10**9)},
+    "row before the pool": {"stages.H": np.full(6, -1)},
     "sizes": {"stages.sizes": np.array([2**62, 2**62, 2**62, 2**62 + 6])},
     "sizes below 0": {"stages.sizes": np.array([-1, 2, 2, 3])},
     "no sizes": {"stages.sizes": np.zeros(0, dtype=np.int64)},
+    "rounds": {"/rounds": -1},
     "pool": {"stages.pool": np.ones((3, 6))},
     "numbers": {"stages.numbers": np.ones((4, 3))},
-    "scores": {"validation_scores": np.ones(3)},
-    "no scores": {"validation_scores": None},
-    "scores with NaN": {"validation_scores": np.full(4, np.nan)},
-    "split_seed": {"split_seed": np.array("x")},
+    "scores": {"/scores": [1.0] * 3},
+    "no scores": {"/scores": []},
+    "scores with NaN": {"/scores": [float("nan")] * 4},
+    "split seed": {"/seed": "x"},
     "unknown": {"more": np.ones(1)},
     "best of another shape": {"best.H": np.ones((3, 4))},
+    "no best": {"/best": None},
 }
+
+
+def forged(arrays, changes):
+    """The arrays of a checkpoint with some of its arrays and scalars replaced."""
+    arrays = dict(arrays)
+    record = json.loads(bytes(arrays["record"]))
+    for name, value in changes.items():
+        if not name.startswith("/"):
+            arrays[name] = value
+            continue
+        *path, last = name.split("/")[1:]
+        place = record
+        for key in path:
+            place = place[key]
+        place[last] = value
+        if value is None:
+            del place[last]
+    if "record" not in changes:
+        arrays["record"] = np.frombuffer(json.dumps(record).encode(), dtype=np.uint8)
+    return {k: v for k, v in arrays.items() if v is not None}
 
 
 @pytest.mark.parametrize("name", FORGED)
 def test_forged_checkpoints_are_refused(name, saved, data):
     X, score = data
     model, arrays = saved
-    arrays.update(FORGED[name])
-    path = model.checkpoint
-    write_arrays(path, {k: v for k, v in arrays.items() if v is not None})
+    write_arrays(model.checkpoint, forged(arrays, FORGED[name]))
     before = dict(vars(model))
     with pytest.raises(ValueError, match=r"run\.npz is not a usable checkpoint: .*; delete"):
         model.fit(X, score)
@@ -307,11 +339,14 @@ def test_arrays_of_a_checkpoint_are_as_the_forgeries_expect(saved, data):
     """The arrays have the shapes that the forgeries assume, so no other error hides a check."""
     model, arrays = saved
     assert arrays["state.H"].shape == arrays["stages.pool"].shape == (3, 5)
-    assert arrays["stages.rows"].shape == (6,)
+    assert arrays["stages.H"].shape == (6,)
     assert arrays["stages.sizes"].tolist() == [0, 1, 2, 3]
     assert arrays["state.linear"].shape == (5, 1)
-    assert arrays["state.timings"].shape == (3,)
-    assert arrays["state.rows_dual_norm"].shape == ()
+    record = json.loads(bytes(arrays["record"]))
+    assert len(record["state"]["timings"]) == 3
+    assert len(record["scores"]) == record["rounds"] == 4
+    assert isinstance(record["state"]["own_dual_norm"], float)
+    write_arrays(model.checkpoint, forged(arrays, {}))
     model.fit(*data)
 
 
@@ -329,10 +364,14 @@ def test_states_come_back_whole(tmp_path, data):
         for state in states:
             save_state(path, state, "me")
             loaded = load_state(path, "me")
-            assert np.isfinite(loaded.rows_dual_norm)
+            assert np.isfinite(loaded.own_dual_norm)
             assert loaded.timings.keys() == {"gradient", "selection", "refit"}
             for field in fields(State):
                 here, there = getattr(state, field.name), getattr(loaded, field.name)
+                if field.name == "memory":
+                    assert here[:2] == there[:2]
+                    np.testing.assert_array_equal(there.vectors, here.vectors)
+                    continue
                 np.testing.assert_array_equal(there, here, err_msg=field.name)
                 assert type(here) is type(there) or np.isscalar(here), field.name
     with pytest.raises(ValueError, match="another fit"):

@@ -447,24 +447,6 @@ def test_an_unfinished_run_can_be_finished(n_components):
     assert (last.stop, last.violation) == (whole[-1].stop, whole[-1].violation)
 
 
-@pytest.mark.parametrize("refit", ["full", "output", None])
-def test_a_run_can_be_watched_between_its_states(refit):
-    """The watch is called within rounds, many times in a descent, and changes nothing."""
-    X, y = made_up(0, m=2, loss="squared")
-    calls, before = [], []
-    options = {"loss": "squared", "alpha": 0.1, "n_components": 4, "refit": refit}
-    watched = conditional_gradient(
-        Design(X), y, watch=lambda: calls.append(1), random_state=0, **options
-    )
-    for state, plain in zip(
-        watched, conditional_gradient(Design(X), y, random_state=0, **options), strict=True
-    ):
-        np.testing.assert_array_equal(state.V, plain.V)
-        before.append(len(calls))
-    assert before[0] > 0
-    assert (np.diff(before) > (10 if refit == "full" else 0))[:-1].all()
-
-
 def test_a_run_that_goes_on_is_finished_too():
     """A start that had stopped because it was full does not leave the last model unfinished."""
     for seed in range(20):

@@ -17,7 +17,7 @@ distributed = pytest.importorskip("distributed")
 from fastpoly import FactorizationMachineOrdinalRegressor, conditional_gradient  # noqa: E402
 from fastpoly.dask import DaskEngine, on_cluster  # noqa: E402
 from fastpoly.rows import ShardDesign  # noqa: E402
-from fastpoly.rows.job import ShardJob  # noqa: E402
+from fastpoly.rows.shard_design import shard_statistics  # noqa: E402
 
 # Dask's threads may leave resources open; these tests do not check that.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -41,14 +41,13 @@ def test_large_arguments_are_sent_once_per_worker(tmp_path, client, monkeypatch)
 
 
 def test_one_task_for_each_worker_and_pass(tmp_path, client):
-    engine = on_cluster(Case("codes").write(tmp_path, 9), client).engine
-    job = ShardJob(list(Case("codes").write(tmp_path / "more", 9)), None)
-    engine.reduce(job, "statistics", (None,))
+    shards = on_cluster(Case("codes").write(tmp_path, 9), client)
+    shard_statistics(shards)
     submitted = []
     submit = client.submit
     client.submit = lambda *a, **k: submitted.append(a) or submit(*a, **k)
     try:
-        engine.reduce(job, "statistics", (None,))
+        shard_statistics(shards)
     finally:
         del client.submit
     assert len(submitted) == len(client.nthreads())
@@ -56,14 +55,11 @@ def test_one_task_for_each_worker_and_pass(tmp_path, client):
 
 def test_errors_in_the_data_come_through_and_are_not_retried(tmp_path, client):
     shards = Case("codes").write(tmp_path, 3)
-    design = ShardDesign(on_cluster(shards, client))
-    sums = design.sums(design.problem())
-    sums.value(sums.empty_model())
     (path,) = tmp_path.glob("000001-indices.*")
     os.utime(path, ns=(1, 1))
     began = time.monotonic()
     with pytest.raises(ValueError, match="shard 1, file .*changed"):
-        sums.value(sums.empty_model())
+        shard_statistics(on_cluster(shards, client))
     assert time.monotonic() - began < 30
 
 
@@ -77,8 +73,8 @@ def test_workers_of_different_kinds_are_refused(tmp_path, client, monkeypatch):
 
     monkeypatch.setattr(client, "run", run)
     with pytest.raises(ValueError, match="strict=False"):
-        ShardDesign(on_cluster(shards, client)).largest()
-    assert ShardDesign(on_cluster(shards, client, strict=False)).largest() == 1.0
+        shard_statistics(on_cluster(shards, client))
+    assert shard_statistics(on_cluster(shards, client, strict=False)).largest == 1.0
 
 
 def test_only_a_client_is_a_client(tmp_path):
@@ -162,11 +158,10 @@ def test_a_silent_worker_is_dropped(tmp_path):
         stopped = pids[max(pids)]
         os.kill(stopped, signal.SIGSTOP)
         try:
-            design = ShardDesign(on)
-            job = ShardJob(list(shards), None)
             assert isinstance(on.engine, DaskEngine)
-            assert on.engine.reduce(job, "statistics", (None,)).weight == 640
-            assert np.isfinite(design.largest())
+            found = shard_statistics(on)
+            assert found.weight == 640
+            assert np.isfinite(found.largest)
         finally:
             os.kill(stopped, signal.SIGCONT)
 
@@ -192,7 +187,7 @@ def test_workers_that_all_stop_are_an_error(tmp_path, n_workers):
         with stopped(client.run(os.getpid).values()):
             began = time.monotonic()
             with pytest.raises(RuntimeError, match="no worker"):
-                ShardDesign(on).largest()
+                shard_statistics(on)
             assert time.monotonic() - began < 30
 
 

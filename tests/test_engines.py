@@ -2,12 +2,13 @@
 
 import json
 import pickle
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+import tracemalloc
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import chain, pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from threading import Barrier, Event
 from time import sleep
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,14 +19,21 @@ from shard_cases import KINDS, Case, bits, cut, last_state
 
 from fastpoly import Design, Shards, alpha_max, conditional_gradient, write_shards
 from fastpoly.kernels.matrix import ScaledRows
-from fastpoly.problem import Problem
-from fastpoly.rows import ShardDesign
-from fastpoly.rows.engines import ThreadEngine, node_sum, nodes_for
-from fastpoly.rows.job import ShardJob, received
+from fastpoly.rows import ShardDesign, as_rows
+from fastpoly.rows.block import Block, Point, PointMissing
+from fastpoly.rows.engine import (
+    ThreadEngine,
+    add,
+    equal_ranges,
+    node_sum,
+    subtrees,
+    tree_sum,
+)
 from fastpoly.rows.moments import Moments
-from fastpoly.rows.shard_design import ShardSums
-from fastpoly.rows.shard_rows import At, ModelMissing, ShardRows
-from fastpoly.rows.tree import add, balanced_cuts, subtree_sum, subtrees, tree_sum
+from fastpoly.rows.shard import Shard
+from fastpoly.rows.shard_design import shard_statistics
+from fastpoly.rows.statistics import row_statistics
+from fastpoly.rows.stored import kept_bytes
 from fastpoly.state import Model
 
 PENALTIES = ("l1", "l1/l2", "l1/linf")
@@ -34,47 +42,36 @@ PENALTIES = ("l1", "l1/l2", "l1/linf")
 # --- the tree ---
 
 
+def sum_of(values, nodes):
+    return tree_sum([(node, node_sum(values, node, float, ())) for node in nodes], len(values))
+
+
 @given(st.integers(1, 70), st.lists(st.integers(0, 70), max_size=6))
 def test_the_tree_adds_the_same_numbers_in_the_same_order_however_it_is_cut(n, cuts):
     values = np.random.default_rng(n).standard_normal(n) * 10.0 ** np.arange(n)
-    whole = tree_sum([(x, subtree_sum(x, values.item)) for x in subtrees(0, n)], n)
+    whole = sum_of(values, subtrees(0, n))
     ends = sorted({0, n, *(c for c in cuts if c < n)})
     parts = [x for first, last in pairwise(ends) for x in subtrees(first, last)]
-    assert tree_sum([(x, subtree_sum(x, values.item)) for x in parts[::-1]], n) == whole
+    assert sum_of(values, parts[::-1]) == whole
     assert whole == pytest.approx(values.sum(), rel=1e-12)
 
 
 def test_the_tree_is_the_one_that_is_documented():
     values = [1e16, 1.0, -1e16, 1.0, 3.0]
-    nodes = subtrees(0, 5)
-    total = tree_sum([(x, subtree_sum(x, values.__getitem__)) for x in nodes], 5)
+    total = sum_of(values, subtrees(0, 5))
     assert total == ((1e16 + 1.0) + (-1e16 + 1.0)) + 3.0
     assert total != sum(values)
 
 
 @given(st.integers(1, 300), st.integers(1, 20))
-def test_nodes_cover_all_shards_once(n_shards, n_tasks):
-    covered = [
-        s for level, i in nodes_for(n_shards, n_tasks) for s in range(i << level, i + 1 << level)
+def test_ranges_are_equal_and_cover_everything_once(n, n_parts):
+    ranges = [
+        [s for level, i in nodes for s in range(i << level, i + 1 << level)]
+        for nodes in equal_ranges(n, n_parts)
     ]
-    assert covered == list(range(n_shards))
-
-
-@given(st.integers(1, 400), st.integers(1, 50))
-def test_cuts_are_balanced_and_make_no_more_subtrees_than_equal_ones(n_shards, n_parts):
-    cuts, m = balanced_cuts(n_shards, n_parts), min(n_shards, n_parts)
-    lengths = np.diff(cuts)
-    assert cuts[0] == 0
-    assert cuts[-1] == n_shards
-    assert len(lengths) <= m
-    assert lengths.min() > 0
-    assert lengths.max() <= max(1.15 * n_shards / m, -(-n_shards // m))
-    equal = [n_shards * i // m for i in range(m + 1)]
-    assert _count(cuts) <= _count(equal)
-
-
-def _count(cuts):
-    return sum(len(subtrees(*ends)) for ends in pairwise(cuts))
+    assert list(chain(*ranges)) == list(range(n))
+    assert len(ranges) == min(n, n_parts)
+    assert max(map(len, ranges)) - min(map(len, ranges)) <= 1
 
 
 def test_adding_joins_lists_and_keeps_none():
@@ -94,16 +91,12 @@ def test_adding_joins_lists_and_keeps_none():
 def test_every_sum_is_that_of_the_rows_in_memory(tmp_path, kind, activation, fit_lower):
     case = Case(kind)
     shards = case.write(tmp_path, 7)
-    rows, design = (
-        ShardDesign(shards, activation, fit_lower=fit_lower),
-        case.design(activation, fit_lower),
-    )
-    assert (rows.n_samples, rows.n_features) == (design.n_samples, design.n_features)
-    there = rows.sums(rows.problem())
-    here = design.sums(design.problem(case.y))
-    assert there.problem.small == pytest.approx(here.problem.small, rel=1e-12)
+    there = as_rows(ShardDesign(shards, activation, fit_lower=fit_lower))
+    here = as_rows(case.design(activation, fit_lower), case.y)
+    assert (there.n_samples, there.n_features) == (here.n_samples, here.n_features)
+    assert there.loss_at_zero == pytest.approx(here.loss_at_zero, rel=1e-12)
     rng = np.random.default_rng(1)
-    d, m, k = design.n_features, 3, 4
+    d, m, k = here.n_features, 3, 4
     H, V = rng.standard_normal((k, d)), rng.standard_normal((k, m))
     linear = rng.standard_normal((d, m)) if fit_lower == "explicit" else None
     model = Model(H, V, rng.standard_normal(m) * (linear is not None), linear)
@@ -113,25 +106,27 @@ def test_every_sum_is_that_of_the_rows_in_memory(tmp_path, kind, activation, fit
         if a is not None:
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10 * np.abs(b).max(initial=0))
 
-    near(there.value(model), here.value(model))
-    for a, b in zip(there.value_layers(model), here.value_layers(model), strict=True):
+    near(there.sum(Block.value, model), here.sum(Block.value, model))
+    layers = [rows.sum(Block.value_layers, model) for rows in (there, here)]
+    for a, b in zip(*layers, strict=True):
         near(a, b)
     a, b = there.gradient(model), here.gradient(model)
     for name in ("value", "V", "intercept", "linear"):
         near(getattr(a, name), getattr(b, name))
     B, h, w = rng.standard_normal((d, m)), rng.standard_normal(d), rng.standard_normal(m)
-    near(a.gamma.matvecs(B), b.gamma.matvecs(B))
-    near(a.gamma.forms(h), b.gamma.forms(h))
-    near(a.gamma.combine(w, h), b.gamma.combine(w, h))
+    ours, theirs = a.gamma(), b.gamma()
+    near(ours.matvecs(B), theirs.matvecs(B))
+    near(ours.forms(h), theirs.forms(h))
+    near(ours.combine(w, h), theirs.combine(w, h))
     S = rng.standard_normal((m, 5))
-    near(a.gamma.combined(S).forms(h), b.gamma.combined(S).forms(h))
+    near(ours.combined(S).forms(h), theirs.combined(S).forms(h))
     near(a.conjugate(0.7), b.conjugate(0.7))
-    near(there.squared_norms(H), here.squared_norms(H))
+    near(there.sum(Block.squared_norms, H), here.sum(Block.squared_norms, H))
     parts = [H.ravel(), V.ravel()]
     parts += [model.intercept, linear.ravel()] if linear is not None else []
     x = np.concatenate(parts)
     g, want = np.empty_like(x), np.empty_like(x)
-    near(there.value_grad_packed(x, k, g), here.value_grad_packed(x, k, want))
+    near(there.value_grad(x, k, g), here.value_grad(x, k, want))
     near(g, want)
     (at, bound), (at_here, bound_here) = (s.ray(model, H[:2] + 1, V[:2]) for s in (there, here))
     near(bound, bound_here)
@@ -144,9 +139,11 @@ def test_every_sum_is_that_of_the_rows_in_memory(tmp_path, kind, activation, fit
     else:  # eigenvectors have no sign
         np.testing.assert_allclose(np.abs(a.directions), np.abs(b.directions), rtol=1e-6, atol=1e-8)
         near(a.basis, b.basis)
-    near(
-        np.concatenate(list(rows.outputs(model)))[np.argsort(_order(case, 7))], here.outputs(model)
-    )
+    near(outputs(there, model)[np.argsort(_order(case, 7))], outputs(here, model))
+
+
+def outputs(rows, model):
+    return np.concatenate([block.outputs(model) for block in rows.blocks])
 
 
 def _order(case, n_shards):
@@ -173,8 +170,7 @@ def test_fits_end_where_those_in_memory_end(tmp_path, kind, activation, penalty,
     assert state.objective == pytest.approx(want.objective, rel=1e-9)
     assert state.violation <= state.violation_bound * (1 + 1e-12)
     # The certificate, computed independently: all spectra of the matrices at the model.
-    D = case.design(activation).sums(case.design(activation).problem(case.y))
-    G = D.gradient(state.model).gamma.dense()
+    G = as_rows(case.design(activation), case.y).gradient(state.model).gamma().dense()
     if penalty == "l1":
         assert np.abs(np.linalg.eigvalsh(G)).max() <= state.violation_bound * (1 + 1e-9)
 
@@ -228,26 +224,49 @@ def test_an_interrupted_run_continues_with_the_same_bits(tmp_path):
 
 def test_gradients_of_rows_are_made_again_from_the_model(tmp_path):
     case = Case("codes")
-    rows = ShardDesign(case.write(tmp_path, 4), "anova", n_threads=1)
-    sums = rows.sums(rows.problem())
+    rows = as_rows(ShardDesign(case.write(tmp_path, 4), "anova", n_threads=1))
     rng = np.random.default_rng(0)
     model = Model(rng.standard_normal((2, 22)), rng.standard_normal((2, 3)), np.zeros(3), None)
-    gamma = sums.gradient(model).gamma
+    gamma = rows.gradient(model).gamma()
     h = rng.standard_normal(22)
     want = gamma.forms(h)
-    sums.gradient(model._replace(V=2 * model.V))  # other gradients replace them
+    rows.gradient(model._replace(V=2 * model.V))  # other gradients replace them
     assert gamma.forms(h).tobytes() == want.tobytes()
-    sums.job.opened.clear()
+    rows.blocks.opened.clear()
     assert gamma.forms(h).tobytes() == want.tobytes()
-    with pytest.raises(ModelMissing):
-        sums.job.open(0).gamma(At(99, None), "forms", None, h)
+    with pytest.raises(PointMissing):
+        rows.blocks[0].gamma_forms(Point(99, None), None, h)
+
+
+def test_a_pass_can_be_repeated(tmp_path):
+    """As on a cluster that has lost a worker: sums must not overwrite what blocks keep."""
+    rows = as_rows(ShardDesign(Case("dense").write(tmp_path, 4), fit_lower="explicit"))
+    rng = np.random.default_rng(0)
+    model = rows.empty_model()
+    model = model._replace(H=rng.standard_normal((2, 8)), V=rng.standard_normal((2, 3)))
+    point = rows.point(model)
+    for method in (Block.gradient, Block.curvature_totals, Block.curvature_gram):
+        first, again = (rows.sum(method, point) for _ in range(2))
+        assert pickle.dumps(first) == pickle.dumps(again)
+
+
+def test_a_process_that_has_the_row_gradients_needs_no_model(tmp_path):
+    blocks = as_rows(Case("codes").write(tmp_path, 1), loss="logistic").blocks
+    rng = np.random.default_rng(0)
+    model = Model(rng.standard_normal((2, 22)), rng.standard_normal((2, 3)), np.zeros(3), None)
+    block, point = blocks[0], Point(0, model, send=True)
+    block.gradient(point)
+    there = pickle.loads(pickle.dumps(Point(0, model)))
+    assert there.model is None
+    for S in (None, np.ones((3, 2))):
+        found = block.gamma_forms(there, S, np.ones(22))
+        assert found.tobytes() == block.gamma_forms(point, S, np.ones(22)).tobytes()
 
 
 def test_two_threads_may_compute_the_same_shard_at_once(tmp_path):
     """As on a worker that still runs a task of a pass that was given up."""
     case = Case("dense", n=2000)
-    rows = ShardDesign(case.write(tmp_path, 1), n_threads=1)
-    problem = rows.problem()
+    design = ShardDesign(case.write(tmp_path, 1), n_threads=1)
     rng = np.random.default_rng(0)
     h = rng.standard_normal(8)
     models = [
@@ -255,28 +274,27 @@ def test_two_threads_may_compute_the_same_shard_at_once(tmp_path):
         for _ in range(2)
     ]
 
-    def steps(job, version):
-        at = At(version, models[version])
-        value, GV, *_ = node_sum(job, (0, 0), "gradient", (at,))
-        forms = node_sum(job, (0, 0), "gamma", (at, "forms", None, h))
+    def steps(blocks, number):
+        point = Point(number, models[number])
+        value, GV, *_ = node_sum(blocks, (0, 0), Block.gradient, (point,))
+        forms = node_sum(blocks, (0, 0), Block.gamma_forms, (point, None, h))
         return np.float64(value).tobytes() + GV.tobytes() + forms.tobytes()
 
-    want = [steps(rows.sums(problem).job, version) for version in range(2)]
-    job, start = rows.sums(problem).job, Barrier(2)
+    want = [steps(as_rows(design).blocks, number) for number in range(2)]
+    blocks, start = as_rows(design).blocks, Barrier(2)
 
-    def many(version):
+    def many(number):
         start.wait()
-        return {steps(job, version) for _ in range(20)}
+        return {steps(blocks, number) for _ in range(20)}
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(many, range(2))) == [{want[0]}, {want[1]}]
 
 
 def test_arguments_of_a_pass_are_checked_before_it_begins(tmp_path, monkeypatch):
-    rows = ShardDesign(Case("codes").write(tmp_path, 3), "anova", n_threads=1)
-    sums = rows.sums(rows.problem())
-    gamma = sums.gradient(sums.empty_model()).gamma
-    monkeypatch.setattr(ShardJob, "call", lambda *_: pytest.fail("too late"))
+    rows = as_rows(ShardDesign(Case("codes").write(tmp_path, 3), "anova", n_threads=1))
+    gamma = rows.gradient(rows.empty_model()).gamma()
+    monkeypatch.setattr(ThreadEngine, "sum", lambda *_: pytest.fail("too late"))
     bad = np.full(22, np.nan)
     for name, arguments in (
         ("matvecs", [bad[:, None] * np.ones(3)]),
@@ -289,23 +307,10 @@ def test_arguments_of_a_pass_are_checked_before_it_begins(tmp_path, monkeypatch)
             getattr(gamma, name)(*arguments)
 
 
-class FakeJob:
-    """As many shards as there are numbers; `call` computes one."""
-
-    def __init__(self, numbers, call):
-        self.shards = [SimpleNamespace(check_unchanged=lambda: None) for _ in numbers]
-        self.call = lambda place, verb, arguments: call(numbers[place])
-
-    def __len__(self):
-        return len(self.shards)
-
-
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
 def test_threads_sum_every_shard_once(n_threads):
     numbers = [10.0**i for i in range(14)]
-    found = ThreadEngine(n_threads).reduce(FakeJob(numbers, float), "value", ())
-    nodes = subtrees(0, 14)
-    assert found == tree_sum([(x, subtree_sum(x, numbers.__getitem__)) for x in nodes], 14)
+    assert ThreadEngine(n_threads).sum(numbers, float) == sum_of(numbers, subtrees(0, 14))
 
 
 @pytest.mark.parametrize("error", [ValueError, IndexError, KeyboardInterrupt])
@@ -320,9 +325,10 @@ def test_an_error_ends_the_pass(n_threads, error):
             raise error("bad shard")
         sleep(0.001)
         ended.append(number)
+        return 1
 
     with pytest.raises(error, match="bad shard"):
-        ThreadEngine(n_threads).reduce(FakeJob(range(400), call), "value", ())
+        ThreadEngine(n_threads).sum(range(400), call)
     assert sorted(begun) == sorted([*ended, 40])
     assert len(begun) < 400
 
@@ -332,44 +338,83 @@ def test_a_pass_does_not_wait_for_a_thread_that_is_busy():
     blocked = engine._pool().submit(free.wait)
     try:
         with ThreadPoolExecutor(1) as other:
-            found = other.submit(engine.reduce, FakeJob(range(9), float), "value", ())
+            found = other.submit(engine.sum, range(9), float)
             assert found.result(timeout=60) == 36
     finally:
         free.set()
     assert blocked.result()
 
 
-def test_a_job_that_is_received_does_not_wait_for_another_one(tmp_path, monkeypatch):
-    """Jobs with a limit forget what they keep when another comes, even in the middle of a pass."""
+# --- memory ---
+
+
+def memory_for(shards, share):
+    """Bytes that are enough for a share of the shards."""
+    form = as_rows(shards).blocks.form
+    return share * sum(kept_bytes(shard, form) for shard in shards)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("share", [0.01, 0.5, 1.0])
+def test_the_same_bits_with_any_memory(tmp_path, kind, share, n_threads):
+    """The blocks of the first shards that fit are kept; the others are opened in every pass."""
+    shards = Case(kind).write(tmp_path, 8)
+    limited = Shards(tmp_path, memory=memory_for(shards, share))
+    rows = as_rows(limited)
+    assert rows.blocks.n_kept == int(8 * share)
+    rows.gradient(rows.empty_model()).gamma().forms(np.ones(rows.n_features))
+    assert sorted(rows.blocks.opened) == list(range(rows.blocks.n_kept))
+    how = {"n_components": 4, "max_iter": 10}
+    assert bits(limited, n_threads=n_threads, **how) == bits(shards, **how)
+
+
+def test_the_same_bits_with_little_memory_in_other_processes(tmp_path):
+    shards = Case("csr").write(tmp_path, 5)
+    limited = Shards(tmp_path, memory=memory_for(shards, 0.5))
+    with ProcessPoolExecutor(2, mp_context=get_context("forkserver")) as processes:
+        assert bits(limited.on(processes)) == bits(shards)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_keep_no_more_than_is_counted(tmp_path, kind):
+    case = Case(kind, n=40_000)
+    shards = case.write(tmp_path, 4)
+    rows = as_rows(
+        ShardDesign(shards, "anova", factor=np.full(shards.n_features, 0.5), n_threads=1)
+    )
+    d, rng = shards.n_features, np.random.default_rng(0)
+    model = Model(rng.standard_normal((2, d)), rng.standard_normal((2, 3)), np.zeros(3), None)
+    limit = sum(kept_bytes(shard, rows.blocks.form) for shard in shards)
+
+    def gamma():
+        rows.gradient(model).gamma().combined(np.ones((3, 3))).forms(np.ones(d))
+
+    def ray():
+        rows.ray(model, model.H, model.V)[0](0.5)
+
+    tracemalloc.start()
+    try:
+        for use in (gamma, ray, lambda: rows.curvature(model, np.ones(2))):
+            use()
+            assert tracemalloc.get_traced_memory()[0] < limit + 2e5
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("memory", [0, -1.0, np.nan, np.inf])
+def test_memory_is_a_positive_number(tmp_path, memory):
+    Case("dense", n=20).write(tmp_path, 2)
+    with pytest.raises(ValueError, match="memory"):
+        Shards(tmp_path, memory=memory)
+    with pytest.raises(TypeError, match="memory"):
+        Shards(tmp_path, memory="2 GB")
+
+
+def test_parts_keep_the_limit(tmp_path):
     Case("dense").write(tmp_path, 2)
-    design = ShardDesign(Shards(tmp_path, memory=1e8), n_threads=1)
-    problem = design.problem()
-    first, second = (ShardSums(design, problem).job for _ in range(2))
-    model = design.sums(problem).empty_model()
-    there = pickle.loads(pickle.dumps(first))
-    want = there.call(0, "value", (model,))
-    inside, leave = Event(), Event()
-    value = ShardRows.value
-
-    def slow(rows, model):
-        inside.set()
-        leave.wait()
-        return value(rows, model)
-
-    monkeypatch.setattr(ShardRows, "value", slow)
-    with ThreadPoolExecutor(2) as pool:
-        running = pool.submit(there.call, 0, "value", (model,))
-        try:
-            assert inside.wait(timeout=60)
-            pool.submit(pickle.loads, pickle.dumps(second)).result(timeout=60)
-            assert received(first.key) is there
-            assert not there.opened
-        finally:
-            leave.set()
-        assert running.result() == want
-    assert not there.opened  # what was in use when it was released is not kept
-    assert there.call(0, "value", (model,)) == want
-    assert list(there.opened) == [0]
+    shards = Shards(tmp_path, memory=1e8)
+    assert {part.memory for part in (shards.take([1]), *shards.split(0.5, 0.5))} == {1e8}
 
 
 # --- strange shards ---
@@ -393,9 +438,9 @@ def test_ten_copies_are_ten_times_the_problem(tmp_path, kind):
     how = {"activation": activation, "fit_lower": "explicit"}
     one = last_state(ShardDesign(shards, **how), alpha=5.0, alpha_linear=1.0)
     many = ShardDesign(replicated(tmp_path, 10), **how)
-    assert many.n_samples == 3000
+    assert many.shards.n_samples == 3000
     state = last_state(many, alpha=50.0, alpha_linear=10.0)
-    assert state.objective == pytest.approx(10 * one.objective, rel=1e-9)
+    assert state.objective == pytest.approx(10 * one.objective, rel=1e-6)  # their tol
     assert state.violation == pytest.approx(10 * one.violation, rel=1e-4)
 
 
@@ -412,11 +457,10 @@ def test_shards_of_any_size_even_none(tmp_path_factory, sizes, kind):
     shards = case.write(folder, 1)
     shards = cut(shards, [*sizes, 40])
     activation = "squared" if kind == "dense" else "anova"
-    rows = ShardDesign(shards, activation, fit_lower="explicit")
-    there, here = rows.sums(rows.problem()), case.design(activation)
-    here = here.sums(here.problem(case.y))
+    there = as_rows(ShardDesign(shards, activation, fit_lower="explicit"))
+    here = as_rows(case.design(activation), case.y)
     rng = np.random.default_rng(0)
-    d, m = rows.n_features, there.problem.m  # few rows may have two classes
+    d, m = there.n_features, there.m  # few rows may have two classes
     model = Model(
         rng.standard_normal((3, d)), rng.standard_normal((3, m)), np.ones(m), np.ones((d, m))
     )
@@ -424,10 +468,9 @@ def test_shards_of_any_size_even_none(tmp_path_factory, sizes, kind):
     assert a.value == pytest.approx(b.value, rel=1e-10)
     np.testing.assert_allclose(a.V, b.V, rtol=1e-8, atol=1e-8)
     h = rng.standard_normal(d)
-    np.testing.assert_allclose(a.gamma.forms(h), b.gamma.forms(h), rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(
-        there.squared_norms(model.H), here.squared_norms(model.H), rtol=1e-10
-    )
+    np.testing.assert_allclose(a.gamma().forms(h), b.gamma().forms(h), rtol=1e-8, atol=1e-8)
+    norms = [rows.sum(Block.squared_norms, model.H) for rows in (there, here)]
+    np.testing.assert_allclose(*norms, rtol=1e-10)
     near = there.curvature(model, np.ones(3)), here.curvature(model, np.ones(3))
     np.testing.assert_allclose(near[0].joint, near[1].joint, rtol=1e-8, atol=1e-8)
 
@@ -481,11 +524,11 @@ def test_many_classes(tmp_path):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((700, 4)), np.arange(700) % 300
     shards = write_shards(tmp_path, [(X, y)], rows_per_shard=200)
-    rows = ShardDesign(shards)
-    there, here = rows.sums(rows.problem()), Design(X).sums(Problem.of(700, y))
+    there, here = as_rows(shards), as_rows(Design(X), y)
     model = Model(rng.standard_normal((2, 4)), rng.standard_normal((2, 300)), np.zeros(300), None)
-    assert there.value(model) == pytest.approx(here.value(model), rel=1e-12)
-    assert there.gradient(model).value == pytest.approx(here.value(model), rel=1e-12)
+    want = here.sum(Block.value, model)
+    assert there.sum(Block.value, model) == pytest.approx(want, rel=1e-12)
+    assert there.gradient(model).value == pytest.approx(want, rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -502,7 +545,7 @@ def test_stored_weights(tmp_path, kind):
     state = last_state(design)
     want = last_state(case.design("anova"), case.y, sample_weight=w)
     assert state.objective == pytest.approx(want.objective, rel=1e-9)
-    assert design.statistics().weight == pytest.approx(w.sum())
+    assert shard_statistics(shards).weight == pytest.approx(w.sum())
 
 
 def test_parts_are_rows_of_weight_zero(tmp_path):
@@ -512,11 +555,11 @@ def test_parts_are_rows_of_weight_zero(tmp_path):
     assert (masks[0] + masks[1] == 1).all()
     assert 0.6 < masks[0].mean() < 0.8
     kept = masks[0] > 0
-    there, here = ShardDesign(train), Design(case.X[kept])
-    there, here = there.sums(there.problem()), here.sums(here.problem(case.y[kept]))
+    there, here = as_rows(train), as_rows(Design(case.X[kept]), case.y[kept])
     rng = np.random.default_rng(0)
     model = Model(rng.standard_normal((2, 8)), rng.standard_normal((2, 3)), np.zeros(3), None)
-    assert there.value(model) == pytest.approx(here.value(model), rel=1e-12)
+    want = here.sum(Block.value, model)
+    assert there.sum(Block.value, model) == pytest.approx(want, rel=1e-12)
     np.testing.assert_allclose(there.gradient(model).V, here.gradient(model).V, rtol=1e-10)
     again = case.write(tmp_path / "again", 4).split(0.7, 0.3, seed=3)[0]
     assert (np.concatenate([s.weights() for s in again]) == masks[0]).all()
@@ -542,7 +585,7 @@ def test_statistics(tmp_path, kind):
         X = X.copy()
         X[:, 5] = 0
         case.X = X if kind == "dense" else type(case.X)(X)
-    found = ShardDesign(case.write(tmp_path, 5)).statistics()
+    found = shard_statistics(case.write(tmp_path, 5))
     assert found.n_samples == found.weight == case.n
     assert found.counts.tolist() == np.bincount(case.y).tolist()
     assert found.classes.tolist() == [0, 1, 2]
@@ -565,7 +608,7 @@ def test_statistics_of_weighted_rows(tmp_path, kind):
         shards = write_shards(tmp_path, [table], rows_per_shard=100, **names)
     else:
         shards = write_shards(tmp_path, [(case.X, case.y, w)], rows_per_shard=100)
-    found = ShardDesign(shards).statistics(sample_weight=by_class)
+    found = shard_statistics(shards, by_class=by_class)
     X = case.X if kind == "dense" else case.X.toarray()
     w = w * by_class[case.y]
     np.testing.assert_allclose(found.weights, np.bincount(case.y, w))
@@ -592,8 +635,9 @@ def test_statistics_of_both_kinds_of_rows(tmp_path, kind, numbers, weighted):
     y = rng.standard_normal((case.n, 2)) if numbers else case.y
     rows = X if kind == "dense" else sp.csr_array(X)
     batch = (rows, y) if w is None else (rows, y, w)
-    there = ShardDesign(write_shards(tmp_path, [batch], rows_per_shard=100)).statistics()
-    here = Design(rows, fit_lower="augment").statistics(y, w)
+    there = shard_statistics(write_shards(tmp_path, [batch], rows_per_shard=100))
+    here = row_statistics(rows, y, w, 0 if numbers else 3)
+    here = here if numbers else here.with_classes(np.arange(3))
     counted = np.ones(case.n, dtype=bool) if w is None else w > 0
     for found in (here, there):
         assert (found.n_samples, found.n_features) == X.shape
@@ -601,13 +645,6 @@ def test_statistics_of_both_kinds_of_rows(tmp_path, kind, numbers, weighted):
         assert found.largest == np.abs(X).max()
         assert found.by_column.tolist() == np.abs(X[counted]).max(axis=0).tolist()
         assert found.unseen.tolist() == [8]
-        assert found.offset_columns().tolist() == [9]
-        assert found.full.columns.tolist() == np.flatnonzero(X[counted].all(axis=0)).tolist()
-        full = X[:, found.full.columns]
-        mean = np.average(full, axis=0, weights=w)
-        np.testing.assert_allclose(found.full.moments.mean, mean, rtol=1e-12, atol=1e-13)
-        variance = np.average((full - mean) ** 2, axis=0, weights=w)
-        np.testing.assert_allclose(found.full.moments.deviation**2, variance, rtol=1e-12)
         assert (found.features is None) == (kind == "csr")
         if numbers:
             assert found.classes is found.counts is None
@@ -631,11 +668,10 @@ def test_moments_keep_their_digits():
 
 
 def test_errors_of_threads_leave_nothing_running(tmp_path):
-    job = ShardJob(list(Case("dense").write(tmp_path, 9)), None)
-    engine = ThreadEngine(2)
-    with pytest.raises(AttributeError):
-        engine.reduce(job, "no_such_verb", ())
-    assert engine.reduce(job, "statistics", (None,)).weight == 640
+    shards, engine = list(Case("dense").write(tmp_path, 9)), ThreadEngine(2)
+    with pytest.raises(TypeError):
+        engine.sum(shards, Shard.statistics)  # without an argument
+    assert engine.sum(shards, Shard.statistics, None).weight == 640
 
 
 # --- features and targets that are scaled ---
@@ -653,36 +689,34 @@ def test_scaled_features(tmp_path, dtype, kind, activation, fit_lower):
     center = rng.standard_normal(X.shape[1]) * (kind == "dense")
     factor = rng.random(X.shape[1]) + 0.5
     how = {"fit_lower": fit_lower, "center": center, "factor": factor}
-    rows = ShardDesign(case.write(tmp_path, 5), activation, **how)
+    there = as_rows(ShardDesign(case.write(tmp_path, 5), activation, **how))
     order = _order(case, 5)
     scaled = (X[order] - center) * factor
     if kind == "csr":  # whose scaled values are kept, in their own precision
         scaled = X[order].astype(dtype) * factor.astype(dtype)
-    here = Design(scaled, activation, fit_lower=fit_lower)
-    there = rows.sums(rows.problem())
-    here = here.sums(here.problem(case.y[order]))
-    d = rows.n_features
+    here = as_rows(Design(scaled, activation, fit_lower=fit_lower), case.y[order])
+    d = there.n_features
     linear = rng.standard_normal((d, 3)) if fit_lower == "explicit" else None
     model = Model(rng.standard_normal((2, d)), rng.standard_normal((2, 3)), np.zeros(3), linear)
-    np.testing.assert_allclose(there.value(model), here.value(model), rtol=1e-10)
+    values = [rows.sum(Block.value, model) for rows in (there, here)]
+    np.testing.assert_allclose(*values, rtol=1e-10)
     a, b = there.gradient(model), here.gradient(model)
     np.testing.assert_allclose(a.V, b.V, rtol=1e-8)
     B = rng.standard_normal((d, 3))
-    np.testing.assert_allclose(a.gamma.matvecs(B), b.gamma.matvecs(B), rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(
-        there.squared_norms(model.H), here.squared_norms(model.H), rtol=1e-10
-    )
+    np.testing.assert_allclose(a.gamma().matvecs(B), b.gamma().matvecs(B), rtol=1e-8, atol=1e-8)
+    norms = [rows.sum(Block.squared_norms, model.H) for rows in (there, here)]
+    np.testing.assert_allclose(*norms, rtol=1e-10)
     x = np.concatenate([part.ravel() for part in model[: 4 if linear is not None else 2]
                         if part is not None])  # fmt: skip
     g, want = np.empty_like(x), np.empty_like(x)
-    there.value_grad_packed(x, 2, g)
-    here.value_grad_packed(x, 2, want)
+    there.value_grad(x, 2, g)
+    here.value_grad(x, 2, want)
     np.testing.assert_allclose(g, want, rtol=1e-8, atol=1e-8)
     if kind == "dense":
         found, wanted = there.curvature(model, np.ones(2)), here.curvature(model, np.ones(2))
         np.testing.assert_allclose(found.joint, wanted.joint, rtol=1e-8, atol=1e-8)
-    outputs = np.concatenate(list(rows.outputs(model)))
-    np.testing.assert_allclose(outputs, here.outputs(model), rtol=1e-8, atol=1e-8)
+    found = [outputs(rows, model) for rows in (there, here)]
+    np.testing.assert_allclose(*found, rtol=1e-8, atol=1e-8)
 
 
 def test_scaled_rows_in_memory_are_the_rows_scaled():
@@ -690,7 +724,6 @@ def test_scaled_rows_in_memory_are_the_rows_scaled():
     X, center, factor = rng.random((300, 4)), rng.random(4), rng.random(4)
     y = (X[:, 0] * X[:, 1] > 0.25).astype(int)
     lazy, plain = Design(ScaledRows(X, center, factor)), Design((X - center) * factor)
-    assert lazy.largest() == plain.largest()
     states = [
         last_state(d, y, alpha=0.5, refit=r) for d in (lazy, plain) for r in ("full", "output")
     ]
@@ -706,7 +739,7 @@ def test_scaled_targets(tmp_path):
     y = 100 + 7 * case.X @ np.linspace(-1, 1, 16).reshape(8, 2)
     shards = write_shards(tmp_path, [(case.X, y)], rows_per_shard=100)
     design = ShardDesign(shards, fit_lower="explicit")
-    found = design.statistics()
+    found = shard_statistics(shards)
     np.testing.assert_allclose(found.targets.mean, y.mean(axis=0), rtol=1e-13)
     np.testing.assert_allclose(found.targets.deviation, y.std(axis=0), rtol=1e-12)
     center, unit = y.mean(axis=0), y.std(axis=0)

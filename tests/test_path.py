@@ -68,7 +68,8 @@ def test_a_round_that_gains_little():
     assert not gained_little(first, 0.1)  # there is no round before it
     assert not gained_little(second, 0.1)
     for gain, little in ((0.9e-3, True), (1.1e-3, False)):
-        state = replace(second, objective=10.0, recent=(20.0, 10.0 * (1 + gain)))
+        memory = second.memory._replace(recent=(20.0, 10.0 * (1 + gain)))
+        state = replace(second, objective=10.0, memory=memory)
         assert gained_little(state, 0.1) == little
         assert not gained_little(state, 0.01)
 
@@ -136,5 +137,5 @@ def test_bad_alphas(alphas):
 @pytest.mark.parametrize("name", ["alpha", "tau", "start"])
 def test_a_path_sets_the_strength_itself(name):
     X, y = made_up(35)
-    with pytest.raises(ValueError, match="cannot be given"):
+    with pytest.raises(TypeError, match="unexpected keyword"):
         regularization_path(Design(X), y, **{name: 1.0})

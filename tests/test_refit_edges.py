@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fastpoly.kernels.linear import LinearTerms
-from fastpoly.kernels.losses import LOSSES
+from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.penalties import PENALTIES
 from fastpoly.problem import Problem, resolve_loss
@@ -190,7 +190,7 @@ BAD = [
     ({"y": list("abca")}, TypeError, "y must hold numbers"),
     ({"y": [0, 1, np.nan, 0]}, ValueError, "y contains NaN"),
     ({"y": [-1, 1, 1, 0], "loss": "binary_logistic"}, ValueError, "holds 0.*-1 or .1"),
-    ({"y": [0, 1, 2]}, ValueError, "y has 3 samples, X has 4"),
+    ({"y": [0, 1, 2]}, ValueError, "y has 3 samples, A has 4"),
     ({"y": Y4, "n_outputs": 0}, ValueError, "n_outputs"),
     ({"sample_weight": [1, 1, 1, -1]}, ValueError, "sample_weight must be non-negative"),
     ({"sample_weight": np.zeros(4)}, ValueError, "sample_weight must not be all zero"),
@@ -237,7 +237,9 @@ def test_inputs_are_not_written_to():
 
 
 def test_auto_falls_back_where_newton_cannot():
-    problem = Problem.of(4, np.ones((4, 1)), loss="squared", penalty="l1", alpha=1.0)
+    problem = module.Given(
+        Problem.of(get_loss("squared"), "l1", 1, alpha=1.0), np.ones((4, 1)), None, 0.0
+    )
     features = module.StoredFeatures(A4)
     wide, narrow = (LinearTerms(as_matrix(np.ones((4, d)))) for d in (100, 5))
     assert choose_solver(problem, features, wide, "auto") is module.fista

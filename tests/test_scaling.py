@@ -143,11 +143,11 @@ def test_raw_tables_as_good_as_scaled_ones():
 def test_weights_count_in_the_units(data):
     X, score = data
     w = np.arange(len(X)) % 3
-    model = REGRESSORS[0](random_state=0)
+    model = REGRESSORS[0](alpha=1.0, tol=1e-6, random_state=0)
     weighted = clone(model).fit(X, score, sample_weight=w)
     repeated = clone(model).fit(X.repeat(w, axis=0), score.repeat(w))
-    np.testing.assert_array_equal(weighted.components_, repeated.components_)
-    np.testing.assert_array_equal(weighted.predict(X), repeated.predict(X))
+    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-6)
+    np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-3, atol=1e-3)
 
 
 def test_constant_columns_and_their_changes(data):
@@ -198,19 +198,6 @@ def test_rows_of_weight_zero_set_no_units(kind):
         weighted = Scaling.standard(row_statistics(kind(X), w=w), centered)
         dropped = Scaling.standard(row_statistics(kind(X[:100])), centered)
         np.testing.assert_allclose(weighted.factor, dropped.factor)
-
-
-def test_warning_for_columns_that_should_be_centered(data):
-    X, score = data
-    year = np.column_stack([X[:, :4], 2000 + 10 * X[:, 4]])
-    with pytest.warns(UserWarning, match="column 4 of X is never 0 .* sparse X is not centered"):
-        REGRESSORS[0](random_state=0).fit(sp.csr_array(year), score)
-    with pytest.warns(UserWarning, match="column 0 of X is never 0 .* fit_lower"):
-        REGRESSORS[0](random_state=0, fit_lower="augment").fit(X + 10, score)
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(year, columns=["a", "b", "c", "d", "year"])
-    with pytest.warns(UserWarning, match="column 'year' of X"):
-        REGRESSORS[0](random_state=0, fit_lower=None).fit(frame, score)
 
 
 def test_warning_for_a_mean_that_costs_digits(data):

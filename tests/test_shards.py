@@ -1,5 +1,6 @@
 """Shards in files: what is written is what is read, and errors name what is wrong."""
 
+import gc
 import gzip
 import io
 import json
@@ -8,6 +9,7 @@ import pickle
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,9 +22,9 @@ from shard_cases import KINDS, Case
 from subprocesses import ANONYMOUS, run_python
 
 from fastpoly import FactorizationMachineOrdinalRegressor, Shards, write_shards
-from fastpoly.rows import ShardDesign
 from fastpoly.rows.files import write_array
 from fastpoly.rows.ingest import Categories, DataFile
+from fastpoly.rows.shard_design import shard_statistics
 from fastpoly.shards_command import main
 
 pd = pytest.importorskip("pandas")
@@ -410,6 +412,21 @@ def test_parts_are_the_same_rows_whenever_they_are_read(tmp_path, seed):
             shards.split(0.5, 0.5, seed=wrong)
 
 
+def test_parts_can_be_split_again(tmp_path):
+    """By random numbers of their own: with the same seed, too."""
+    shards = Case("codes").write(tmp_path, 3)
+    for whole in shards.split(0.5, 0.5, seed=7):
+        there = np.concatenate([shard.weights() for shard in whole])
+        parts = [
+            np.concatenate([shard.weights() for shard in part])
+            for part in (*whole.split(0.5, 0.5, seed=7), *whole.folds(3, seed=7)[1])
+        ]
+        assert (parts[0] + parts[1] == there).all()
+        assert (parts[2] + parts[3] == there).all()
+        assert 0.4 < parts[0].sum() / there.sum() < 0.6
+        assert 0.6 < parts[2].sum() / there.sum() < 0.75
+
+
 def test_shards_are_taken_by_their_numbers(tmp_path):
     shards = Case("codes").write(tmp_path, 4)
     assert shards.take([2, 0, -1]).numbers == (2, 0, 3)
@@ -550,7 +567,7 @@ def manifest(folder):
 
 def use(folder):
     """Open the shards and run one pass over them."""
-    return ShardDesign(Shards(folder), n_threads=1).statistics()
+    return shard_statistics(Shards(folder), n_threads=1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -731,21 +748,39 @@ def test_an_array_of_absurd_size_is_not_mapped(tmp_path):
         Shards(tmp_path)
 
 
-def test_a_file_that_changes_while_it_is_in_use(tmp_path):
-    case = Case("codes")
-    design = ShardDesign(case.write(tmp_path, 2), "anova", n_threads=1)
-    sums = design.sums(design.problem())
-    model = sums.empty_model()
-    sums.value(model)
+def test_a_file_that_changes_before_it_is_used(tmp_path):
+    shards = Case("codes").write(tmp_path, 2)
     path = file_of(tmp_path, "000001-indices")
     content = path.read_bytes()
     os.utime(path, ns=(1, 1))
     with pytest.raises(ValueError, match="shard 1, file .*changed"):
-        sums.value(model)
+        shard_statistics(shards)
     path.unlink()
     path.write_bytes(content)
     with pytest.raises(ValueError, match="shard 1, file .*changed"):
-        sums.value(model)
+        shard_statistics(shards)
+    path.unlink()
+    with pytest.raises(ValueError, match="shard 1, file .*cannot be read"):
+        shard_statistics(shards)
+
+
+def test_threads_can_map_files_while_garbage_is_collected(tmp_path):
+    """In Python 3.11 a parser of Python fails if the collector unmaps another file meanwhile."""
+    shards = Case("dense", n=20).write(tmp_path, 1)
+    thresholds = gc.get_threshold()
+
+    def many():
+        for _ in range(1000):
+            cycle = [shards[0].arrays]
+            cycle.append(cycle)
+
+    gc.set_threshold(7)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            for found in [pool.submit(many) for _ in range(3)]:
+                found.result()
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def test_a_file_that_is_replaced_after_opening(tmp_path):
@@ -1082,7 +1117,7 @@ def test_many_shards_need_few_open_files(tmp_path):
 import resource
 import numpy as np
 from fastpoly import write_shards
-from fastpoly.rows import ShardDesign
+from fastpoly.rows import ShardDesign, as_rows
 
 rng = np.random.default_rng(0)
 table = {{name: rng.integers(5, size=100) for name in ("user", "item", "stars")}}
@@ -1090,9 +1125,9 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 shards = write_shards({str(tmp_path)!r}, [table], one_hot=["user", "item"], target="stars",
                       rows_per_shard=50)
 design = ShardDesign(shards.take([0, 1] * 600), n_threads=2)
-sums = design.sums(design.problem())
-sums.gradient(sums.empty_model())
-assert len(sums.job.opened) == 1200
+rows = as_rows(design)
+rows.gradient(rows.empty_model())
+assert len(rows.blocks.opened) == 1200
 """
     done = subprocess.run(
         [sys.executable, "-P", "-W", "ignore", "-c", code], check=False, capture_output=True,
@@ -1107,7 +1142,7 @@ def test_memory_is_bounded(tmp_path):
     code = f"""
 import numpy as np
 from fastpoly import write_shards
-from fastpoly.rows import ShardDesign
+from fastpoly.rows import ShardDesign, as_rows
 from fastpoly.rows.ingest import arrow
 from fastpoly.state import Model
 arrow()  # its own memory is not that of the rows
@@ -1126,16 +1161,16 @@ assert anonymous() - before < 40e6, anonymous() - before
 before, n = anonymous(), shards.n_samples  # without the modules that reading a table has imported
 design = ShardDesign(shards, "anova", fit_lower="explicit", n_threads=1)
 signs = np.where(np.arange(5)[:, None] <= np.arange(4), 1.0, -1.0)
-sums = design.sums(design.problem(signs, loss="binary_logistic"))
-d = design.n_features
+rows = as_rows(design, signs, loss="binary_logistic")
+d = rows.n_features
 model = Model(np.full((5, d), 0.1), np.ones((5, 4)), np.zeros(4), np.zeros((d, 4)))
-gamma = sums.gradient(model).gamma
+gamma = rows.gradient(model).gamma()
 gamma.matvecs(np.ones((d, 4)))
 used = anonymous() - before
 assert used < 60 * n, used / n
 x, g = np.zeros(5 * (d + 4) + 4 + 4 * d), np.zeros(5 * (d + 4) + 4 + 4 * d)
 for i in range(30):
-    sums.value_grad_packed(x, 5, g)
+    rows.value_grad(x, 5, g)
     gamma.forms(np.ones(d))
     if i == 2:
         settled = anonymous()

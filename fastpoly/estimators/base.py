@@ -1,68 +1,75 @@
 """The base class of the six estimators: their parameters and the training loop."""
 
 import copy
+import inspect
+import math
 import numbers
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from time import monotonic
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from fastpoly.advice import Complaint, poor_fit, warn, why_slow
-from fastpoly.algorithm import conditional_gradient
-from fastpoly.estimators.callbacks import (
-    Checkpoint,
-    EarlyStopping,
-    History,
-    Progress,
-    SlowFit,
-)
-from fastpoly.estimators.data import (
-    ShardData,
-    TrainingData,
-    checked_csr,
-    column_names,
-    explained_text,
-)
+from fastpoly.algorithm import Options, train
+from fastpoly.estimators.advice import Complaint, poor_fit, warn, why_slow
+from fastpoly.estimators.data import TrainingRows, checked_csr, column_names, explained_text
 from fastpoly.estimators.prediction import Predictor
+from fastpoly.estimators.progress import Progress, SlowFit
 from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_weights
 from fastpoly.model import PolyModel
-from fastpoly.noise import fit_above_noise
-from fastpoly.path import alpha_max, gained_little
+from fastpoly.objective import Objective
+from fastpoly.path import largest_alpha, walk
 from fastpoly.problem import Problem, check_choice, check_strength
-from fastpoly.rows.contract import Rows
+from fastpoly.rows import Shards
+from fastpoly.rows.block import Targets
 from fastpoly.rows.design import FIT_LOWER, check_largest
 from fastpoly.rows.scaling import Scaling
-from fastpoly.rows.shards import Shards
-from fastpoly.state import Model, State
-from fastpoly.storage.continuation import (
-    check_same_kind,
-    fit_fingerprint,
-    problem_key,
-)
-from fastpoly.storage.stages import Stages
+from fastpoly.state import Model, RunMemory, State
+from fastpoly.storage.checkpoint import FitRecord, fingerprint, load_record, save_record
+from fastpoly.strengths import default_ridge, train_default
 
 Floats = NDArray[np.float64]
-Data = TrainingData | ShardData
+
+# Parameters that do not change the model; n_components may grow between runs of a checkpoint.
+NOT_IN_FINGERPRINT = {"checkpoint", "checkpoint_every", "n_components", "n_threads", "verbose"}
 
 
-def warn_of(complaint: Complaint | None) -> None:
-    """Give a warning of a poor fit, if there is one."""
-    if complaint is not None:
-        warn(complaint.message, UserWarning if complaint.converged else ConvergenceWarning)
+def with_shared_parameters(init: Callable[..., None]) -> Callable[..., None]:
+    """Give an `__init__(self, *, own=..., **shared)` the whole signature, which scikit-learn reads.
+
+    A name that is not a parameter is an error that names the class of the user.
+    """
+    shared = inspect.signature(PolyEstimator.__init__).parameters
+    own = inspect.signature(init).parameters
+    names = {**shared, **{k: v for k, v in own.items() if v.kind is not v.VAR_KEYWORD}}
+
+    def checked(self: Any, **parameters: Any) -> None:
+        unknown = [name for name in parameters if name not in names]
+        if unknown:
+            raise TypeError(
+                f"{type(self).__name__} has no parameter {unknown[0]!r}; known: "
+                + ", ".join(list(names)[1:])
+            )
+        init(self, **parameters)
+
+    checked.__signature__ = inspect.Signature(list(names.values()))  # type: ignore[attr-defined]
+    return checked
 
 
 class PolyEstimator(Predictor):
     """Base of the estimators; subclasses define what targets mean and name the activation.
 
-    A subclass defines `_model_loss` and `_encode_targets(y)`, which returns the checked y, the
-    targets of the loss, the number of outputs, and the attributes that decode predictions.
+    A subclass defines `_model_loss`; `_encode_targets(y)`, which returns the checked y, the
+    `Targets` of the loss, the number of outputs, and the attributes that decode predictions; and
+    `_encode_shards(shards)`, which returns the table of classes, the number of outputs, these
+    attributes, and the weights of the classes.
     """
 
     def __init__(
@@ -76,7 +83,7 @@ class PolyEstimator(Predictor):
         block: int | str = "auto",
         refit: str | None = "auto",
         fit_lower: str | None = "explicit",
-        alpha_linear: float = 1.0,
+        alpha_linear: float | None = None,
         standardize: bool = True,
         solver: str = "auto",
         max_iter: int = 1000,
@@ -144,86 +151,102 @@ class PolyEstimator(Predictor):
         fitted = copy.copy(self)
         complaint = fitted._fit(X, y, sample_weight)
         self.__dict__ = fitted.__dict__  # in one step, for other threads and for Ctrl-C
-        warn_of(complaint())
+        if complaint is not None:
+            complaint.give()
         return self
 
     def _fit(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None,
         start: PolyModel | None = None, by_score: bool = False,
-    ) -> Callable[[], Complaint | None]:  # fmt: skip
-        """Fit the model, from the model `start` if there is one.
+    ) -> Complaint | None:  # fmt: skip
+        """Fit the model, from the model `start` if there is one; return what is wrong with it.
 
-        `by_score` says that n_components was chosen for its score. Returns a function that tells
-        what is wrong with the model.
+        `by_score` says that n_components was chosen for its score.
         """
         self._check_parameters()
         earlier = self._earlier_fit()
         data = self._prepare(X, y, sample_weight, reset=earlier is None)
-        if earlier is not None and data.digest() != earlier._fitted_rows:
-            warn(
-                "warm_start=True sees other rows than the earlier fit: its model is the start of "
-                "a new fit to these rows only; set warm_start=False to start from scratch"
-            )
-            self._fitted_problem = None
-        self._fitted_rows = data.digest() if self.warm_start else None
-        history, early = self._callbacks(earlier)
-        callbacks = [history] if early is None else [history, early]
+        fit = "" if self.checkpoint is None else self._fingerprint(data)
+        record = self._record(earlier, fit)
+        held = None
+        if self.early_stopping:
+            self._split_seed = record.seed
+            data, held = self._hold_out(data)
+        self._scaling = self._units(data)
+        objective = self._objective(data)
+        begin = record.state or self._start(earlier, start, data.m)
+        slow = SlowFit(lambda state, first: why_slow(self, data, state, first))
         with ExitStack() as stack:
+            progress = stack.enter_context(Progress(self.verbose, self.n_components))
+            saved = monotonic()
             if self.checkpoint is not None:
-                checkpoint = Checkpoint(
-                    self.checkpoint, self.checkpoint_every, fit_fingerprint(self, data), callbacks
-                )
-                checkpoint.load()
-            held = None
-            if early is not None:
-                self._split_seed = early.split_seed
-                data, held = self._hold_out(data)
-            data = data.merged()
-            self._scaling = scaling = self._units(data)
-            history.fold = lambda model: scaling.fold(model, self._activation)
-            if early is not None:
-                early.score = lambda model: self._score_of(model, held)
-            if self.checkpoint is not None:
-                callbacks = [*callbacks, stack.enter_context(checkpoint)]
-            progress = stack.enter_context(Progress(self.verbose, self.n_components, early))
-            slow = SlowFit(lambda state, first: why_slow(self, data, state, first))
-            callbacks = [*callbacks, progress, slow]
-            begin = history.state or self._start(earlier, start, data.m)
-            rows = self._rows(data)
-            states = self._states(data, rows, self.alpha, begin, watch=slow.check)
-            done = history.ended() or (early is not None and early.ended())
-            while not done:
+                stack.callback(lambda: self._save(record, fit))
+            states = self._states(objective, begin)
+            while not record.ended(self.n_components, self.n_iter_no_change):
                 state = next(states)
-                done = any([callback.after(state) for callback in callbacks])
-        self._finish(history, early)
-        return lambda: poor_fit(self, lambda: self._problem(data, rows).small, by_score)
+                model = self._scaling.fold(state.model, self._activation)
+                score = None if held is None else self._score_of(model, held)
+                record = record.after(state, model, score)
+                progress.show(state, score)
+                slow.after(state)
+                if self.checkpoint is not None and monotonic() - saved >= self.checkpoint_every:
+                    self._save(record, fit)
+                    saved = monotonic()
+        self._finish(record)
+        return poor_fit(self, objective.small, by_score)
 
-    def _callbacks(self, earlier: Self | None) -> tuple[History, EarlyStopping | None]:
-        """History and early stopping; they continue an earlier fit of the same problem."""
-        goes_on = earlier is not None and self._fitted_problem == problem_key(self)
-        d = self.n_features_in_ + (self.fit_lower == "augment")
-        stages = earlier._stages.up_to(len(earlier._stages)) if goes_on else Stages(d)
-        history = History(stages, self.n_components)
-        if not self.early_stopping:
-            return history, None
-        # A warm start must hold out the same rows.
-        seed = self._seed() if earlier is None else getattr(earlier, "_split_seed", self._seed())
-        early = EarlyStopping(history, self.n_iter_no_change, seed)
-        if goes_on:
-            early.scores, early.best = list(earlier._validation_scores), earlier._state
-        return history, early
+    def _record(self, earlier: Self | None, fit: str) -> FitRecord:
+        """The record that this fit goes on with: that of its checkpoint, or an empty one."""
+        record = FitRecord(seed=getattr(earlier, "_split_seed", None) or self._seed())
+        if self.checkpoint is None:
+            return record
+        path = os.path.abspath(self.checkpoint)
+        if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path)):
+            raise ValueError(f"checkpoint must be a file in an existing folder, got {path}")
+        try:
+            record = load_record(self.checkpoint, fit)
+        except FileNotFoundError:
+            return record
+        k = 0 if record.state is None else record.state.n_components
+        if k > self.n_components:
+            raise ValueError(
+                f"{os.fspath(self.checkpoint)} has {k} basis vectors, and n_components="
+                f"{self.n_components} is less; it can only grow"
+            )
+        return record
 
-    def _finish(self, history: History, early: EarlyStopping | None) -> None:
+    def _save(self, record: FitRecord, fit: str) -> None:
+        """Write the checkpoint, if there is anything to go on from."""
+        if record.state is not None:
+            save_record(self.checkpoint, record, fit)
+
+    def _fingerprint(self, data: TrainingRows) -> str:
+        """A digest of the data and of the parameters that matter."""
+        texts = [type(self).__name__]
+        for name, value in sorted(self.get_params(deep=False).items()):
+            if name in NOT_IN_FINGERPRINT:
+                continue
+            text = repr(value)
+            if " at 0x" in text:  # an object without a repr of its own shows its address
+                try:
+                    text = pickle.dumps(value, protocol=4)
+                except Exception as error:
+                    raise ValueError(
+                        f"checkpoint needs a {name} that can be pickled, so that another one is "
+                        f"not taken for it: {error}"
+                    ) from None
+            texts += [name, text]
+        return fingerprint(*texts, getattr(self, "classes_", None), *data.identity())
+
+    def _finish(self, record: FitRecord) -> None:
         """Keep the last model, or the one with the best validation score."""
-        kept, last = history.state, len(history.stages) - 1
-        self.history_ = history.stages.history()
-        if early is not None:
-            kept, last = early.best, early.best_stage
-            self.history_["validation_score"] = np.array(early.scores)
-            self._validation_scores = early.scores[: last + 1]
-        self._state, self._stages = kept, history.stages.up_to(last)
-        self._fitted_lower, self._fitted_problem = self.fit_lower, problem_key(self)
-        self._set_fit(kept, self._stages[last])
+        last, state = record.last, record.best or record.state
+        self.history_ = record.stages.history()
+        if record.scores:
+            self.history_["validation_score"] = np.array(record.scores)
+        self._state, self._stages = state, record.stages.up_to(last)
+        self._fitted_lower = self.fit_lower
+        self._set_fit(state, record.stages[last])
 
     def _set_fit(self, state: State, model: Model) -> None:
         """Set the attributes that describe a state; `model` is its model in the users' units."""
@@ -231,18 +254,19 @@ class PolyEstimator(Predictor):
         self.n_iter_ = max(1, state.n_iter)
         self.objective_ = state.objective
         self.violation_ = state.violation
-        for name in ("alpha_", "dual_gap_"):  # left from an earlier fit with other parameters
+        for name in ("alpha_", "alpha_linear_", "dual_gap_"):  # left from an earlier fit
             vars(self).pop(name, None)
         if self.tau is None:
             self.alpha_ = state.alpha
         else:
             self.dual_gap_ = state.gap
+        if model.linear is not None:
+            self.alpha_linear_ = state.alpha_linear
 
     def _check_parameters(self) -> None:
         """Check the parameters that the functional core does not check."""
         check_strength(self.alpha, self.tau)
         check_choice(self.fit_lower, "fit_lower", FIT_LOWER)
-        as_count(self.n_components, "n_components")
         as_count(self.n_iter_no_change, "n_iter_no_change")
         if not as_positive(self.validation_fraction, "validation_fraction") < 1:
             raise ValueError(
@@ -279,25 +303,29 @@ class PolyEstimator(Predictor):
         return copy.copy(self)
 
     def _start(self, earlier: Self | None, poly: PolyModel | None, m: int) -> State | None:
-        """The state to begin with, in the units of this fit."""
+        """The state to begin with, in the units of this fit.
+
+        A run that starts from a state of the same problem on the same rows goes on where it ended.
+        Otherwise only the model is taken, and refitted.
+        """
         if earlier is not None:
-            state, units = earlier._state, earlier._scaling
-            if self._fitted_problem != problem_key(self):
-                state = replace(state, alpha=None, tau=None)  # another problem, or other rows
-            if all(map(np.array_equal, units, self._scaling)):
+            state = earlier._state
+            if self.alpha is None and self.tau is None:
+                state = replace(state, alpha=None)  # it is chosen anew
+            if all(map(np.array_equal, earlier._scaling, self._scaling)):
                 return state
-            model = units.fold(state.model, self._activation)
+            model = earlier._scaling.fold(state.model, self._activation)
         elif poly is None or (poly.n_features, poly.n_outputs) != (self.n_features_in_, m):
             return None  # a fold may lack a class, or a transformer may give other features
         else:
             model = poly.parameters()
-            state = State(*model, objective=0.0, loss=0.0, penalty=0.0, seed=self._seed())
         model = self._scaling.unfold(model, self._activation)
-        return replace(state, **model._asdict(), alpha=None, tau=None, vectors=None)
+        memory = RunMemory(self._seed())
+        return State(*model, objective=0.0, loss=0.0, penalty=0.0, memory=memory)
 
     def _prepare(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = True
-    ) -> Data:
+    ) -> TrainingRows:
         """Checked rows, with targets in the form of the loss."""
         if isinstance(X, Shards):
             return self._prepare_shards(X, y, sample_weight, reset)
@@ -312,26 +340,39 @@ class PolyEstimator(Predictor):
             )  # fmt: skip
         y, targets, m, decoding = self._encode_targets(y)
         if not reset:
-            check_same_kind(self, decoding)
+            self._check_same_kind(decoding)
         vars(self).update(decoding, _target_names=names)
-        return TrainingData(X, y, targets, m, self._weights(X, y, sample_weight))
+        w = self._weights(X, y, sample_weight)
+        return TrainingRows(X, y, targets, m, w, self.n_threads)
 
-    def _prepare_shards(self, shards: Shards, y: Any, sample_weight: Any, reset: bool) -> ShardData:
+    def _prepare_shards(
+        self, shards: Shards, y: Any, sample_weight: Any, reset: bool
+    ) -> TrainingRows:
         """As `_prepare`, for rows in files, which also hold targets and weights."""
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(f"{name} must be None: shards hold their own, see write_shards")
-        data = ShardData(shards, self.n_threads)
-        data.targets, data.m, decoding, data.w = self._encode_shards(data)
+        shards = shards.opened()
+        table, m, decoding, w = self._encode_shards(shards)
         if reset:
             self.n_features_in_ = shards.n_features
             self._stored_names = shards.feature_names
             vars(self).pop("feature_names_in_", None)
         else:
-            check_same_kind(self, decoding)
+            self._check_same_kind(decoding)
             self.model_.check_width(shards.n_features)
         vars(self).update(decoding, _target_names=None)
-        return data
+        return TrainingRows(shards, None, Targets(None, table), m, w, self.n_threads)
+
+    def _check_same_kind(self, decoding: dict[str, Any]) -> None:
+        """Raise unless predictions are decoded as in the earlier fit, for a warm start."""
+        for name, now in decoding.items():
+            if not np.array_equal(now, getattr(self, name)):
+                what = "classes or levels" if name == "classes_" else "shape or kind"
+                raise ValueError(
+                    "warm_start=True needs the same kind of y as the earlier fit, and its "
+                    f"{what} changed; set warm_start=False to start from scratch"
+                )
 
     def _numeric_targets(self) -> bool:
         return False
@@ -342,25 +383,31 @@ class PolyEstimator(Predictor):
         w = _check_sample_weight(sample_weight, X, dtype=np.float64)
         return as_weights(w, "sample_weight", len(w), some=True)
 
-    def _hold_out(self, data: Data) -> tuple[Data, Data]:
+    def _hold_out(self, data: TrainingRows) -> tuple[TrainingRows, TrainingRows]:
         """Rows to train on and rows to validate with, by class where there are classes."""
         share = self.validation_fraction
-        strata = None if data.y is None else self._strata(data.y, share)
-        return data.hold_out(share, self._split_seed, strata)
+        return data.hold_out(share, self._split_seed, self._strata(data.y, share))
 
-    def _strata(self, y: Any, share: float) -> Any:
-        """The group of every row, (n,), or None; a share of each group is held out."""
-        return None
+    def _strata(self, y: Any, share: float) -> NDArray | None:
+        """The class or level of every row, (n,), where each can be in both parts of a split."""
+        if y is None or self._task not in ("classification", "ordinal"):
+            return None
+        _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+        held = math.ceil(share * len(codes))
+        enough = counts.min() >= 2 and len(counts) <= min(held, len(codes) - held)
+        return codes if enough else None
 
     def _seed(self) -> int:
         if isinstance(self.random_state, (int, np.integer)):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _units(self, data: Data) -> Scaling:
+    def _units(self, data: TrainingRows) -> Scaling:
         """The units in which the model is trained."""
         found = data.statistics
         check_largest(found.largest)
+        if not found.weight:
+            raise ValueError("the weights of all rows are zero")
         if not self.standardize:
             return Scaling.none(found)
         scaling = Scaling.standard(found, self.fit_lower == "explicit")
@@ -375,17 +422,10 @@ class PolyEstimator(Predictor):
                 "entries, and is ignored; subtract a constant from it, or rescale it"
             )
         columns = scaling.mostly_mean(2 / 3)
-        offset = found.offset_columns() if scaling.center is None else ()
         if len(columns):
             warn(
                 f"the mean of column {self._column(columns[0])} of X is more than 1e5 times its "
                 "deviation, which costs digits in predictions; subtract a constant from it"
-            )
-        if len(offset):
-            why = "sparse X is" if self.fit_lower == "explicit" else "without explicit terms X is"
-            warn(
-                f"column {self._column(offset[0])} of X is never 0 and far from it, and {why} not "
-                'centered; subtract a constant from it, or use dense X and fit_lower="explicit"'
             )
         return self._target_units(scaling, data)
 
@@ -394,31 +434,30 @@ class PolyEstimator(Predictor):
         names = self._feature_names()
         return str(j) if names is None else repr(names[j])
 
-    def _target_units(self, scaling: Scaling, data: Data) -> Scaling:
+    def _target_units(self, scaling: Scaling, data: TrainingRows) -> Scaling:
         return scaling
 
-    def _rows(self, data: Data) -> Rows:
-        """The rows in the form of the core."""
-        return data.design(self._scaling, self._activation, self.fit_lower, self.n_threads)
-
-    def _states(
-        self, data: Data, rows: Rows, alpha: float | None, start: State | None, **options: Any
-    ) -> Iterator[State]:
-        """The states of Algorithm 1 on these rows; options are those of `conditional_gradient`."""
-        run, strength = fit_above_noise, {}
-        if self.tau is not None:
-            run, strength = conditional_gradient, {"tau": self.tau}
-        elif alpha is not None:
-            run, strength = conditional_gradient, {"alpha": alpha}
-        return run(
-            rows, data.scaled_targets(self._scaling),
-            loss=self._model_loss(), penalty=self.penalty, **strength,
-            n_components=self.n_components, block=self.block, refit=self.refit,
-            alpha_linear=self.alpha_linear,
-            solver=self.solver, max_iter=self.max_iter, tol=self.tol, selection=self.selection,
-            sample_weight=data.w, n_outputs=data.m, start=start, random_state=self._seed(),
-            **options,
+    def _objective(self, data: TrainingRows) -> Objective:
+        """What is minimized on these rows; alpha is 1 where it is to be chosen."""
+        rows = data.rows(self._scaling, self._model_loss(), self._activation, self.fit_lower)
+        problem = Problem.of(
+            rows.loss, self.penalty, rows.m, alpha=self.alpha, tau=self.tau,
+            alpha_linear=1.0 if self.alpha_linear is None else self.alpha_linear,
         )  # fmt: skip
+        return Objective(problem, rows)
+
+    def _options(self, finish: bool = True) -> Options:
+        """How to train."""
+        return Options(
+            self.n_components, self.block, self.refit, self.solver, self.max_iter, self.tol,
+            self.selection, finish=finish, seed=self._seed(),
+        )  # fmt: skip
+
+    def _states(self, objective: Objective, start: State | None) -> Iterator[State]:
+        """The states of Algorithm 1."""
+        if self.tau is None and self.alpha is None:
+            return train_default(objective, self._options(), self.alpha_linear, start)
+        return train(objective, self._options(), start)
 
     def _path(
         self, X: Any, y: Any, sample_weight: Any, alphas: Floats
@@ -428,41 +467,27 @@ class PolyEstimator(Predictor):
         A run ends early where rounds gain little, and is not finished. Yields the position of the
         alpha, a state, and the estimator fitted at that state.
         """
-        data = self._prepare(X, y, sample_weight).merged()
+        data = self._prepare(X, y, sample_weight)
         self._scaling = self._units(data)
-        rows, state = self._rows(data), None
         slow = SlowFit(lambda state, first: why_slow(self, data, state, first))
-        for i, alpha in enumerate(alphas):
-            slow.restart()
-            run = self._states(data, rows, float(alpha), state, finish=False, watch=slow.check)
-            for state in run:
-                if not state.stop and gained_little(state, self.tol):
-                    state = replace(state, stop="no progress")
-                here = copy.copy(self)
-                here._set_fit(state, self._scaling.fold(state.model, self._activation))
-                slow.after(state)
-                yield i, state, here
-                if state.stop:
-                    break
+        for i, state in walk(self._objective(data), alphas, self._options(finish=False)):
+            here = copy.copy(self)
+            here._set_fit(state, self._scaling.fold(state.model, self._activation))
+            slow.after(state)
+            if state.stop:
+                slow.restart()
+            yield i, state, here
 
-    def _problem(self, data: Data, rows: Rows) -> Problem:
-        """The problem, with any alpha."""
-        return rows.problem(
-            data.scaled_targets(self._scaling), loss=self._model_loss(), penalty=self.penalty,
-            alpha_linear=self.alpha_linear, sample_weight=data.w, n_outputs=data.m,
-        )  # fmt: skip
-
-    def _alpha_max(self, X: Any, y: Any, sample_weight: Any) -> float:
-        """The smallest alpha for which the model without basis vectors is optimal."""
-        data = self._prepare(X, y, sample_weight).merged()
+    def _path_begin(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float | None]:
+        """Where a path begins: the largest alpha, and alpha_linear by rows held out."""
+        data = self._prepare(X, y, sample_weight)
         self._scaling = self._units(data)
-        return alpha_max(
-            self._rows(data), data.scaled_targets(self._scaling), loss=self._model_loss(),
-            penalty=self.penalty, alpha_linear=self.alpha_linear, sample_weight=data.w,
-            n_outputs=data.m, tol=self.tol,
-        )  # fmt: skip
+        objective, ridge = self._objective(data), self.alpha_linear
+        if ridge is None and objective.explicit:
+            ridge = default_ridge(objective, self._options())
+        return largest_alpha(objective.at(alpha_linear=ridge), self.tol), ridge
 
-    def _score_of(self, model: Model, held: Data) -> float:
+    def _score_of(self, model: Model, held: TrainingRows) -> float:
         """The `score` of a model that is still being trained."""
         view = self._with_model(model)
         vars(view).pop("feature_names_in_", None)  # the rows held out are a plain array

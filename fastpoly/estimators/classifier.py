@@ -1,26 +1,22 @@
 """Binary, multi-class and multi-label classification."""
 
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import ShardData
+from fastpoly.estimators.base import PolyEstimator, with_shared_parameters
 from fastpoly.estimators.documentation import documented
-from fastpoly.estimators.prediction import has_probabilities
+from fastpoly.estimators.prediction import WithProbabilities
 from fastpoly.kernels.checks import as_weights
-from fastpoly.levels import level_strata
 from fastpoly.problem import named_loss
+from fastpoly.rows import Shards
+from fastpoly.rows.block import Targets, as_codes
 
 Floats = NDArray[np.float64]
 
@@ -41,50 +37,16 @@ classes_ : ndarray, (m,)
 """
 
 
-class PolyClassifier(ClassifierMixin, PolyEstimator):
+class PolyClassifier(ClassifierMixin, WithProbabilities, PolyEstimator):
     """Base of the two classifiers.
 
     With two or more classes, there is one output per class. A 2-D indicator y is multi-label: there
     is one output per label, with the binary form of the loss.
     """
 
-    def __init__(
-        self,
-        *,
-        alpha: float | None = None,
-        tau: float | None = None,
-        penalty: Any = "l1/l2",
-        loss: Any = "logistic",
-        n_components: int = 50,
-        block: int | str = "auto",
-        refit: str | None = "auto",
-        fit_lower: str | None = "explicit",
-        alpha_linear: float = 1.0,
-        standardize: bool = True,
-        solver: str = "auto",
-        max_iter: int = 1000,
-        tol: float = 0.1,
-        selection: str = "refine",
-        early_stopping: bool = False,
-        validation_fraction: float = 0.25,
-        n_iter_no_change: int = 10,
-        warm_start: bool = False,
-        class_weight: Any = None,
-        n_threads: int | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_every: float = 60.0,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            alpha=alpha, tau=tau, penalty=penalty, loss=loss, n_components=n_components,
-            block=block, refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear,
-            standardize=standardize, solver=solver, max_iter=max_iter, tol=tol,
-            selection=selection, early_stopping=early_stopping,
-            validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change,
-            warm_start=warm_start, n_threads=n_threads, checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every, verbose=verbose, random_state=random_state,
-        )  # fmt: skip
+    @with_shared_parameters
+    def __init__(self, *, loss: Any = "logistic", class_weight: Any = None, **shared: Any) -> None:
+        super().__init__(loss=loss, **shared)
         self.class_weight = class_weight
 
     def __sklearn_tags__(self) -> Tags:
@@ -96,7 +58,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         )
         return tags
 
-    def _encode_targets(self, y: Any) -> tuple[NDArray, NDArray, int, dict[str, Any]]:
+    def _encode_targets(self, y: Any) -> tuple[NDArray, Targets, int, dict[str, Any]]:
         check_classification_targets(y)
         kind = type_of_target(y, input_name="y")
         if kind == "multilabel-indicator":
@@ -105,7 +67,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
                 raise ValueError("a 2-D y must be a label indicator, of 0 and 1 only")
             m = y.shape[1]
             decoding = {"classes_": np.arange(m), "_multilabel": True}
-            return y, np.where(y == 1, 1.0, -1.0), m, decoding
+            return y, Targets(np.where(y == 1, 1.0, -1.0)), m, decoding
         if kind == "multiclass-multioutput":
             raise ValueError(
                 "a 2-D y must be a label indicator, of 0 and 1 only; for several multi-class "
@@ -118,29 +80,32 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
                 "This solver needs samples of at least 2 classes in the data, but the data "
                 f"contains only one class: {classes.tolist()[0]!r}"
             )
-        return y, codes, len(classes), {"classes_": classes, "_multilabel": False}
+        m = len(classes)
+        targets = Targets(as_codes(codes, m), np.arange(float(m))[:, None])
+        return y, targets, m, {"classes_": classes, "_multilabel": False}
 
-    def _encode_shards(self, data: ShardData) -> tuple[Any, int, dict[str, Any], Floats | None]:
+    def _encode_shards(self, shards: Shards) -> tuple[Any, int, dict[str, Any], Floats | None]:
         """Take levels as classes, and numbers as a label indicator."""
-        classes = data.shards.classes
+        classes = shards.classes
         if classes is None:
             if self.class_weight is not None:
                 raise ValueError("class_weight must be None for labels in shards; write weights")
-            m = data.shards.manifest.n_targets
+            m = shards.manifest.n_targets
             return None, m, {"classes_": np.arange(m), "_multilabel": True}, None
-        counts = data.unweighted.counts
+        if len(classes) < 2:
+            raise ValueError(f"the shards hold only one class: {classes.tolist()[0]!r}")
+        counts = shards.class_counts()
         if (counts == 0).any():
             absent = classes[counts == 0].tolist()
             raise ValueError(f"the shards hold no row of class {absent[0]!r}")
-        if len(classes) < 2:
-            raise ValueError(f"the shards hold only one class: {classes.tolist()[0]!r}")
         w = None
         if self.class_weight == "balanced":
             w = counts.sum() / (len(classes) * counts)
         elif self.class_weight is not None:
             w = compute_class_weight(self.class_weight, classes=classes, y=classes)
         m = len(classes)
-        return np.arange(m), m, {"classes_": classes, "_multilabel": False}, w
+        table = np.arange(float(m))[:, None]
+        return table, m, {"classes_": classes, "_multilabel": False}, w
 
     def _weights(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Floats | None:
         w = super()._weights(X, y, sample_weight)
@@ -150,11 +115,6 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         by_class = as_weights(by_class, "class_weight", len(by_class))
         both = by_class if w is None else w * by_class
         return as_weights(both, "class_weight, times sample_weight,", len(both), some=True)
-
-    def _strata(self, y: Any, share: float) -> Any:
-        if self._multilabel:
-            return None
-        return level_strata(np.unique(y, return_inverse=True)[1], share)  # rare classes join others
 
     def _model_loss(self) -> Any:
         if not isinstance(self.loss, str):
@@ -202,16 +162,6 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         names = list(map(str, self.classes_))
         return None if any("\0" in name for name in names) else names
 
-    def _decision(self, O: Floats) -> Floats:
-        if not self._multilabel and len(self.classes_) == 2:
-            return O[:, 1] - O[:, 0]
-        return O
-
-    def _predict(self, O: Floats) -> NDArray:
-        if self._multilabel:
-            return (O > 0).astype(int)
-        return self.classes_[O.argmax(axis=1)]
-
     def decision_function(self, X: Any) -> Floats:
         """Outputs of the model.
 
@@ -227,58 +177,6 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         """
         now = self._snapshot()
         return now._apply(now._decision, X)
-
-    def _probabilities(self, O: Floats) -> Floats:
-        return expit(O) if self._multilabel else softmax(O, axis=1)
-
-    def _log_probabilities(self, O: Floats) -> Floats:
-        return log_expit(O) if self._multilabel else log_softmax(O, axis=1)
-
-    @available_if(has_probabilities)
-    def predict_proba(self, X: Any) -> Floats:
-        """Probabilities of the classes, with loss="logistic".
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d)
-
-        Returns
-        -------
-        ndarray, (n, m)
-            Rows sum to 1. For multi-label y they do not: each entry is the probability of a label.
-        """
-        now = self._snapshot()
-        return now._apply(now._probabilities, X)
-
-    @available_if(has_probabilities)
-    def predict_log_proba(self, X: Any) -> Floats:
-        """Logarithms of the probabilities of `predict_proba`, without underflow.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d)
-
-        Returns
-        -------
-        ndarray, (n, m)
-        """
-        now = self._snapshot()
-        return now._apply(now._log_probabilities, X)
-
-    @available_if(has_probabilities)
-    def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
-        """Yield the probabilities after each step of training, the empty model first.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d)
-
-        Yields
-        ------
-        ndarray, (n, m)
-        """
-        now = self._snapshot()
-        return now._staged(now._probabilities, X)
 
 
 @documented(LOSS, CLASSES, CLASS_WEIGHT)

@@ -8,10 +8,10 @@ Class = TypeVar("Class", bound=type)
 PARAMETERS = """\
 alpha : float, optional
     Strength of the penalty: loss + alpha Omega(V). The loss is a sum over the rows, not a mean, so
-    a suitable alpha grows with the number of rows. By default it is chosen in proportion to the
-    noise level of the data (see `fastpoly.noise`), where weights count as repetitions of rows. A
-    third of the rows is held out first to choose the proportion; the final fit uses all rows. The
-    fitted value is `alpha_`. It refers to standardized features. Cannot be combined with tau.
+    a suitable alpha grows with the number of rows. By default rows held out choose it: a walk from
+    the largest alpha down ends where their loss no longer falls (every fifth of up to 700 rows is
+    held out in turn, one third of more rows); the final fit uses all rows. The fitted value is
+    `alpha_`. It refers to standardized features. Cannot be combined with tau.
 tau : float, optional
     Constrained form: Omega(V) <= tau in place of the penalty.
 penalty : {"l1/l2", "l1", "l1/linf"} or penalty object, default="l1/l2"
@@ -33,8 +33,9 @@ fit_lower : {"explicit", "augment", None}, default="explicit"
     Source of the linear terms. "explicit" fits an intercept and linear weights. "augment" puts a
     constant feature in front of every row, as in the paper; in a factorization machine that gives
     linear terms but no intercept. None fits no linear terms.
-alpha_linear : float, default=1.0
-    Ridge penalty of the linear weights, with fit_lower="explicit".
+alpha_linear : float, optional
+    Ridge penalty of the linear weights, with fit_lower="explicit". By default it is chosen together
+    with alpha; where alpha or tau is given, it is 1.
 standardize : bool, default=True
     Whether to train in standard units, so that the scale of the features does not matter: dense X
     is centered and scaled to unit variance; sparse X, and any X where fit_lower is not "explicit",
@@ -62,9 +63,8 @@ n_iter_no_change : int, default=10
     With early_stopping, training stops after this many rounds without a better score.
 warm_start : bool, default=False
     Whether `fit` continues from the fitted model and adds basis vectors up to n_components, or
-    starts from scratch. If the rows changed, there is a warning. If alpha, tau, loss, penalty,
-    block, refit or early stopping changed, the fitted model is refitted and the history begins
-    there.
+    starts from scratch. On other rows, or with another alpha, tau, loss or penalty, the fitted
+    model is refitted first. The history begins with this fit.
 {more}n_threads : int, optional
     Threads of the kernels. The default is one for small data, and in any Python thread but the main
     one, so that a pool of threads does not use more threads than there are cores. Otherwise it is
@@ -102,6 +102,8 @@ n_iter_ : int
     Rounds of training.
 alpha_ : float
     The alpha of the fit, only without tau.
+alpha_linear_ : float
+    The alpha_linear of the fit, only with fit_lower="explicit".
 objective_ : float
     Loss plus penalty.
 violation_ : float
@@ -109,11 +111,11 @@ violation_ : float
 dual_gap_ : float
     Upper bound on objective - optimum, only with tau.
 history_ : dict of ndarray
-    One entry per round, the model without basis vectors first: "objective", "loss", "penalty",
+    One entry per round: "objective", "loss", "penalty",
     "violation", "violation_bound", "gap", "gap_found", "n_components", "alpha" (NaN with tau),
-    "seconds", and, with early_stopping, "validation_score". The default alpha may change during
-    the fit; the entry where it does is the last model refitted for the new alpha. If the last round
-    gained nothing, the model before it has another entry.
+    "seconds", and, with early_stopping, "validation_score". The first one is the model without
+    basis vectors, or the model that the choice of alpha ended with. If the last round gained
+    nothing, the model before it has another entry.
 n_features_in_ : int
 feature_names_in_ : ndarray of str
     Only if X had column names that are all strings."""

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import (
+    KFold,
     ShuffleSplit,
     StratifiedKFold,
     StratifiedShuffleSplit,
@@ -24,7 +25,6 @@ from sklearn.utils import _safe_indexing, indexable
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import checked_csr
 from fastpoly.model import PolyModel
-from fastpoly.rows.shard_design import ShardDesign
 from fastpoly.rows.shards import Shards
 
 Floats = NDArray[np.float64]
@@ -59,7 +59,8 @@ class ArrayFolds:
         if model._task == "ordinal" and (cv is None or isinstance(cv, numbers.Integral)):
             n_folds = 5 if cv is None else int(cv)
             strata = model._strata(labels, 1 / n_folds)
-            return list(StratifiedKFold(n_folds).split(self.X, strata))
+            kind = KFold if strata is None else StratifiedKFold
+            return list(kind(n_folds).split(self.X, strata))
         splitter = check_cv(cv, self.y, classifier=is_classifier(model))
         return list(splitter.split(self.X, self.y, self.groups))
 
@@ -112,7 +113,7 @@ class ShardFolds:
         """Whether shards to train a classifier on have rows of every class."""
         if not is_classifier(model) or X.classes is None:
             return True
-        return bool(ShardDesign(X, n_threads=model.n_threads).statistics().counts.all())
+        return bool(X.class_counts().all())
 
 
 def as_folds(X: Any, y: Any, w: Any, groups: Any) -> ArrayFolds | ShardFolds:

@@ -1,7 +1,6 @@
 """Ordinal regression by reduction to binary outputs: for every c, is the level at most c?"""
 
 import numbers
-import os
 from decimal import Decimal
 from typing import Any
 
@@ -14,14 +13,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from fastpoly.advice import warn
-from fastpoly.decoding import NUMBERS, level_probabilities, level_values
-from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import ShardData, TrainingData
+from fastpoly.decoding import NUMBERS, level_values
+from fastpoly.estimators.advice import warn
+from fastpoly.estimators.base import PolyEstimator, with_shared_parameters
+from fastpoly.estimators.data import TrainingRows
 from fastpoly.estimators.documentation import documented
-from fastpoly.estimators.prediction import has_probabilities
-from fastpoly.levels import level_strata
+from fastpoly.estimators.prediction import WithProbabilities
 from fastpoly.problem import named_loss
+from fastpoly.rows import Shards
+from fastpoly.rows.block import Targets, as_codes
 
 Floats = NDArray[np.float64]
 
@@ -80,8 +80,7 @@ def warn_of_many_levels(n_levels: int, n_samples: int) -> None:
     if n_samples < 2 * n_levels:
         warn(
             f"y has {n_levels} levels in {n_samples} rows, and the model has an output for each "
-            "of them: the fit is slow; use a regressor, or a scale of fewer levels",
-            topic="many levels",
+            "of them: the fit is slow; use a regressor, or a scale of fewer levels"
         )
 
 
@@ -94,68 +93,40 @@ def _has_levels(estimator: "PolyOrdinalRegressor") -> bool:
     return True
 
 
-def _has_probabilities(estimator: "PolyOrdinalRegressor") -> bool:
-    return _has_levels(estimator) and has_probabilities(estimator)
+def level_signs(ranks: NDArray[np.intp]) -> Floats:
+    """Whether a level of that rank is at most rank c, as -1 and +1, for c < m - 1: (m, m - 1)."""
+    return np.where(ranks[:, None] <= np.arange(len(ranks) - 1), 1.0, -1.0)
 
 
-class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
+class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
     """Base of the two ordinal regressors: outputs are the log odds of y <= level."""
 
     _task = "ordinal"
     _declared: list[Any] | None = None
 
+    @with_shared_parameters
     def __init__(
-        self,
-        *,
-        alpha: float | None = None,
-        tau: float | None = None,
-        penalty: Any = "l1/l2",
-        loss: Any = "logistic",
-        n_components: int = 50,
-        block: int | str = "auto",
-        refit: str | None = "auto",
-        fit_lower: str | None = "explicit",
-        alpha_linear: float = 1.0,
-        standardize: bool = True,
-        solver: str = "auto",
-        max_iter: int = 1000,
-        tol: float = 0.1,
-        selection: str = "refine",
-        early_stopping: bool = False,
-        validation_fraction: float = 0.25,
-        n_iter_no_change: int = 10,
-        warm_start: bool = False,
-        levels: ArrayLike | None = None,
-        n_threads: int | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_every: float = 60.0,
-        verbose: int = 0,
-        random_state: Any = None,
+        self, *, loss: Any = "logistic", levels: ArrayLike | None = None, **shared: Any
     ) -> None:
-        super().__init__(
-            alpha=alpha, tau=tau, penalty=penalty, loss=loss, n_components=n_components,
-            block=block, refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear,
-            standardize=standardize, solver=solver, max_iter=max_iter, tol=tol,
-            selection=selection, early_stopping=early_stopping,
-            validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change,
-            warm_start=warm_start, n_threads=n_threads, checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every, verbose=verbose, random_state=random_state,
-        )  # fmt: skip
+        super().__init__(loss=loss, **shared)
         self.levels = levels
 
     def _prepare(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = True
-    ) -> TrainingData | ShardData:
+    ) -> TrainingRows:
         # This comes before y becomes an array.
         self._declared = declared_order(y) if self.levels is None else as_levels(self.levels)
         return super()._prepare(X, y, sample_weight, reset)
+
+    def _can_have_probabilities(self) -> None:
+        _has_levels(self)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags = ClassifierTags()  # a regressor that also has `predict_proba`
         return tags
 
-    def _encode_targets(self, y: Any) -> tuple[NDArray, Floats, int, dict[str, Any]]:
+    def _encode_targets(self, y: Any) -> tuple[NDArray, Targets, int, dict[str, Any]]:
         y = column_or_1d(y, warn=True)
         try:
             levels, codes = np.unique(y, return_inverse=True)
@@ -177,13 +148,13 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
                 f"y must have at least 2 levels, not one class only: {levels.tolist()[0]!r}"
             )
         warn_of_many_levels(len(levels), len(y))
-        signs = np.where(codes[:, None] <= np.arange(len(levels) - 1), 1.0, -1.0)
+        targets = Targets(as_codes(codes, len(levels)), level_signs(np.arange(len(levels))))
         graded = len(levels) < len(y) or type_of_target(y) != "continuous"
-        return y, signs, len(levels) - 1, {"classes_": levels, "_has_levels": graded}
+        return y, targets, len(levels) - 1, {"classes_": levels, "_has_levels": graded}
 
-    def _encode_shards(self, data: ShardData) -> tuple[Floats, int, dict[str, Any], None]:
+    def _encode_shards(self, shards: Shards) -> tuple[Floats, int, dict[str, Any], None]:
         """The signs of y <= level for every level that the shards hold."""
-        known = data.shards.classes
+        known = shards.classes
         if known is None:
             raise ValueError("the targets of the shards are arbitrary numbers, not levels")
         self._declared = None if self.levels is None else as_levels(self.levels)
@@ -199,10 +170,9 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
             raise ValueError(
                 f"y must have at least 2 levels, not one class only: {known.tolist()[0]!r}"
             )
-        warn_of_many_levels(len(known), data.shards.n_samples)
-        signs = np.where(rank[:, None] <= np.arange(len(known) - 1), 1.0, -1.0)
+        warn_of_many_levels(len(known), shards.n_samples)
         classes = known[np.argsort(rank)]
-        return signs, len(known) - 1, {"classes_": classes, "_has_levels": True}, None
+        return level_signs(rank), len(known) - 1, {"classes_": classes, "_has_levels": True}, None
 
     def _positions(self, levels: NDArray) -> list[int]:
         """The positions of levels in the declared order."""
@@ -211,10 +181,6 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         if missing:
             raise ValueError(f"y holds {missing[0]!r}, which is not one of levels={self._declared}")
         return [known[level] for level in levels.tolist()]
-
-    def _strata(self, y: Any, share: float) -> Any:
-        order = np.argsort(self.classes_)  # a declared order may differ from that of np.unique
-        return level_strata(order[np.unique(y, return_inverse=True)[1]], share)
 
     def _model_loss(self) -> Any:
         if isinstance(self.loss, str):
@@ -241,9 +207,6 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         names = [f"<= {level}" for level in self.classes_[:-1]]
         return None if any("\0" in name for name in names) else names
 
-    def _predict(self, O: Floats) -> Floats:
-        return level_probabilities(O) @ self._numbers(self.classes_)
-
     def _numbers(self, levels: NDArray) -> Floats:
         """Levels as numbers: themselves, or their ranks among the declared levels, from 1.
 
@@ -255,11 +218,8 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
 
     def _level_values(self) -> Floats | None:
         values = self._numbers(self.classes_)
-        known = level_values(self._plain_classes(), len(values))
+        known = level_values(self.classes_, len(values))
         return None if np.array_equal(values, known) else values
-
-    def _decision(self, O: Floats) -> Floats:
-        return O
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Coefficient of determination R^2 of the expected level.
@@ -279,36 +239,6 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         y = self._numbers(as_numbers(column_or_1d(y)))
         return r2_score(y, prediction, sample_weight=sample_weight)
 
-    @available_if(_has_probabilities)
-    def predict_proba(self, X: Any) -> Floats:
-        """Probabilities of the levels.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d)
-
-        Returns
-        -------
-        ndarray, (n, len(classes_))
-            Not negative; rows sum to 1.
-        """
-        return self._apply(level_probabilities, X)
-
-    @available_if(_has_probabilities)
-    def predict_log_proba(self, X: Any) -> Floats:
-        """Logarithms of the probabilities of `predict_proba`; -inf where one is 0.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d)
-
-        Returns
-        -------
-        ndarray, (n, len(classes_))
-        """
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
-
     @available_if(_has_levels)
     def decision_function(self, X: Any) -> Floats:
         """Log odds of y <= level for all levels but the last.
@@ -321,7 +251,8 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         -------
         ndarray, (n, len(classes_) - 1)
         """
-        return self._apply(self._decision, X)
+        now = self._snapshot()
+        return now._apply(now._decision, X)
 
 
 @documented(LOSS, CLASSES, LEVELS)

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fastpoly.decoding import decision_values, log_probabilities, predictions, probabilities
 from fastpoly.estimators.data import (
     SMALL_DATA_ENTRIES,
     checked_csr,
@@ -24,13 +26,14 @@ from fastpoly.rows.files import replacing
 from fastpoly.rows.scaling import Scaling
 from fastpoly.rows.shards import FeatureNames, Shards
 from fastpoly.state import Model
-from fastpoly.storage.stages import Stages
+from fastpoly.storage.checkpoint import Stages
 
 Floats = NDArray[np.float64]
 
 
-def has_probabilities(estimator: "Predictor") -> bool:
+def has_probabilities(estimator: "WithProbabilities") -> bool:
     """A condition for `available_if`: the outputs of the estimator are log odds."""
+    estimator._can_have_probabilities()
     if not has_log_odds(estimator.loss):
         raise AttributeError(
             f'predict_proba needs loss="logistic", or an object whose log_odds is True, not '
@@ -42,8 +45,7 @@ def has_probabilities(estimator: "Predictor") -> bool:
 class Predictor(BaseEstimator):
     """The methods of a fitted estimator, from its `model_` and its `_stages`.
 
-    Subclasses define `_predict` and `_decision`, which turn outputs (n, m) into predictions and
-    into the decision function, and `_task`, the kind of targets for `PolyModel.predict`.
+    Subclasses define `_task`, the kind of targets of the `PolyModel`, which decodes its outputs.
     """
 
     _activation: str
@@ -82,6 +84,15 @@ class Predictor(BaseEstimator):
         for shard in shards:
             yield model.decision(shard.matrix(model.augment), self.n_threads)[shard.own_rows()]
 
+    def _predict(self, O: Floats) -> NDArray:
+        """Predictions from outputs (n, m)."""
+        model = self.model_
+        return predictions(O, model.task, model.classes, model.level_values)
+
+    def _decision(self, O: Floats) -> Floats:
+        """The decision function from outputs (n, m)."""
+        return decision_values(O, self.model_.task)
+
     def _apply(self, form: Callable[[Floats], NDArray], X: Any, out: Any = None) -> NDArray:
         """What `form` makes of the outputs (n, m); of shards, one shard's outputs at a time."""
         n, outputs = self._outputs_of(X)
@@ -90,7 +101,8 @@ class Predictor(BaseEstimator):
     def _staged(self, form: Callable[[Floats], NDArray], X: Any) -> Iterator[NDArray]:
         """The same for the model of every stage."""
         n, outputs = self._outputs_of(X)
-        for stage in self._stages:
+        for i in range(len(self._stages)):
+            stage = self._stages[i]
             yield joined(map(form, outputs(self._poly_model(stage))), n)
 
     def predict(self, X: Any, out: str | os.PathLike[str] | None = None) -> NDArray:
@@ -111,7 +123,7 @@ class Predictor(BaseEstimator):
         return now._apply(now._predict, X, out)
 
     def staged_predict(self, X: Any) -> Iterator[NDArray]:
-        """Yield the predictions after each step of training, the empty model first.
+        """Yield the predictions after each entry of `history_`.
 
         Parameters
         ----------
@@ -126,7 +138,7 @@ class Predictor(BaseEstimator):
         return now._staged(now._predict, X)
 
     def staged_decision_function(self, X: Any) -> Iterator[Floats]:
-        """Yield the outputs after each step of training, the empty model first.
+        """Yield the outputs after each entry of `history_`.
 
         Parameters
         ----------
@@ -254,7 +266,8 @@ class Predictor(BaseEstimator):
             model.H, model.V, model.intercept, None if model.linear is None else model.linear.T,
             activation=self._activation, augment=model.H.shape[1] > self.n_features_in_,
             feature_names=names,
-            output_names=self._output_names(), task=self._task, classes=self._plain_classes(),
+            output_names=self._output_names(), task=self._task,
+            classes=None if self._task == "multilabel" else getattr(self, "classes_", None),
             level_values=self._level_values(),
             log_odds=self._task in ("regression", "rates") or has_log_odds(self.loss),
         )  # fmt: skip
@@ -266,17 +279,58 @@ class Predictor(BaseEstimator):
         """The numbers that ordinal levels stand for, where they are not the default."""
         return None
 
-    def _plain_classes(self) -> NDArray | None:
-        """The classes or levels as an array that a file can hold, if there are any."""
-        classes = getattr(self, "classes_", None)
-        if classes is None or self._task == "multilabel":
-            return None
-        if classes.dtype.kind == "O" and all(isinstance(each, str) for each in classes):
-            classes = classes.astype(str)
-        plain = classes.dtype.kind in "Uifbu" and not (
-            classes.dtype.kind == "U" and any("\0" in each for each in classes)
-        )
-        return classes if plain else None
+
+class WithProbabilities(Predictor):
+    """The methods of estimators whose outputs may be log odds of classes, labels or levels."""
+
+    def _can_have_probabilities(self) -> None:
+        """Raise AttributeError if `predict_proba` makes no sense for this y."""
+
+    @available_if(has_probabilities)
+    def predict_proba(self, X: Any) -> Floats:
+        """Probabilities of the classes, labels or levels.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+
+        Returns
+        -------
+        ndarray, (n, len(classes_))
+            Rows sum to 1. For multi-label y they do not: each entry is the probability of a label.
+        """
+        now = self._snapshot()
+        return now._apply(lambda O: probabilities(O, now._task), X)
+
+    @available_if(has_probabilities)
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Logarithms of the probabilities of `predict_proba`; -inf where a level has none.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+
+        Returns
+        -------
+        ndarray, (n, len(classes_))
+        """
+        now = self._snapshot()
+        return now._apply(lambda O: log_probabilities(O, now._task), X)
+
+    @available_if(has_probabilities)
+    def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
+        """Yield the probabilities after each entry of `history_`.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d)
+
+        Yields
+        ------
+        ndarray, (n, len(classes_))
+        """
+        now = self._snapshot()
+        return now._staged(lambda O: probabilities(O, now._task), X)
 
 
 def joined(parts: Iterator[NDArray], n: int, out: str | os.PathLike[str] | None = None) -> NDArray:

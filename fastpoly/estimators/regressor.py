@@ -1,6 +1,5 @@
 """Regression with one or several outputs."""
 
-import os
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,13 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 
 from fastpoly.decoding import predictions
-from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import ShardData, TrainingData
+from fastpoly.estimators.base import PolyEstimator, with_shared_parameters
+from fastpoly.estimators.data import TrainingRows
 from fastpoly.estimators.documentation import documented
 from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.problem import named_loss
+from fastpoly.rows import Shards
+from fastpoly.rows.block import Targets
 from fastpoly.rows.moments import Moments
 from fastpoly.rows.scaling import Scaling
 
@@ -42,42 +43,9 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
     def _task(self) -> str:
         return "rates" if getattr(self, "_link", None) == "log" else "regression"
 
-    def __init__(
-        self,
-        *,
-        alpha: float | None = None,
-        tau: float | None = None,
-        penalty: Any = "l1/l2",
-        loss: Any = "squared",
-        n_components: int = 50,
-        block: int | str = "auto",
-        refit: str | None = "auto",
-        fit_lower: str | None = "explicit",
-        alpha_linear: float = 1.0,
-        standardize: bool = True,
-        solver: str = "auto",
-        max_iter: int = 1000,
-        tol: float = 0.1,
-        selection: str = "refine",
-        early_stopping: bool = False,
-        validation_fraction: float = 0.25,
-        n_iter_no_change: int = 10,
-        warm_start: bool = False,
-        n_threads: int | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_every: float = 60.0,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            alpha=alpha, tau=tau, penalty=penalty, loss=loss, n_components=n_components,
-            block=block, refit=refit, fit_lower=fit_lower, alpha_linear=alpha_linear,
-            standardize=standardize, solver=solver, max_iter=max_iter, tol=tol,
-            selection=selection, early_stopping=early_stopping,
-            validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change,
-            warm_start=warm_start, n_threads=n_threads, checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every, verbose=verbose, random_state=random_state,
-        )  # fmt: skip
+    @with_shared_parameters
+    def __init__(self, *, loss: Any = "squared", **shared: Any) -> None:
+        super().__init__(loss=loss, **shared)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -87,9 +55,9 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
     def _numeric_targets(self) -> bool:
         return True
 
-    def _encode_targets(self, y: NDArray) -> tuple[NDArray, Floats, int, dict[str, Any]]:
+    def _encode_targets(self, y: NDArray) -> tuple[NDArray, Targets, int, dict[str, Any]]:
         Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-        return y, Y, Y.shape[1], self._decoding(y.ndim == 1)
+        return y, Targets(Y), Y.shape[1], self._decoding(y.ndim == 1)
 
     def _decoding(self, one_dimensional: bool) -> dict[str, Any]:
         return {"_one_dimensional": one_dimensional, "_link": self._complete_loss().link}
@@ -97,23 +65,23 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
     def _complete_loss(self) -> Any:
         return complete_loss(get_loss(self._model_loss()))
 
-    def _encode_shards(self, data: ShardData) -> tuple[Any, int, dict[str, Any], None]:
+    def _encode_shards(self, shards: Shards) -> tuple[Any, int, dict[str, Any], None]:
         """Take targets that are numbers, or levels that are numbers."""
-        classes = data.shards.classes
+        classes = shards.classes
         if classes is None:
-            m = data.shards.manifest.n_targets
+            m = shards.manifest.n_targets
             return None, m, self._decoding(m == 1), None
         if classes.dtype.kind not in "iufb":
             raise ValueError(f"the targets of the shards are not numbers: {classes[:3].tolist()}")
         return classes.astype(np.float64)[:, None], 1, self._decoding(True), None
 
-    def _target_units(self, scaling: Scaling, data: TrainingData | ShardData) -> Scaling:
+    def _target_units(self, scaling: Scaling, data: TrainingRows) -> Scaling:
         loss = self._complete_loss()
         if not (loss.equivariant or loss.robust):  # such a loss depends on the scale of the targets
             return scaling
         found = data.target_moments
-        if loss.robust and isinstance(data, TrainingData):  # shards have no medians
-            found = Moments.robust(data.targets, data.w)
+        if loss.robust and not data.stored:  # shards have no medians
+            found = Moments.robust(data.targets.values, data.w)
         return scaling.with_targets(found, self.fit_lower == "explicit")
 
     def _model_loss(self) -> Any:
@@ -134,7 +102,8 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         -------
         ndarray, (n, m)
         """
-        return self._apply(self._decision, X)
+        now = self._snapshot()
+        return now._apply(now._decision, X)
 
     def _decision(self, O: Floats) -> Floats:
         return O[:, 0] if self._one_dimensional else O

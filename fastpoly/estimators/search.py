@@ -18,11 +18,11 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
-from fastpoly.advice import each_warning_once, kept_warnings, warn
-from fastpoly.estimators.base import PolyEstimator, warn_of
+from fastpoly.estimators.advice import collected_warnings, warn, warn_once
+from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.folds import FoldResult, as_folds, default_scorer, path_scores
-from fastpoly.kernels.checks import as_flag, as_float_array
-from fastpoly.path import alpha_grid
+from fastpoly.kernels.checks import as_flag
+from fastpoly.path import alpha_grid, as_alphas
 
 Floats = NDArray[np.float64]
 
@@ -198,8 +198,9 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         self
         """
         found = copy.copy(self)
-        with each_warning_once():
+        with collected_warnings() as collected:
             found._search(X, y, sample_weight, groups)
+        warn_once(collected)
         self.__dict__ = found.__dict__  # in one step, for other threads and for Ctrl-C
         return self
 
@@ -218,14 +219,14 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.scorer_ = (
             default_scorer(model) if self.scoring is None else check_scoring(model, self.scoring)
         )
-        self.alphas_ = self._grid(clone(model), whole, rows.y, rows.w)
+        self.alphas_, model.alpha_linear = self._grid(clone(model), whole, rows.y, rows.w)
         splits = rows.splits(self.cv, prepared, labels)
         self.n_splits_ = len(splits)
         folds = self._run(head, model, rows, splits)
         self._tabulate(folds, model.n_components)
         self._warn_at_borders(model.n_components)
         if self.refit:
-            self._refit(folds[0], rows.X, rows.y, rows.w)
+            self._refit(folds[0], rows.X, rows.y, rows.w, model.alpha_linear)
 
     def _run(
         self, head: Pipeline | None, model: PolyEstimator, rows: Any, splits: list
@@ -255,28 +256,31 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
             results: list[FoldResult] = []
             parallel = Parallel(n_jobs=self.n_jobs, return_as="generator")
             runs = (delayed(_quiet_scores)(*job(i)) for i in range(len(splits)))
-            for result, kept in parallel(runs):
-                for each in kept:
+            for result, collected in parallel(runs):
+                for each in collected:
                     warn(*each)
                 report(result.scores, len(self.alphas_))
                 results.append(result)
             return results
 
-    def _refit(self, fold: FoldResult, X: Any, y: Any, sample_weight: Any) -> None:
+    def _refit(
+        self, fold: FoldResult, X: Any, y: Any, sample_weight: Any, ridge: float | None
+    ) -> None:
         """Fit the best pair on all rows, from the model of a fold."""
         best = clone(self.estimator).set_params(**self.best_params_)
         head, model, _ = pipeline_parts(best)
+        model.set_params(alpha_linear=ridge)
         if head is not None:
             X = head.fit_transform(X, y)
             best.steps[:-1] = head.steps
         i = int(self.best_index_) // (len(self.cv_results_["params"]) // len(self.alphas_))
         begun = perf_counter()
-        complaint = model._fit(X, y, sample_weight, fold.model(i, model.n_components), True)()
+        complaint = model._fit(X, y, sample_weight, fold.model(i, model.n_components), True)
         self.refit_time_ = perf_counter() - begun
         self.best_estimator_ = best
         said = self.alphas is None and self._largest_alpha_is_best()  # that the model is linear
         if complaint is not None and not (said and complaint.converged):
-            warn_of(complaint)
+            complaint.give()
         for name in ("classes_", "feature_names_in_", "n_features_in_"):
             if hasattr(best, name):
                 setattr(self, name, getattr(best, name))
@@ -302,17 +306,15 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         for name in ("refit", "one_standard_error"):
             as_flag(getattr(self, name), name)
 
-    def _grid(self, model: PolyEstimator, X: Any, y: Any, sample_weight: Any) -> Floats:
-        if self.alphas is None:
-            # There is nothing to select: the empty model is optimal for every alpha.
-            largest = model._alpha_max(X, y, sample_weight) or 1.0
-            return alpha_grid(largest, self.n_alphas, self.alpha_min_ratio)
-        alphas = as_float_array(self.alphas, "alphas", (None,))
-        if not alphas.size:
-            raise ValueError("alphas is empty; give at least one, or None for a default grid")
-        if alphas.min() <= 0 or (np.diff(alphas) >= 0).any():
-            raise ValueError("alphas must be positive and decreasing; sort them, largest first")
-        return alphas
+    def _grid(
+        self, model: PolyEstimator, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Floats, float | None]:
+        """The alphas, and the alpha_linear that goes with them."""
+        if self.alphas is not None:
+            return as_alphas(self.alphas), model.alpha_linear
+        largest, ridge = model._path_begin(X, y, sample_weight)
+        # Where there is nothing to select, the empty model is optimal for every alpha.
+        return alpha_grid(largest or 1.0, self.n_alphas, self.alpha_min_ratio), ridge
 
     def _tabulate(self, folds: list[FoldResult], n_sizes: int) -> None:
         """cv_results_ and the best pair."""
@@ -415,10 +417,10 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         return self.scorer_(self._best(), X, y, **weights)
 
 
-def _quiet_scores(*arguments: Any) -> tuple[FoldResult, list[tuple[Any, ...]]]:
+def _quiet_scores(*arguments: Any) -> tuple[FoldResult, list[tuple[str, type[Warning]]]]:
     """`path_scores` in another process, and its warnings, which the caller gives."""
-    with kept_warnings() as kept:
-        return path_scores(*arguments), kept
+    with collected_warnings() as collected:
+        return path_scores(*arguments), collected
 
 
 def pipeline_parts(estimator: Any) -> tuple[Pipeline | None, Any, str]:

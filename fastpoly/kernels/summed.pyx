@@ -1,4 +1,4 @@
-"""Gamma_c as sums over rows that are stored elsewhere; every method calls a Python function."""
+"""Gamma_c as sums over rows that are stored elsewhere; every method calls one of a Python object."""
 
 import numpy as np
 
@@ -17,9 +17,9 @@ cdef class SummedGamma(Gamma):
     ----------
     d, m : int
         Size and number of the operators.
-    verb : callable
-        verb(name, S, *arguments) -> ndarray, for the names and arguments "matvecs" (B), "forms" (h)
-        and "combine" (w, h), of the operators sum_c S_ce Gamma_c; S (m, e) or None.
+    operators : object
+        Its methods matvecs(S, B), forms(S, h) and combine(S, w, h) return those of the operators
+        sum_c S_ce Gamma_c, or of Gamma_c themselves where S (m, e) is None.
     sample : callable, optional
         (number, Generator) -> (Matrix, activation): at most that many rows, drawn at random, by
         which basis vectors are compared.
@@ -28,17 +28,20 @@ cdef class SummedGamma(Gamma):
     --------
     >>> import numpy as np
     >>> from fastpoly.kernels.summed import SummedGamma
-    >>> SummedGamma(2, 1, lambda name, S, B: 3 * B).matvecs([[1.0], [2.0]])
+    >>> class Tripled:
+    ...     def matvecs(self, S, B):
+    ...         return 3 * B
+    >>> SummedGamma(2, 1, Tripled()).matvecs([[1.0], [2.0]])
     array([[3.],
            [6.]])
     """
 
-    cdef object verb, S
+    cdef object operators, S
     cdef readonly object sample
 
-    def __init__(self, Py_ssize_t d, Py_ssize_t m, verb, sample=None, S=None):
+    def __init__(self, Py_ssize_t d, Py_ssize_t m, operators, sample=None, S=None):
         self._set_shape(d, m)
-        self.verb, self.sample, self.S = verb, sample, S
+        self.operators, self.sample, self.S = operators, sample, S
 
     cdef void apply(self, const double* B, double* out, double* work) noexcept nogil:
         # Python cannot be called from here, and nothing can be raised; see apply_checked.
@@ -57,20 +60,20 @@ cdef class SummedGamma(Gamma):
         """Gamma_c B_:c for every output, (d, m)."""
         self._check_made()
         B = as_float_array(B, "B", (self.d, self.m), finite=finite)
-        return as_float_array(self.verb("matvecs", self.S, B), "the sum", B.shape, finite=False)
+        return as_float_array(self.operators.matvecs(self.S, B), "the sum", B.shape, finite=False)
 
     def forms(self, h, *, bint finite=True):
         """The quadratic forms q_c = h' Gamma_c h, (m,)."""
         self._check_made()
         h = as_float_array(h, "h", (self.d,), finite=finite)
-        return as_float_array(self.verb("forms", self.S, h), "the sum", (self.m,), finite=False)
+        return as_float_array(self.operators.forms(self.S, h), "the sum", (self.m,), finite=False)
 
     def combine(self, w, h, *, bint finite=True):
         """The weighted combination sum_c w_c Gamma_c h, (d,)."""
         self._check_made()
         w = as_float_array(w, "w", (self.m,), finite=finite)
         h = as_float_array(h, "h", (self.d,), finite=finite)
-        total = self.verb("combine", self.S, w, h)
+        total = self.operators.combine(self.S, w, h)
         return as_float_array(total, "the sum", (self.d,), finite=False)
 
     def combined(self, S):
@@ -78,4 +81,4 @@ cdef class SummedGamma(Gamma):
         self._check_made()
         S = as_float_array(S, "S", (self.m, None))
         both = S if self.S is None else self.S @ S
-        return SummedGamma(self.d, S.shape[1], self.verb, self.sample, both)
+        return SummedGamma(self.d, S.shape[1], self.operators, self.sample, both)

@@ -6,6 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastpoly.objective import Objective
+from fastpoly.rows.block import Block
+from fastpoly.rows.rows import Gradient
+from fastpoly.state import Model
+
 Floats = NDArray[np.float64]
 
 
@@ -69,3 +74,17 @@ def duality_gap(
         radius = 1 + np.sqrt(float((M * p * p).sum()))
         gap += c * (radius * np.sqrt(float((g * g / M).sum())) - float(np.vdot(g, p)))
     return max(gap, 0.0)
+
+
+def refit_gap(objective: Objective, model: Model, gradient: Gradient) -> float:
+    """The duality gap of a model among those with the same basis vectors."""
+    k, d = model.H.shape
+    P, G, ridge = model.V, gradient.V, np.zeros(k)
+    if objective.explicit:
+        P = np.vstack([P, model.intercept, model.linear])
+        G = np.vstack([G, gradient.intercept, gradient.linear])
+        ridge = np.concatenate([ridge, [0.0], np.full(d, objective.problem.alpha_linear)])
+    return duality_gap(
+        objective.problem, P, G, gradient.value, gradient.conjugate, k, ridge,
+        lambda: objective.rows.sum(Block.squared_norms, model.H) + ridge,
+    )  # fmt: skip

@@ -19,13 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
-from fastpoly.kernels.smooth_forms import SmoothForm
-from fastpoly.problem import Problem
+from fastpoly.objective import Objective
 from fastpoly.refit.lbfgs import SHORTEST, minimize
 from fastpoly.refit.preconditioner import Preconditioner
 from fastpoly.refit.pruning import merge_parallel
-from fastpoly.refit.rounds import OutputRefit, objective_at
-from fastpoly.rows.contract import Sums
+from fastpoly.refit.rounds import OutputRefit
 from fastpoly.selection import Selection
 from fastpoly.state import Model, State
 
@@ -47,7 +45,7 @@ class JointRefit:
 
     Parameters
     ----------
-    sums : Sums
+    objective : Objective
     tol : float
         Tolerance of the run, which decides how accurate a descent must be.
     max_iter : int
@@ -56,47 +54,44 @@ class JointRefit:
         Number of vectors at which the run stops; the descent that reaches it is the last one.
     output : OutputRefit, optional
         The refit of V alone, for a finished model.
-    watch : callable, optional
-        Called after every pass of a descent.
     """
 
     corrective = True
 
     def __init__(
         self,
-        sums: Sums,
+        objective: Objective,
         tol: float,
         max_iter: int,
         n_components: int,
         output: OutputRefit | None = None,
-        watch: Callable[[], object] | None = None,
     ) -> None:
-        self.sums, self.problem, self.output, self.watch = sums, sums.problem, output, watch
-        self.form = smooth_form(self.problem)
+        self.objective, self.problem, self.output = objective, objective.problem, output
+        self.form = objective.form
         self.tol, self.max_iter, self.n_components = tol, max_iter, n_components
 
     def block(self, k: int) -> int:
         """How many vectors to add when there are k of them."""
-        d, m = self.sums.n_features, self.problem.m
+        d, m = self.objective.rows.n_features, self.problem.m
         return max(m, k // 2) if k else max(2 * m, min(d, FIRST_BLOCK))
 
     def flops(self, state: State) -> float:
         """An estimate of the cost of the next round."""
         (k, d), m = state.H.shape, self.problem.m
-        return 6.0 * sum(STRETCHES) * self.sums.n_samples * (k + self.block(k)) * (d + m)
+        return 6.0 * sum(STRETCHES) * self.objective.rows.n_samples * (k + self.block(k)) * (d + m)
 
     def first(self, model: Model, gain: float = 1.0) -> Model:
         """The best lower-order terms, or a model of another problem after one descent."""
-        if not len(model.H) and not self.sums.explicit:
+        if not len(model.H) and not self.objective.explicit:
             return model
-        before = objective_at(self.sums, model)
+        before = self.objective.value(model)
         last = not len(model.H) or len(model.H) >= self.n_components
         return self.tidy(self.descend(model, gain, last), before)
 
     def advance(self, state: State, chosen: Selection) -> Model:
         """Enter, descend, tidy."""
         model = self.enter(state.model, chosen.H, chosen.Q, chosen.outputs)
-        recent = np.array([*state.recent, state.objective])
+        recent = np.array([*state.memory.recent, state.objective])
         gains = -np.diff(recent) / max(abs(state.objective), 1e-300)
         gain = float(gains.min(initial=1.0))
         last = len(model.H) >= self.n_components
@@ -132,7 +127,7 @@ class JointRefit:
         if not weights.any():
             return model
         V *= (weights / weights.sum())[:, None]
-        loss, curvature = self.sums.ray(model, H, V)
+        loss, curvature = self.objective.rows.ray(model, H, V)
         omega = float(penalty.value(V))
 
         def at(t: float) -> tuple[float, float]:
@@ -158,7 +153,7 @@ class JointRefit:
         for n_iter in self.stretches(last):
             scaled = self.scaled(model)
             x, value, converged = self._stretch(scaled, ftol, n_iter)
-            model = self.normalized(self.unpack(x, len(scaled.H)))
+            model = self.normalized(self.objective.unpack(x, len(scaled.H)))
             if converged or previous - value <= 10 * ftol * abs(value):
                 break
             previous = value
@@ -175,40 +170,23 @@ class JointRefit:
 
     def _stretch(self, model: Model, ftol: float, n_iter: int) -> tuple[Floats, float, bool]:
         """Iterations with one preconditioner, from a model in the scale of the form."""
-        problem, form, sums = self.problem, self.form, self.sums
-        (k, d), m = model.H.shape, problem.m
-        x = self.pack(model)
-        basis, layer = slice(0, k * d), slice(k * d, k * (d + m))
-        linear = slice(k * (d + m) + m, None)
-
-        def objective(x: Floats, g: Floats) -> float:
-            value = sums.value_grad_packed(x, k, g)
-            if self.watch is not None:
-                self.watch()
-            GH, GV = g[basis].reshape(k, d), g[layer].reshape(k, m)
-            H, V = x[basis].reshape(k, d), x[layer].reshape(k, m)
-            value += form.value_grad(H, V, problem.alpha, GH, GV)
-            if form.fixed:
-                GV[:] = 0.0
-            if sums.explicit:
-                W = x[linear]
-                g[linear] += problem.alpha_linear * W
-                value += 0.5 * problem.alpha_linear * float(W @ W)
-            return value
-
+        objective, problem, form = self.objective, self.problem, self.form
+        k, d = model.H.shape
+        x = objective.pack(model)
         bounds = None
         if form.bound is not None and k:
             upper = np.full(len(x), np.inf)
-            upper[layer] = form.bound
+            upper[k * d : k * (d + problem.m)] = form.bound
             bounds = -upper, upper
         penalty = form.curvature(model.H, problem.alpha, model.H, np.ones(d)).mean(axis=1)
-        P = Preconditioner(problem, form, model, sums.curvature(model, penalty))
+        P = Preconditioner(problem, form, model, objective.rows.curvature(model, penalty))
         # A whole stretch, unless d is large; but always as many pairs as the first one has.
         memory = min(n_iter, max(STRETCHES[0], BLOCK_DOUBLES // (2 * max(1, len(x)))))
         # A perfect fit has no curvature. A trial step there may overflow; it is then refused.
         with np.errstate(over="ignore", invalid="ignore"):
             found = minimize(
-                objective, x, P, max_iter=n_iter, ftol=ftol, memory=memory, bounds=bounds,
+                lambda x, g: objective.smooth_value_grad(x, k, g), x, P,
+                max_iter=n_iter, ftol=ftol, memory=memory, bounds=bounds,
             )  # fmt: skip
         return found.x, found.value, found.converged
 
@@ -216,11 +194,11 @@ class JointRefit:
         """Merge and drop vectors, at the cost of at most a share of the gain since `before`."""
         if not len(model.H):
             return model
-        value = objective_at(self.sums, model)
+        value = self.objective.value(model)
         most = value + GAIN_SHARE * max(0.0, before - value)
         for fewer in (self.merged, self.without_light):
             new = fewer(model)
-            if len(new.H) < len(model.H) and objective_at(self.sums, new) <= most:
+            if len(new.H) < len(model.H) and self.objective.value(new) <= most:
                 model = new
         return model
 
@@ -276,23 +254,10 @@ class JointRefit:
         H, V, norms = model.H[kept], model.V[kept], norms[kept, None]
         return model._replace(H=H / norms, V=V * norms**2)
 
-    def pack(self, model: Model) -> Floats:
-        """All parameters in one vector."""
-        parts = model if self.sums.explicit else (model.H, model.V)
-        return np.concatenate([part.ravel() for part in parts])
 
-    def unpack(self, x: Floats, k: int) -> Model:
-        """The model of k basis vectors in a packed vector."""
-        d, m = self.sums.n_features, self.problem.m
-        H, V, rest = np.split(x, [k * d, k * (d + m)])
-        intercept = rest[:m] if self.sums.explicit else np.zeros(m)
-        linear = rest[m:].reshape(d, m) if self.sums.explicit else None
-        return Model(H.reshape(k, d), V.reshape(k, m), intercept, linear)
-
-
-def smooth_form(problem: Problem) -> SmoothForm:
-    """The smooth form of the penalty; without basis vectors, any form will do."""
-    return problem.penalty.smooth_form or SmoothForm()
+def fit_linear_terms(objective: Objective, tol: float, max_iter: int = 1000) -> Model:
+    """The best model without basis vectors: its loss falls by less than tol in a few iterations."""
+    return JointRefit(objective, tol, max_iter, 1).first(objective.empty_model(), tol)
 
 
 def line_minimum(at: Callable[[float], tuple[float, float]], curvature: float) -> float:

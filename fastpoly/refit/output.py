@@ -7,16 +7,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from fastpoly.kernels.checks import as_count, as_float_array, as_positive
+from fastpoly.kernels.checks import as_count, as_float_array, as_positive, as_weights
 from fastpoly.kernels.features import RowBlocks, StoredFeatures
 from fastpoly.kernels.linear import LinearTerms
+from fastpoly.kernels.losses import complete_loss
 from fastpoly.kernels.matrix import Matrix
-from fastpoly.kernels.objective import Objective
-from fastpoly.problem import Problem, check_choice
+from fastpoly.kernels.objective import Objective as RowObjective
+from fastpoly.objective import Objective, small_objective
+from fastpoly.problem import Problem, check_choice, resolve_loss
 from fastpoly.refit.fista import Solution, fista
 from fastpoly.refit.newton import newton
 from fastpoly.refit.output_problem import OutputProblem, SummedProblem
-from fastpoly.rows.contract import Sums
+from fastpoly.rows.block import Targets
 from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
@@ -139,41 +141,59 @@ def refit_output(
     features = A if isinstance(A, RowBlocks) else StoredFeatures(A, n_threads)
     if linear is not None:
         check_linear(linear, features.n)
-    problem = Problem.of(
-        features.n, y, loss=loss, penalty=penalty, alpha=alpha, tau=tau,
-        alpha_linear=alpha_linear, sample_weight=sample_weight, n_outputs=n_outputs,
-    )  # fmt: skip
+    loss = complete_loss(resolve_loss(loss, y))
+    targets, m = Targets.of(loss, y, n_outputs)
+    if len(targets.values) != features.n:
+        raise ValueError(f"y has {len(targets.values)} samples, A has {features.n}")
+    if not features.n:
+        raise ValueError("there are no samples: A and y are empty")
+    w = as_weights(sample_weight, "sample_weight", features.n, some=True)
+    problem = Problem.of(loss, penalty, m, alpha=alpha, tau=tau, alpha_linear=alpha_linear)
+    Y = targets.expanded()
+    nothing = float(loss.value(Y, np.zeros((len(Y), m)), w))
+    given = Given(problem, Y, w, small_objective(nothing))
     V = np.zeros((features.k, problem.m)) if start is None else start
     V = as_float_array(V, "start", (features.k, problem.m))
     max_iter = as_count(max_iter, "max_iter")
     return solve(
-        problem, features, V, linear=linear, solver=solver, tol=tol, max_iter=max_iter, at_least=0
+        given, features, V, linear=linear, solver=solver, tol=tol, max_iter=max_iter, at_least=0
     )
 
 
+class Given(NamedTuple):
+    """A problem with targets (n, 1 or m), weights, and the objective of a perfect fit."""
+
+    problem: Problem
+    Y: Floats
+    w: Floats | None
+    small: float
+
+
 def output_problem(
-    problem: Problem,
+    given: Given,
     features: RowBlocks,
     linear: LinearTerms | None = None,
     memory: float = 1e9,
 ) -> OutputProblem:
     """The refit on these activations, in the form of the solvers."""
-    objective = Objective(features, problem.loss, problem.Y, problem.m, problem.w, linear)
-    return OutputProblem(problem, objective, features.k, memory)
+    problem, Y, w, small = given
+    objective = RowObjective(features, problem.loss, Y, problem.m, w, linear)
+    return OutputProblem(problem, objective, features.k, small, memory)
 
 
 def joined_problem(
-    problem: Problem, features: RowBlocks, linear: LinearTerms, memory: float = 1e9
+    given: Given, features: RowBlocks, linear: LinearTerms, memory: float = 1e9
 ) -> OutputProblem:
     """The same problem in the same parameters, with [1, X] stored next to the activations."""
     A = np.hstack([features.activations(), np.ones((features.n, 1)), dense_array(linear.X)])
     joined = StoredFeatures(A, features.n_threads)
-    objective = Objective(joined, problem.loss, problem.Y, problem.m, problem.w)
-    return OutputProblem(problem, objective, features.k, memory)
+    problem, Y, w, small = given
+    objective = RowObjective(joined, problem.loss, Y, problem.m, w)
+    return OutputProblem(problem, objective, features.k, small, memory)
 
 
 def solve(
-    problem: Problem,
+    given: Given,
     features: RowBlocks,
     V: Floats,
     intercept: Floats | None = None,
@@ -187,17 +207,19 @@ def solve(
     memory: float = 1e9,
 ) -> Refit:
     """Refit from (V, intercept, W), with at least the given number of iterations."""
-    method = choose_solver(problem, features, linear, solver, memory)
+    method = choose_solver(given, features, linear, solver, memory)
     make = joined_problem if method is newton and linear is not None else output_problem
-    convex = make(problem, features, linear, memory)
+    convex = make(given, features, linear, memory)
     return _solve(convex, method, V, intercept, W, tol, max_iter, at_least)
 
 
-def solve_sums(sums: Sums, model: Model, *, solver: str, tol: float, max_iter: int) -> Refit:
+def solve_sums(
+    objective: Objective, model: Model, *, solver: str, tol: float, max_iter: int
+) -> Refit:
     """Refit from a model, with sums over rows that are not in memory."""
     if solver == "newton":
         raise ValueError('solver="newton" needs rows in memory; use solver="fista"')
-    convex = SummedProblem(sums, model.H)
+    convex = SummedProblem(objective, model.H)
     return _solve(convex, fista, model.V, model.intercept, model.linear, tol, max_iter, 1)
 
 
@@ -232,7 +254,7 @@ def _solve(
 
 
 def choose_solver(
-    problem: Problem,
+    given: Given,
     features: RowBlocks,
     linear: LinearTerms | None,
     solver: str,
@@ -241,7 +263,7 @@ def choose_solver(
     """The named solver, or for "auto" the faster one: Newton's method where it is cheap."""
     if solver == "fista":
         return fista
-    obstacle = newton_obstacle(problem, features, linear, memory)
+    obstacle = newton_obstacle(given, features, linear, memory)
     if solver == "newton":
         if obstacle:
             raise ValueError(f'solver="newton" {obstacle}; use solver="fista"')
@@ -251,14 +273,15 @@ def choose_solver(
 
 
 def newton_obstacle(
-    problem: Problem, features: RowBlocks, linear: LinearTerms | None, memory: float
+    given: Given, features: RowBlocks, linear: LinearTerms | None, memory: float
 ) -> str:
     """Why Newton's method cannot be used; empty if it can."""
+    problem = given.problem
     if problem.tau is not None:
         return "fits the penalized form only (alpha)"
     if not problem.penalty.compiled:
         return f"needs a compiled penalty, got {problem.penalty!r}"
-    if not has_curvature(problem):
+    if not has_curvature(given):
         return "needs a loss with a method `curvature`"
     if linear is None:
         return ""
@@ -269,11 +292,11 @@ def newton_obstacle(
     return ""
 
 
-def has_curvature(problem: Problem) -> bool:
+def has_curvature(given: Given) -> bool:
     """Whether the second derivatives of the loss are known."""
-    loss, m = problem.loss, problem.m
+    Y, m = given.Y[:1], given.problem.m
     # That of a loss without `curvature` is infinite.
-    C = loss.curvature(problem.Y[:1], np.zeros((len(problem.Y[:1]), m)), None)
+    C = given.problem.loss.curvature(Y, np.zeros((len(Y), m)), None)
     return bool(np.isfinite(C).all())
 
 

@@ -5,13 +5,15 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from fastpoly.kernels.features import RowBlocks
+from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.objective import Objective
 from fastpoly.kernels.penalties import FistaStep, fista_update
+from fastpoly.objective import Objective as WholeObjective
 from fastpoly.problem import Problem
 from fastpoly.refit.certificate import duality_gap
 from fastpoly.refit.fista import Certificate
-from fastpoly.rows.contract import Sums
-from fastpoly.rows.sums import squared_norms
+from fastpoly.rows.block import Block
 from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
@@ -35,14 +37,17 @@ class OutputProblem:
     problem : Problem
     objective : Objective
     n_penalized : int
+    small : float
+        Tolerances are not relative to anything smaller.
     memory : float
         Bytes that may be stored in addition to the activations.
     """
 
     def __init__(
-        self, problem: Problem, objective: Objective, n_penalized: int, memory: float = 1e9
-    ) -> None:
-        self.objective, self.memory = objective, memory
+        self, problem: Problem, objective: Objective, n_penalized: int, small: float,
+        memory: float = 1e9,
+    ) -> None:  # fmt: skip
+        self.objective, self.small, self.memory = objective, small, memory
         norms = squared_norms(objective.features, objective.linear, objective.w_array)
         self._set(problem, n_penalized, norms)
 
@@ -66,7 +71,7 @@ class OutputProblem:
 
     def size(self, objective: float) -> float:
         """The number to which tolerances are relative."""
-        return self.problem.size(objective)
+        return max(abs(objective), self.small)
 
     def ridge_value(self, P: Floats) -> float:
         return 0.5 * float((self.ridge * P * P).sum())
@@ -115,30 +120,41 @@ class SummedProblem(OutputProblem):
 
     Parameters
     ----------
-    sums : Sums
+    whole : Objective
     H : ndarray, (k, d)
     """
 
-    def __init__(self, sums: Sums, H: Floats) -> None:
-        self.sums, self.H = sums, H
-        self._set(sums.problem, len(H), sums.squared_norms(H))
+    def __init__(self, whole: WholeObjective, H: Floats) -> None:
+        self.rows, self.H, self.small = whole.rows, H, whole.small
+        self._set(whole.problem, len(H), self.rows.sum(Block.squared_norms, H))
 
     def model(self, P: Floats) -> Model:
         """The model of the stacked parameters P."""
         k, m = len(self.H), P.shape[1]
-        if not self.sums.explicit:
+        if not self.rows.explicit:
             return Model(self.H, P, np.zeros(m), None)
         return Model(self.H, P[:k], P[k], P[k + 1 :])
 
     def value_grad(self, P: Floats, D: Floats | None = None) -> tuple[float, Floats]:
-        value, *parts = self.sums.value_layers(self.model(P))
+        value, *parts = self.rows.sum(Block.value_layers, self.model(P))
         return value + self.ridge_value(P), _stacked(*parts) + self.ridge * P
 
     def certify(self, P: Floats) -> Certificate:
         """F, its gradient, the objective and the duality gap at P."""
-        value, *parts, conjugate = self.sums.value_dual(self.model(P))
-        G = _stacked(*parts) + self.ridge * P
-        return self.bounded(P, value + self.ridge_value(P), G, conjugate)
+        found = self.rows.gradient(self.model(P))
+        G = _stacked(found.V, found.intercept, found.linear) + self.ridge * P
+        return self.bounded(P, found.value + self.ridge_value(P), G, found.conjugate)
+
+
+def squared_norms(features: RowBlocks, linear: LinearTerms | None, w: Floats | None) -> Floats:
+    """sum_i w_i a_i^2 for each activation and, with linear terms, the constant and each feature."""
+    norms = np.zeros(features.k)
+    for S, rows in features.blocks():
+        norms += np.einsum("ir,ir->r", S, S if w is None else S * w[rows, None])
+    if linear is None:
+        return norms
+    w = np.ones(features.n) if w is None else w
+    return np.concatenate([norms, [w.sum()], linear.squared_column_norms(w)])
 
 
 def _stacked(V: Floats, intercept: Floats | None, linear: Floats | None) -> Floats:

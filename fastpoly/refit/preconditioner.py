@@ -1,9 +1,9 @@
 """The preconditioner of the joint descent: an inverse of the curvature in blocks.
 
 Basis vectors: P_r = T diag(1 / (b_r + penalty)) T' for vector r, with the directions T and the
-curvatures b_r of `fastpoly.rows.sums.Curvature`. Output layer, intercept and linear weights: one
-matrix for all outputs, the inverse of the Gram matrix plus penalties. It is the largest gain of the
-descent: without it, satimage takes several times as many passes.
+curvatures b_r of `fastpoly.rows.curvature.Curvature`. Output layer, intercept and linear weights:
+one matrix for all outputs, the inverse of the Gram matrix plus penalties. It is the largest gain of
+the descent: without it, satimage takes several times as many passes.
 """
 
 import numpy as np
@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from fastpoly.kernels.smooth_forms import SmoothForm
 from fastpoly.problem import Problem
-from fastpoly.rows.contract import Curvature
-from fastpoly.rows.curvature import NO_CURVATURE
+from fastpoly.rows.curvature import NO_CURVATURE, Curvature
 from fastpoly.state import Model
 
 Floats = NDArray[np.float64]

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.features import RowBlocks, StoredFeatures
-from fastpoly.refit.output import solve, solve_sums
+from fastpoly.objective import Objective
+from fastpoly.refit.output import Given, solve, solve_sums
+from fastpoly.refit.plain_step import plain_step
 from fastpoly.refit.pruning import merge_parallel
-from fastpoly.refit.single_step import single_step, summed_step
-from fastpoly.rows.contract import Sums
 from fastpoly.rows.design import Design
 from fastpoly.selection import Selection
 from fastpoly.state import Model, State
@@ -77,10 +77,13 @@ class PaperRefit:
 class OutputRefit(PaperRefit):
     """The paper's fully corrective step: refit V on all vectors, a convex problem."""
 
-    def __init__(self, sums: Sums, tol: float, max_iter: int, solver: str, memory: float) -> None:
-        self.sums, self.problem, self.tol, self.max_iter = sums, sums.problem, tol, max_iter
-        self.solver, self.memory = solver, memory
-        self.activations = None if sums.design is None else Activations(sums.design, memory)
+    def __init__(
+        self, objective: Objective, tol: float, max_iter: int, solver: str, memory: float
+    ) -> None:
+        self.objective, self.problem = objective, objective.problem
+        self.tol, self.max_iter, self.solver, self.memory = tol, max_iter, solver, memory
+        block = objective.rows.block
+        self.activations = None if block is None else Activations(block.design, memory)
 
     def first(self, model: Model) -> Model:
         return self._refitted(model, self.tol, self.max_iter)
@@ -96,26 +99,28 @@ class OutputRefit(PaperRefit):
         zeros = np.zeros((len(chosen.H), self.problem.m))
         model = state.model.append(chosen.H, zeros)
         model = self._refitted(model, self.refit_tol(state), self.max_iter)
-        return merged(self.sums, model)
+        return merged(self.objective, model)
 
     def refit_tol(self, state: State) -> float:
         """The tolerance of the refit after this state; it is looser far from the optimum."""
         problem = self.problem
         if problem.tau is not None:
-            excess = state.gap_found / max(problem.size(state.objective), 1e-300)
+            excess = state.gap_found / max(self.objective.size(state.objective), 1e-300)
         else:
             excess = state.violation / problem.alpha - 1 if problem.alpha else 1.0
         return float(np.clip(0.1 * excess, 0.1 * self.tol, max(self.tol, LOOSEST_REFIT_TOL)))
 
     def _refitted(self, model: Model, tol: float, max_iter: int) -> Model:
-        if not len(model.H) and not self.sums.explicit:
+        if not len(model.H) and not self.objective.explicit:
             return model
         if self.activations is None:
-            fit = solve_sums(self.sums, model, solver=self.solver, tol=tol, max_iter=max_iter)
+            fit = solve_sums(self.objective, model, solver=self.solver, tol=tol, max_iter=max_iter)
         else:
+            block = self.objective.rows.block
+            given = Given(self.problem, block.objective.targets, block.w, self.objective.small)
             fit = solve(
-                self.problem, self.activations.at(model.H), model.V, model.intercept,
-                model.linear, linear=self.sums.design.linear, solver=self.solver, tol=tol,
+                given, self.activations.at(model.H), model.V, model.intercept,
+                model.linear, linear=block.design.linear, solver=self.solver, tol=tol,
                 max_iter=max_iter, memory=self.memory,
             )  # fmt: skip
         return Model(model.H, fit.V, fit.intercept, fit.linear).nonzero()
@@ -126,8 +131,8 @@ class StepRefit(PaperRefit):
 
     corrective = False
 
-    def __init__(self, sums: Sums, output: OutputRefit) -> None:
-        self.sums, self.output = sums, output
+    def __init__(self, objective: Objective, output: OutputRefit) -> None:
+        self.objective, self.output = objective, output
 
     def first(self, model: Model) -> Model:
         return self.output.first(model)
@@ -136,31 +141,14 @@ class StepRefit(PaperRefit):
         return state.model
 
     def advance(self, state: State, chosen: Selection) -> Model:
-        H, V, intercept, W = state.model
-        H = np.vstack([H, chosen.H[:1]])
-        if self.output.activations is None:
-            V = summed_step(self.sums, state.model, chosen.h, chosen.Q[0])
-        else:
-            linear = self.sums.design.linear
-            lower = np.zeros((self.sums.n_samples, V.shape[1]))
-            if linear is not None:
-                lower = linear.outputs(W) + intercept
-            features = self.output.activations.at(H)
-            V = single_step(self.sums.problem, features, V, chosen.Q[0], lower)
-        return merged(self.sums, Model(H, V, intercept, W).nonzero())
+        model = plain_step(self.objective, state.model, chosen.H[0], chosen.Q[0])
+        return merged(self.objective, model.nonzero())
 
 
-def merged(sums: Sums, model: Model) -> Model:
+def merged(objective: Objective, model: Model) -> Model:
     """The model with nearly parallel basis vectors merged, unless the objective rises."""
     fewer: Any = merge_parallel(model.H, model.V)
     if fewer is None:
         return model
     new = model._replace(H=fewer[1], V=fewer[2])
-    return new if objective_at(sums, new) <= objective_at(sums, model) else model
-
-
-def objective_at(sums: Sums, model: Model) -> float:
-    """Loss plus penalties."""
-    problem = sums.problem
-    penalties = problem.penalty_value(model.V) + problem.ridge_value(model.linear)
-    return sums.value(model) + penalties
+    return new if objective.value(new) <= objective.value(model) else model

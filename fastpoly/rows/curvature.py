@@ -11,16 +11,14 @@ three sums over rows, `totals`, `mean` and `along`, each of which needs the resu
 before, and a fourth, `gram`.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.verbs import loss_curvature
-from fastpoly.problem import Problem
-from fastpoly.rows.contract import Curvature
 from fastpoly.rows.design import Design
 from fastpoly.state import Model
 
@@ -38,16 +36,23 @@ class DenseCurvature:
     ----------
     design : Design
         It must be dense.
-    problem : Problem
+    loss : object
+        A complete loss.
+    Y : ndarray, (n, 1 or m)
+        Targets.
+    w : ndarray, (n,), or None
+        Weights.
     model : Model
     O : ndarray, (n, m)
         Outputs of the model.
     """
 
-    def __init__(self, design: Design, problem: Problem, model: Model, O: Floats) -> None:
+    def __init__(
+        self, design: Design, loss: Any, Y: Floats, w: Floats | None, model: Model, O: Floats
+    ) -> None:
         self.design, self.model = design, model
-        self.C = loss_curvature(problem.loss, problem.Y, O, problem.w)
-        self.D = problem.loss.value_grad(problem.Y, O, problem.w)[1]
+        self.C = loss_curvature(loss, Y, O, w)
+        self.D = loss.value_grad(Y, O, w)[1]
         slope = 2.0 if design.activation == "squared" else 1.0  # of an activation, over z
         self.V1, self.V2 = 0.5 * slope * model.V.T, slope**2 * (model.V**2).T
         self.once: list[tuple[Floats, Floats]] | None = None
@@ -76,9 +81,10 @@ class DenseCurvature:
         """sum_i u_ir, (k,)."""
         return sum((U.sum(axis=0) for _, U in self._blocks()), np.zeros(len(self.model.H)))
 
-    def mean(self, shares: Floats, start: Floats) -> Floats:
-        """start + sum_r shares_r B_r, (d, d)."""
-        mean = start.copy()
+    def mean(self, shares: Floats) -> Floats:
+        """sum_r shares_r B_r, (d, d)."""
+        d = self.model.H.shape[1]
+        mean = np.zeros((d, d))
         for X, U in self._blocks():
             mean += (X * (U @ shares)[:, None]).T @ X
         return mean
@@ -111,28 +117,36 @@ class DenseCurvature:
         return np.hstack([S, np.ones((len(X), 1)), X]) if explicit else S
 
 
-def eigen_curvature(ask: Callable[..., Any], k: int, d: int, penalty: Floats) -> Curvature:
-    """The curvature from the four sums.
+class Curvature(NamedTuple):
+    """Sums of second derivatives (Gauss-Newton) for the preconditioner.
 
-    Parameters
+    Attributes
     ----------
-    ask : callable
-        ask(name, *arguments) returns the sum of that name; the names are those of the methods of
-        `DenseCurvature`.
-    k, d : int
-    penalty : ndarray, (k,)
-        Mean curvature of the penalty in each vector.
+    directions : ndarray, (d, d), or None
+        Columns T in which the curvature of every basis vector is nearly diagonal. None stands for
+        the unit vectors.
+    basis : ndarray, (k, d)
+        Curvature of h_r along each direction.
+    joint : ndarray, (k + 1 + d, k + 1 + d) or (k, k)
+        Gram matrix of activations, constant and features, weighted by the mean curvature of the
+        outputs. Without linear terms, or where d is large, that of the activations only.
+    intercept : ndarray, (m,), or None
+    linear : ndarray, (d, m), or None
+        Diagonals, where `joint` has no features.
     """
-    directions, basis = np.eye(d), np.zeros((k, d))
-    if k:
-        totals = ask("totals")
-        shares = 1 / np.where(totals > NO_CURVATURE, totals, 1.0)
-        mean = ask("mean", shares, np.diag(np.full(d, shares @ penalty)))
-        scale = mean.diagonal()
-        scale = 1 / np.sqrt(np.where(scale > NO_CURVATURE, scale, 1.0))
-        directions = scale[:, None] * np.linalg.eigh(mean * scale * scale[:, None])[1]
-        basis = ask("along", directions)
-    return Curvature(directions, basis, ask("gram"), None, None)
+
+    directions: Floats | None
+    basis: Floats
+    joint: Floats
+    intercept: Floats | None = None
+    linear: Floats | None = None
+
+
+def shared_directions(mean: Floats) -> Floats:
+    """The eigenbasis T (d, d) of the mean curvature, in units of its diagonal."""
+    scale = mean.diagonal()
+    scale = 1 / np.sqrt(np.where(scale > NO_CURVATURE, scale, 1.0))
+    return scale[:, None] * np.linalg.eigh(mean * scale * scale[:, None])[1]
 
 
 def has_eigenbasis(sparse: bool, d: int) -> bool:

@@ -1,25 +1,19 @@
 """The data as the algorithm sees it: X with an activation, dense or CSR, with lower-order terms."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from fastpoly.kernels.checks import LARGEST, as_array, as_float_array, as_weights
+from fastpoly.kernels.checks import LARGEST
 from fastpoly.kernels.explicit import make_gamma
 from fastpoly.kernels.features import ACTIVATIONS, Features, make_features
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.linear import LinearTerms
-from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
+from fastpoly.kernels.matrix import Matrix, ScaledRows, as_matrix
 from fastpoly.kernels.runtime import effective_n_threads
-from fastpoly.problem import Problem
-from fastpoly.rows.statistics import Statistics, row_statistics
-
-if TYPE_CHECKING:
-    from fastpoly.rows.contract import Rows
-    from fastpoly.rows.sums import RowSums
 
 FIT_LOWER = (None, "augment", "explicit")
 
@@ -94,16 +88,6 @@ class Design:
         """The linear terms, where fit_lower is "explicit"."""
         return LinearTerms(self.matrix) if self.fit_lower == "explicit" else None
 
-    def row_squares(self) -> NDArray[np.float64]:
-        """|x_i|^2 of all rows, (n,), without the constant feature."""
-        M = self.matrix
-        if not M.sparse:
-            X = M.array if M.source is M.array else M.rows(slice(None))
-            return np.einsum("ij,ij->i", X, X, dtype=np.float64)
-        data, _, indptr = M.arrays
-        sums = np.concatenate([[0.0], np.cumsum(data.astype(np.float64) ** 2)])
-        return np.diff(sums[indptr])
-
     def features(self, H: ArrayLike) -> Features:
         """The activations on H as an object that is evaluated a block of rows at a time."""
         return make_features(self.matrix, H, self.activation, self.n_threads)
@@ -132,60 +116,25 @@ class Design:
         """The operators Gamma_c of loss gradients D (n, m)."""
         return make_gamma(self.matrix, D, self.activation, self.n_threads)
 
-    def largest(self) -> float:
-        """The largest |x|."""
-        return largest_entry(self.matrix)
+    def rows(self, numbers: NDArray[np.intp]) -> Any:
+        """Some rows by their numbers, without the constant: an array or a csr_array.
 
-    def statistics(
-        self, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
-    ) -> Statistics:
-        """What is known about the rows before a fit.
-
-        Parameters
-        ----------
-        y : array-like, (n,) or (n, m), optional
-            Targets. Integers and strings (n,) are classes; others are numbers.
-        sample_weight : array-like, (n,), optional
-
-        Returns
-        -------
-        Statistics
-            Without the constant feature.
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastpoly import Design
+        >>> Design(np.array([[1.0], [2.0], [3.0]])).rows(np.array([2, 0]))
+        array([[3.],
+               [1.]])
         """
-        n, M = self.n_samples, self.matrix
-        w = as_weights(sample_weight, "sample_weight", n, some=True)
-        X = sparse_values(M) if M.sparse else dense_values(M)
-        if y is None:
-            return row_statistics(X, None, w)
-        y = as_array(y, "y")
-        if len(y) != n:
-            raise ValueError(f"y has {len(y)} samples, X has {n}")
-        if y.ndim != 1 or y.dtype.kind == "f":
-            return row_statistics(X, as_float_array(y, "y", (n, *(None,) * (y.ndim - 1))), w)
-        classes, codes = np.unique(y, return_inverse=True)
-        return row_statistics(X, codes, w, len(classes)).with_classes(classes)
+        return take_rows(self.matrix, numbers)
 
-    def held_out_weights(
-        self, w: NDArray[np.float64] | None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Weights of rows to train on, and of a random third to validate with; 0 for the others."""
-        w = np.ones(self.n_samples) if w is None else w
-        rows = np.random.default_rng(0).permutation(np.flatnonzero(w))
-        held = np.zeros(self.n_samples, dtype=bool)
-        held[rows[: len(rows) // 3]] = True
-        return (np.where(held, 0.0, w), np.where(held, w, 0.0)) if held.any() else None
 
-    def problem(self, y: ArrayLike | None, **options: Any) -> Problem:
-        """The problem of these rows and targets; see `Problem.of`."""
-        if y is None:
-            raise ValueError("y must be given, because a Design holds no targets")
-        return Problem.of(self.n_samples, y, **options)
-
-    def sums(self, problem: Problem) -> "RowSums":
-        """The sums over the rows that a problem needs."""
-        from fastpoly.rows.sums import RowSums  # here because that module imports this one
-
-        return RowSums(self, problem)
+def take_rows(X: Matrix, numbers: NDArray[np.intp]) -> Any:
+    """Some rows of X by their numbers, without the constant: an array or a csr_array."""
+    if not X.sparse:
+        return X.rows(numbers)
+    return csr_array(X.arrays, shape=(X.n, X.d - X.augment))[numbers]
 
 
 def check_kind(activation: str, fit_lower: str | None) -> None:
@@ -196,26 +145,20 @@ def check_kind(activation: str, fit_lower: str | None) -> None:
         raise ValueError(f"fit_lower must be one of {FIT_LOWER}, got {fit_lower!r}")
 
 
-def largest_entry(X: Matrix) -> float:
-    """The largest |x| of the stored entries."""
-    values = X.arrays[0] if X.sparse else dense_values(X)
+def check_scale(design: Design) -> None:
+    """Raise if X is too large or too small to be fitted, because fourth powers are summed."""
+    M = design.matrix
+    check_largest(largest_size(M.arrays[0] if M.sparse else dense_values(M)))
+
+
+def largest_size(values: NDArray) -> float:
+    """The largest |x|."""
     return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
 
 
 def dense_values(X: Matrix) -> NDArray:
     """The rows of a dense Matrix as an array, without the constant."""
     return X.rows(slice(None)) if isinstance(X.source, ScaledRows) else X.source
-
-
-def sparse_values(X: Matrix) -> StoredRows:
-    """The rows of a sparse Matrix as CSR arrays, without the constant."""
-    data, indices, indptr = X.arrays
-    return StoredRows((X.n, X.d - X.augment), indices, data, indptr)
-
-
-def check_scale(design: "Rows") -> None:
-    """Raise if X is too large or too small to be fitted, because fourth powers are summed."""
-    check_largest(design.largest())
 
 
 def check_largest(largest: float) -> None:
@@ -226,9 +169,3 @@ def check_largest(largest: float) -> None:
             "fourth powers overflow or vanish; rescale the columns of X, for example to unit "
             "variance"
         )
-
-
-def check_design(design: object) -> None:
-    """Raise unless it is a Design or another `Rows`; new users often pass X itself."""
-    if not all(hasattr(design, verb) for verb in ("largest", "problem", "sums")):
-        raise TypeError(f"design must be a Design; wrap X: Design(X), got {type(design).__name__}")

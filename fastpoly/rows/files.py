@@ -47,17 +47,23 @@ def _libc() -> Any:
     return libc
 
 
+def npy_header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
+    """What a file of an array in C order begins with; spaces at the end may differ."""
+    head = io.BytesIO()
+    known = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    npy.write_array_header_1_0(head, known)
+    return head.getvalue()
+
+
 def write_array(path: Path, array: NDArray[Any], *, sync: bool = False) -> str:
     """Write an array, with `sync` down to the disk, and return the digest of its file."""
     array = np.ascontiguousarray(array)
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    head = io.BytesIO()
-    npy.write_array_header_1_0(head, npy.header_data_from_array_1_0(array))
-    body = memoryview(array.reshape(-1).view(np.uint8))
-    digest = hashlib.blake2b(head.getvalue(), digest_size=20)
+    head, body = npy_header(array.dtype, array.shape), memoryview(array.reshape(-1).view(np.uint8))
+    digest = hashlib.blake2b(head, digest_size=20)
     digest.update(body)
     with open(path, "wb") as file:
-        file.write(head.getvalue())
+        file.write(head)
         file.write(body)
         if sync:
             file.flush()

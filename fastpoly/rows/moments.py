@@ -1,15 +1,11 @@
-"""Means and deviations of columns, combined from those of parts of the rows.
-
-Both classes define `+`, so that `fastpoly.rows.tree` adds them as it adds numbers.
-"""
+"""Means and deviations of columns, combined from those of parts of the rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 Floats = NDArray[np.float64]
 EPS = np.finfo(np.float64).eps
@@ -63,61 +59,6 @@ class Moments:
         within = np.hypot(np.sqrt(a) * self.deviation, np.sqrt(b) * other.deviation)
         deviation = np.hypot(within, np.sqrt(a * b) * apart)
         return type(self)(weight, self.mean + b * apart, deviation)
-
-    def take(self, columns: NDArray[np.intp]) -> Self:
-        """The moments of some of the columns."""
-        return type(self)(self.weight, self.mean[columns], self.deviation[columns])
-
-
-@dataclass(frozen=True)
-class FullColumns:
-    """Columns that are not 0 in any row of positive weight, and their moments.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy.sparse import csr_array
-    >>> from fastpoly.rows.moments import FullColumns
-    >>> parts = [[[1.0, 0.0, 5.0]], [[0.0, 2.0, 7.0]]]
-    >>> one, other = (FullColumns.of_sparse(csr_array(part), None) for part in parts)
-    >>> both = one + other
-    >>> both.columns, both.moments.mean
-    (array([2]), array([6.]))
-    """
-
-    columns: NDArray[np.intp]
-    moments: Moments
-
-    @classmethod
-    def of_dense(cls, X: NDArray, moments: Moments) -> Self:
-        """The full columns of X, (n, d), whose rows all have positive weight."""
-        columns = np.flatnonzero(X.all(axis=0)) if len(X) else np.zeros(0, dtype=np.intp)
-        return cls(columns, moments.take(columns))
-
-    @classmethod
-    def of_sparse(cls, X: Any, w: Floats | None) -> Self:
-        """The full columns of a CSR matrix, (n, d), with weights (n,)."""
-        (n, d), stored = X.shape, X.data != 0
-        if w is not None and not w.all():
-            stored &= np.repeat(w > 0, np.diff(X.indptr))
-            n = np.count_nonzero(w)
-        columns = np.zeros(0, dtype=np.intp)
-        if n:
-            indices = X.indices if stored.all() else X.indices[stored]
-            columns = np.flatnonzero(np.bincount(indices, minlength=d) == n)
-        values = np.zeros((X.shape[0], 0))
-        if len(columns):
-            rows = csr_array((X.data, X.indices, X.indptr), shape=X.shape)
-            values = rows[:, columns].toarray()
-        return cls(columns, Moments.of(values, w))
-
-    def __add__(self, other: Self) -> Self:
-        if not self.moments.weight or not other.moments.weight:
-            return self if self.moments.weight else other
-        columns, own, others = np.intersect1d(
-            self.columns, other.columns, assume_unique=True, return_indices=True
-        )
-        return type(self)(columns, self.moments.take(own) + other.moments.take(others))
 
 
 def mean_and_deviation(X: NDArray, w: Floats | None) -> tuple[Floats, Floats]:

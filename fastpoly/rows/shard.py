@@ -3,16 +3,16 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
 from fastpoly.rows.format import File
+from fastpoly.rows.statistics import Statistics, row_statistics
 
 Floats = NDArray[np.float64]
 
@@ -26,19 +26,29 @@ class Affine(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """Random rows of every shard: those whose random number is inside low..high, or outside."""
+    """Random rows of every shard: those whose random number is inside low..high, or outside.
+
+    A part within another one has some of its rows, by random numbers of its own.
+    """
 
     seed: int
     low: float
     high: float
     outside: bool = False
+    within: Self | None = None
+
+    @property
+    def depth(self) -> int:
+        """How many parts this one is within."""
+        return 0 if self.within is None else 1 + self.within.depth
 
     def mask(self, number: int, n_rows: int) -> NDArray[np.bool_]:
         """Which rows of a shard belong to the part, (n_rows,)."""
-        draw = np.random.Generator(np.random.Philox(key=self.seed, counter=[0, 0, 0, number]))
-        u = draw.random(n_rows)
+        counter = [0, 0, self.depth, number]
+        u = np.random.Generator(np.random.Philox(key=self.seed, counter=counter)).random(n_rows)
         inside = (self.low <= u) & (u < self.high)
-        return ~inside if self.outside else inside
+        chosen = ~inside if self.outside else inside
+        return chosen if self.within is None else chosen & self.within.mask(number, n_rows)
 
 
 def identity(path: str) -> tuple[int, ...]:
@@ -95,6 +105,7 @@ class Shard:
         self.identities = identities
         self.n_rows = shape[0]
         self.matrices: dict[bool, Matrix] = {}
+        self._arrays: dict[str, NDArray] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Shard, (
@@ -111,25 +122,24 @@ class Shard:
             path = self.folder / self.files[name].name
             raise ValueError(f"shard {self.number}, file {path}: {error}") from None
 
-    @cached_property
+    @property
     def arrays(self) -> dict[str, NDArray]:
-        """The mapped arrays, by name."""
-        self.check_unchanged()
-        arrays = {}
-        for name, file in self.files.items():
-            with self._naming(name):
-                arrays[name] = file.map(self.folder)
-        return arrays
-
-    @cached_property
-    def _paths(self) -> dict[str, str]:
-        return {name: str(self.folder / file.name) for name, file in self.files.items()}
+        """The arrays by name, checked and mapped at first use."""
+        if self._arrays is None:
+            self.check_unchanged()
+            arrays = {}
+            for name, file in self.files.items():
+                with self._naming(name):
+                    arrays[name] = file.map(self.folder)
+            self._arrays = arrays
+        return self._arrays
 
     def check_unchanged(self) -> None:
         """Raise if a file was written to or replaced since the shards were opened."""
-        for name, path in self._paths.items():
+        for name, file in self.files.items():
             with self._naming(name):
-                known, found = self.identities.get(name, ()), identity(path)
+                known = self.identities.get(name, ())
+                found = identity(str(self.folder / file.name))
                 if found[: len(known)] != known:
                     raise ValueError("it changed after the shards were opened; open them again")
             self.identities[name] = found
@@ -163,6 +173,28 @@ class Shard:
         if scaling is None:
             self.matrices[augment] = found
         return found
+
+    def statistics(self, by_class: Floats | None) -> Statistics:
+        """The statistics of these rows, without the classes that their codes stand for.
+
+        `by_class` (n_classes,) are weights of the classes; the weight of a row is multiplied by
+        that of its class.
+        """
+        X, y, w = self.matrix(False), self.targets(), self.weights()
+        if by_class is not None:
+            w = by_class[y] if w is None else by_class[y] * w
+        if X.sparse:
+            data, indices, indptr = X.arrays
+            return row_statistics(
+                StoredRows((X.n, X.d), indices, data, indptr), y, w, self.n_classes
+            )
+        return row_statistics(X.array, y, w, self.n_classes)
+
+    def part_of(self, part: Part) -> Self:
+        """The same shard with the weights of other rows set to 0."""
+        other = object.__new__(type(self))  # not copy.copy, which leaves the mapped arrays out
+        other.__dict__.update(self.__dict__, part=replace(part, within=self.part))
+        return other
 
     def targets(self) -> NDArray:
         """The checked targets: class codes (n,), or numbers (n, n_targets)."""

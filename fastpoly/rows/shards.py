@@ -5,6 +5,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +17,7 @@ from fastpoly.rows.format import Manifest
 from fastpoly.rows.shard import Part, Shard, shared
 
 if TYPE_CHECKING:
-    from fastpoly.rows.engines import Engine
+    from fastpoly.rows.engine import Engine
 
 
 class FeatureNames(Sequence[str]):
@@ -113,6 +114,7 @@ class Shards:
         self.numbers: tuple[int, ...] = tuple(range(len(self.manifest.rows)))
         self.part: Part | None = None
         self.engine: Engine | None = None
+        self.kept: list[Shard] | None = None
         self.identities: list[dict[str, tuple[int, ...]]] = [{} for _ in self.numbers]
         # To map the arrays is to check the files.
         self.identities = [shard.identities for shard in self if shard.arrays]
@@ -123,6 +125,8 @@ class Shards:
         return len(self.numbers)
 
     def __getitem__(self, i: int) -> Shard:
+        if self.kept is not None:
+            return self.kept[i]
         number, m = self.numbers[i], self.manifest
         return Shard(
             self.folder, number, m.shards[number], m.kind, (m.rows[number], m.n_features),
@@ -237,8 +241,6 @@ class Shards:
         Each one holds all files; rows that belong to another share have weight 0. The same seed
         always gives the same rows; None draws one.
         """
-        if self.part is not None:
-            raise ValueError("these shards are already a part; split the whole")
         seed = as_seed(None) if seed is None else seed
         if not hasattr(seed, "__index__"):
             raise TypeError(f"seed must be an integer or None, got {seed!r}")
@@ -251,7 +253,8 @@ class Shards:
             )
         ends[np.abs(ends - 1) < 1e-12] = 1.0
         return [
-            self._but(part=Part(int(seed), *ends[i : i + 2].tolist())) for i in range(len(shares))
+            self._but(part=Part(int(seed), low, high, within=self.part))
+            for low, high in pairwise(ends.tolist())
         ]
 
     def folds(self, n_folds: int, seed: int | None = 0) -> list[tuple[Self, Self]]:
@@ -276,11 +279,23 @@ class Shards:
         y = np.concatenate(found)
         return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
 
+    def class_counts(self) -> NDArray[np.intp]:
+        """The number of rows of every class; rows of weight 0 do not count."""
+        counts = np.zeros(len(self.manifest.classes), dtype=np.intp)
+        for shard in self:
+            y, w = shard.targets(), shard.weights()
+            counts += np.bincount(y if w is None else y[w > 0], minlength=len(counts))
+        return counts
+
     def weights(self) -> NDArray[np.float64] | None:
         """The weights of the rows, (n,), in the order of `targets`; None where all are 1."""
         if not any("w" in shard.files for shard in self):
             return None
         return np.concatenate([shard.weights()[shard.own_rows()] for shard in self])
+
+    def opened(self) -> Self:
+        """The same shards for one fit, in which each file is checked and mapped once."""
+        return self._but(kept=list(self))
 
     def on(self, engine: Any) -> Self:
         """The same rows, with passes that an executor or an engine runs.
@@ -289,16 +304,16 @@ class Shards:
         ----------
         engine : concurrent.futures.Executor or Engine
         """
-        from fastpoly.rows.engines import as_engine
+        from fastpoly.rows.engine import as_engine
 
         return self._but(engine=as_engine(engine))
 
     def _but(self, **changes: Any) -> Self:
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, **changes)
+        other.__dict__.update({**self.__dict__, "kept": None}, **changes)
         return other
 
     def __getstate__(self) -> dict[str, Any]:
         # An engine belongs to the process that has it.
         known = [shared(identities) for identities in self.identities]
-        return {**self.__dict__, "engine": None, "identities": known}
+        return {**self.__dict__, "engine": None, "kept": None, "identities": known}

@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.rows.moments import FullColumns, Moments, varies
+from fastpoly.rows.moments import Moments, varies
 
 Floats = NDArray[np.float64]
 
@@ -30,8 +30,6 @@ class Statistics:
         The largest |x| of each feature in rows that count.
     features : Moments or None
         Means and deviations of the features; None where rows are sparse.
-    full : FullColumns
-        Features that are never 0 in rows that count, with their moments.
     targets : Moments or None
         Means and deviations of targets that are numbers.
     """
@@ -45,22 +43,12 @@ class Statistics:
     largest: float
     by_column: Floats
     features: Moments | None
-    full: FullColumns
     targets: Moments | None
 
     @property
     def unseen(self) -> NDArray[np.intp]:
         """Features that are 0 in all rows that count."""
         return np.flatnonzero(self.by_column == 0)
-
-    def offset_columns(self) -> NDArray[np.intp]:
-        """Features that are never 0 and whose deviation is smaller than the size of their mean.
-
-        Without centering they are hard to fit, because their squares are mostly those of their
-        means.
-        """
-        mean, deviation = self.full.moments.mean, self.full.moments.deviation
-        return self.full.columns[varies(mean, deviation) & (deviation < np.abs(mean))]
 
     def below_rounding(self) -> NDArray[np.intp]:
         """Features that vary, but by no more than the rounding of their entries."""
@@ -85,7 +73,7 @@ class Statistics:
             weights=both(self.weights, other.weights), counts=both(self.counts, other.counts),
             largest=max(self.largest, other.largest),
             by_column=np.maximum(self.by_column, other.by_column),
-            features=both(self.features, other.features), full=self.full + other.full,
+            features=both(self.features, other.features),
             targets=both(self.targets, other.targets),
         )  # fmt: skip
 
@@ -124,17 +112,15 @@ def row_statistics(
         targets = Moments.of(y.reshape(n, -1), w)
     if hasattr(X, "indptr"):
         by_column, features = _largest_sparse(X, counted), None
-        full = FullColumns.of_sparse(X, w)
         largest = _largest(X.data) if counted is not None else by_column.max()
     else:
         rows = X if counted is None else X[counted]
         by_column = np.maximum(rows.max(axis=0, initial=0), -rows.min(axis=0, initial=0))
         by_column, features = by_column.astype(np.float64), Moments.of(X, w)
-        full = FullColumns.of_dense(rows, features)
         largest = _largest(X) if counted is not None else by_column.max()
     weight = float(n if w is None else w.sum())
     return Statistics(
-        n, d, weight, None, weights, counts, float(largest), by_column, features, full, targets
+        n, d, weight, None, weights, counts, float(largest), by_column, features, targets
     )
 
 

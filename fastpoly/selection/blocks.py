@@ -18,7 +18,7 @@ from fastpoly.kernels.features import ACTIVATIONS, make_features
 from fastpoly.kernels.gamma import Gamma, RowGamma
 from fastpoly.kernels.matrix import Matrix, as_matrix
 from fastpoly.kernels.summed import SummedGamma
-from fastpoly.rows.sampling import take_rows
+from fastpoly.rows.design import take_rows
 from fastpoly.selection.ascent import Floats, thin
 
 # |cosine| at which two candidates count as one. With 0.99, l1/linf on digits takes 1.4 times as

@@ -1,0 +1,133 @@
+"""What training minimizes: a problem on rows.
+
+    F(H, V, b, W) = sum_i w_i l(y_i, o_i) + alpha Omega(V) + alpha_linear / 2 |W|^2
+
+Joint descent, output refit, path and search all see the data through this class. Parameters are a
+`Model`, or one packed vector [H | V | b | W].
+"""
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastpoly.kernels.checks import LARGEST
+from fastpoly.kernels.smooth_forms import SmoothForm
+from fastpoly.problem import Problem
+from fastpoly.rows import Rows
+from fastpoly.rows.block import Block
+from fastpoly.rows.rows import Gradient
+from fastpoly.state import Model
+
+Floats = NDArray[np.float64]
+
+# A fit is perfect when its objective is below this share of the loss of a model without parameters:
+# tolerances are not relative to anything smaller.
+PERFECT = 1e-6
+
+
+def small_objective(nothing: float) -> float:
+    """The objective below which a fit is perfect, given the loss of a model without parameters."""
+    largest = LARGEST**2  # the squared loss of targets of the largest size
+    if nothing and not 1 / largest <= nothing <= largest:
+        raise ValueError(
+            f"the loss of a model without parameters is {nothing:.1e}, beyond "
+            f"{1 / largest:g}..{largest:g}; rescale y or sample_weight"
+        )
+    return PERFECT * nothing
+
+
+class Objective:
+    """A problem on rows.
+
+    Parameters
+    ----------
+    problem : Problem
+    rows : Rows
+        The targets must be in the form of the problem's loss.
+
+    Attributes
+    ----------
+    explicit : bool
+        Whether the model has an intercept and linear weights in addition to the network.
+    form : SmoothForm
+        The smooth form of the penalty; without basis vectors any form will do.
+    """
+
+    def __init__(self, problem: Problem, rows: Rows) -> None:
+        self.problem, self.rows = problem, rows
+        self.explicit = rows.explicit
+        self.form: SmoothForm = problem.penalty.smooth_form or SmoothForm()
+
+    def at(self, alpha: float | None = None, alpha_linear: float | None = None) -> Self:
+        """The same problem on the same rows with another strength."""
+        changes: dict[str, Any] = {}
+        if alpha is not None:
+            changes.update(alpha=float(alpha), tau=None)
+        if alpha_linear is not None:
+            changes["alpha_linear"] = float(alpha_linear)
+        return type(self)(replace(self.problem, **changes), self.rows)
+
+    def on(self, rows: Rows) -> Self:
+        """The same problem on other rows."""
+        return type(self)(self.problem, rows)
+
+    @property
+    def small(self) -> float:
+        """The objective below which a fit is perfect; it may keep falling, to no use."""
+        return small_objective(self.rows.loss_at_zero)
+
+    def size(self, value: float) -> float:
+        """The number to which tolerances are relative at this value of the objective."""
+        return max(abs(value), self.small)
+
+    # --- parameters ---
+
+    def empty_model(self) -> Model:
+        """The model without basis vectors, all zero."""
+        return self.rows.empty_model()
+
+    def pack(self, model: Model) -> Floats:
+        """All parameters in one vector."""
+        parts = model if self.explicit else (model.H, model.V)
+        return np.concatenate([part.ravel() for part in parts])
+
+    def unpack(self, x: Floats, k: int) -> Model:
+        """The model of k basis vectors in a packed vector, as views of it."""
+        d, m = self.rows.n_features, self.problem.m
+        H, V, rest = np.split(x, [k * d, k * (d + m)])
+        intercept = rest[:m] if self.explicit else np.zeros(m)
+        linear = rest[m:].reshape(d, m) if self.explicit else None
+        return Model(H.reshape(k, d), V.reshape(k, m), intercept, linear)
+
+    # --- values and derivatives ---
+
+    def loss(self, model: Model) -> float:
+        """The loss, without penalties."""
+        return self.rows.sum(Block.value, model)
+
+    def value(self, model: Model) -> float:
+        """Loss plus penalties."""
+        return self.loss(model) + self.penalties(model)
+
+    def penalties(self, model: Model) -> float:
+        """The penalty (0 in the constrained form) plus the ridge of the linear weights."""
+        problem = self.problem
+        return problem.penalty_value(model.V) + problem.ridge_value(model.linear)
+
+    def gradient(self, model: Model) -> Gradient:
+        """The loss and its gradient, with the operators Gamma_c of the row gradients."""
+        return self.rows.gradient(model)
+
+    def smooth_value_grad(self, x: Floats, k: int, g: Floats) -> float:
+        """The objective in the smooth form of the penalty at a packed model; its gradient to g."""
+        value = self.rows.value_grad(x, k, g)
+        model, G = self.unpack(x, k), self.unpack(g, k)
+        value += self.form.value_grad(model.H, model.V, self.problem.alpha, G.H, G.V)
+        if self.form.fixed:
+            G.V[:] = 0.0
+        if self.explicit:
+            G.linear[:] += self.problem.alpha_linear * model.linear
+            value += self.problem.ridge_value(model.linear)
+        return value

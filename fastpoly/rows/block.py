@@ -1,0 +1,319 @@
+"""Some of the rows, with targets, weights and a loss: the sums over them that training needs.
+
+Every method takes small arguments and returns a small sum over the rows, so that the sums of
+several blocks can be added (`fastpoly.rows.rows`). Arrays with one entry per row stay in the block.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastpoly.kernels.explicit import explicit_gamma, make_gamma, row_gamma
+from fastpoly.kernels.gamma import Gamma
+from fastpoly.kernels.joint import JointObjective
+from fastpoly.rows.curvature import DenseCurvature
+from fastpoly.rows.design import Design
+from fastpoly.state import Model
+
+Floats = NDArray[np.float64]
+
+
+class Targets(NamedTuple):
+    """Targets in the form of a loss.
+
+    Attributes
+    ----------
+    values : ndarray, (n,) or (n, m)
+        Class codes, where there is a table; otherwise numbers.
+    table : ndarray, (n_classes, 1 or m), or None
+        What each class is to the loss.
+    """
+
+    values: NDArray
+    table: Floats | None = None
+
+    @classmethod
+    def of(cls, loss: Any, y: ArrayLike, n_outputs: int | None) -> tuple["Targets", int]:
+        """Check y; return it in the form of a complete loss, and the number of outputs."""
+        Y = loss.encode(y, n_outputs)
+        if loss.target != "label":
+            return cls(Y), n_outputs or Y.shape[1]
+        n = len(Y)
+        m = int(Y.max(initial=0)) + 1 if n_outputs is None else n_outputs
+        # Codes far beyond the number of samples are labels that were never encoded.
+        if n_outputs is None and m > max(10 * n, 1):
+            raise ValueError(
+                f"y holds the class code {m - 1}, but there are only {n} samples; number the "
+                "classes 0 .. m - 1, e.g. with np.unique(y, return_inverse=True), or pass n_outputs"
+            )
+        return cls(as_codes(Y[:, 0], m), np.arange(float(m))[:, None]), m
+
+    def take(self, rows: Any) -> "Targets":
+        """The targets of some rows."""
+        return self._replace(values=self.values[rows])
+
+    def expanded(self) -> Floats:
+        """The targets of every row, (n, 1 or m)."""
+        return self.values if self.table is None else self.table[self.values]
+
+
+def as_codes(values: NDArray, n_classes: int) -> NDArray:
+    """Class codes in one byte where that is possible, which passes read fastest."""
+    return values.astype(np.uint8 if n_classes <= 256 else np.int64)
+
+
+class PointMissing(Exception):
+    """The model must be sent, because row gradients have to be computed again."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A model, and the number by which blocks know the arrays that they keep for it.
+
+    Pickling leaves the model out, unless `send` is set: a process that has seen the point does not
+    need it again.
+    """
+
+    number: int
+    model: Model | None
+    send: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Point, (self.number, self.model if self.send else None, self.send)
+
+
+class Block:
+    """Some rows of a fit.
+
+    Parameters
+    ----------
+    design : Design
+        X with an activation.
+    targets : Targets
+    loss : object
+        A complete loss.
+    m : int
+        Number of outputs.
+    w : ndarray, (n,), or None
+        Weights of the rows.
+    place : int
+        The position among the blocks.
+    spare : list, optional
+        Memory of earlier passes for reuse; all blocks of a process share it.
+    """
+
+    def __init__(
+        self, design: Design, targets: Targets, loss: Any, m: int, w: Floats | None,
+        place: int = 0, spare: list | None = None,
+    ) -> None:  # fmt: skip
+        self.design, self.targets, self.loss, self.m = design, targets, loss, m
+        self.w, self.place = w, place
+        self.explicit = design.fit_lower == "explicit"
+        self._point = -1  # the number of the point for which arrays are kept
+        self._kept: dict[str, Any] = {}
+        values, table = targets
+        bytes_ = table is not None and values.dtype == np.uint8
+        self.objective = JointObjective(
+            design.matrix, loss, table if bytes_ else targets.expanded(), m, w,
+            activation=design.activation, linear=self.explicit, n_threads=design.n_threads,
+            levels=values if bytes_ else None, spare=spare,
+        )  # fmt: skip
+
+    def take(self, rows: NDArray[np.bool_]) -> "Block":
+        """Some of the rows, copied."""
+        D = self.design
+        design = Design(
+            D.rows(np.flatnonzero(rows)), D.activation, fit_lower=D.fit_lower, n_threads=D.n_threads
+        )
+        w = None if self.w is None else self.w[rows]
+        return Block(design, self.targets.take(rows), self.loss, self.m, w)
+
+    # --- without parameters ---
+
+    def weight(self) -> float:
+        """Sum of the weights."""
+        return float(self.design.n_samples if self.w is None else self.w.sum())
+
+    def loss_at_zero(self) -> float:
+        """The loss of a model without parameters."""
+        values, table = self.targets
+        if table is None:
+            return float(self.loss.value(values, np.zeros((len(values), self.m)), self.w))
+        by_class = np.bincount(values, self.w, len(table)).astype(np.float64)
+        return float(self.loss.value(table, np.zeros((len(table), self.m)), by_class))
+
+    def sample(self, numbers: list[NDArray[np.intp]]) -> list[Any]:
+        """Rows by their numbers in this block, in a list of one."""
+        return [self.design.rows(numbers[self.place])]
+
+    # --- at a model ---
+
+    def value(self, model: Model) -> float:
+        """The loss."""
+        return self.value_layers(model)[0]
+
+    def value_grad(self, x: Floats, k: int, g: Floats | None = None) -> tuple[float, Floats]:
+        """The loss and its gradient at the packed model [H | V | intercept | linear]."""
+        g = np.empty_like(x) if g is None else g
+        return self.objective.value_grad_packed(x, k, g), g
+
+    def value_layers(self, model: Model) -> tuple[float, Floats, Floats | None, Floats | None]:
+        """The loss and its gradients in V, intercept and linear weights."""
+        value, _, *parts = self.objective.value_grad(*self._parts(model), basis=False)
+        return value, *parts
+
+    def outputs(self, model: Model) -> Floats:
+        """The outputs of all rows, (n, m)."""
+        return self.objective.outputs(*self._parts(model))
+
+    def squared_norms(self, H: Floats) -> Floats:
+        """sum_i w_i a_i^2 for each activation and, if explicit, the constant and each feature."""
+        features, linear, w = self.design.features(H), self.design.linear, self.w
+        norms = np.zeros(features.k)
+        for S, rows in features.blocks():
+            norms += np.einsum("ir,ir->r", S, S if w is None else S * w[rows, None])
+        if linear is None:
+            return norms
+        w = np.ones(features.n) if w is None else w
+        return np.concatenate([norms, [w.sum()], linear.squared_column_norms(w)])
+
+    def diagonal_curvature(self, model: Model) -> tuple[Any, ...]:
+        """The `Curvature` along unit vectors, which needs no directions."""
+        return tuple(self.objective.curvature(*self._parts(model)))
+
+    def _parts(self, model: Model) -> tuple[Any, ...]:
+        return tuple(model) if self.explicit else (model.H, model.V)
+
+    # --- at a point, for which arrays of all rows are kept ---
+
+    def _keep(self, point: Point, key: str, make: Callable[[], Any]) -> Any:
+        """What is kept at this point by that key, made where it is not here."""
+        if self._point != point.number:
+            self._point, self._kept = point.number, {}
+        if key not in self._kept:
+            if point.model is None:
+                raise PointMissing
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def gradient(self, point: Point) -> tuple[Any, ...]:
+        """The loss and its gradients in V, intercept and linear weights."""
+        value, *gradients, _ = self._gradient(point)
+        return value, *(None if G is None else G.copy() for G in gradients)  # sums overwrite them
+
+    def row_gradients(self, point: Point) -> Floats:
+        """The weighted gradients of the loss in the outputs of every row, (n, m)."""
+        return self._gradient(point)[-1]
+
+    def _gradient(self, point: Point) -> tuple[Any, ...]:
+        def make() -> tuple[Any, ...]:
+            D = np.empty((self.design.n_samples, self.m))
+            parts = self._parts(point.model)
+            value, _, *gradients = self.objective.value_grad(*parts, basis=False, D=D)
+            if not np.isfinite(value) or not np.isfinite(D).all():
+                raise ValueError("the loss overflows; scale X, y or sample_weight down")
+            return value, *gradients, D
+
+        return self._keep(point, "gradient", make)
+
+    def conjugate(self, point: Point, c: float) -> float:
+        """sum_i w_i l*(c d_i / w_i); NaN where the loss does not define its conjugate l*."""
+        D = self.row_gradients(point)
+        return float(self.loss.conjugate(self.objective.targets, D, c, self.w))
+
+    def ray(self, point: Point, H: Floats, V: Floats, t: float) -> tuple[float, float]:
+        """The loss and its slope in t at the point with t V appended on H."""
+        O, added = self._ray(point, H, V)
+        value, D = self.loss.value_grad(self.objective.targets, O + t * added, self.w)
+        return float(value), float(np.vdot(D, added))
+
+    def ray_squares(self, point: Point, H: Floats, V: Floats) -> float:
+        """sum_i w_i |a_i|^2 of the outputs a_i that V on H adds."""
+        added = self._ray(point, H, V)[1]
+        squares = np.einsum("ic,ic->i", added, added)
+        return float((squares if self.w is None else squares * self.w).sum())
+
+    def _ray(self, point: Point, H: Floats, V: Floats) -> tuple[Floats, Floats]:
+        def make() -> tuple[Floats, Floats]:
+            return self.outputs(point.model), self.design.outputs(H, V)
+
+        return self._keep(point, "ray", make)
+
+    # --- curvature of dense rows at a point ---
+
+    def _dense_curvature(self, point: Point) -> DenseCurvature:
+        def make() -> DenseCurvature:
+            Y = self.objective.targets
+            return DenseCurvature(
+                self.design, self.loss, Y, self.w, point.model, self.outputs(point.model)
+            )
+
+        return self._keep(point, "curvature", make)
+
+    def curvature_totals(self, point: Point) -> Floats:
+        """`DenseCurvature.totals`."""
+        return self._dense_curvature(point).totals()
+
+    def curvature_mean(self, point: Point, shares: Floats) -> Floats:
+        """`DenseCurvature.mean`."""
+        return self._dense_curvature(point).mean(shares)
+
+    def curvature_along(self, point: Point, directions: Floats) -> Floats:
+        """`DenseCurvature.along`."""
+        return self._dense_curvature(point).along(directions)
+
+    def curvature_gram(self, point: Point) -> Floats:
+        """`DenseCurvature.gram`, the last of the four: nothing is kept after it."""
+        gram = self._dense_curvature(point).gram()
+        self._kept.clear()
+        return gram
+
+    # --- the operators Gamma_c of the row gradients at a point ---
+
+    def own_gamma(self, point: Point) -> Gamma:
+        """The operators of these rows alone, in the form that is fastest."""
+        design = self.design
+        D = self.row_gradients(point)
+        return make_gamma(design.matrix, D, design.activation, design.n_threads)
+
+    def gamma_matrices(self, point: Point) -> Floats:
+        """Gamma_c as matrices, (m, d, d)."""
+        D, anova = self.row_gradients(point), self.design.activation == "anova"
+        return explicit_gamma(self.design.matrix, D, anova).dense()
+
+    def gamma_matvecs(self, point: Point, S: Floats | None, B: Floats) -> Floats:
+        """`matvecs` of the operators sum_c S_ce Gamma_c."""
+        return self._gamma(point, S).matvecs(B, finite=False)  # `SummedGamma` has checked it
+
+    def gamma_forms(self, point: Point, S: Floats | None, h: Floats) -> Floats:
+        """`forms` of the operators sum_c S_ce Gamma_c."""
+        return self._gamma(point, S).forms(h, finite=False)
+
+    def gamma_combine(self, point: Point, S: Floats | None, w: Floats, h: Floats) -> Floats:
+        """`combine` of the operators sum_c S_ce Gamma_c."""
+        return self._gamma(point, S).combine(w, h, finite=False)
+
+    def _gamma(self, point: Point, S: Floats | None) -> Gamma:
+        D = self.row_gradients(point)
+        key = b"" if S is None else S.tobytes()
+        known, gamma = self._kept.get("gamma", (None, None))
+        if known != key:
+            anova = self.design.activation == "anova"
+            gamma = row_gamma(self.design.matrix, D if S is None else D @ S, anova)
+            self._kept["gamma"] = key, gamma  # only the last one
+        return gamma
+
+
+def stored_numbers(y: Floats, loss: Any, units: Floats | None, where: str) -> Floats:
+    """Targets (n, m) that are stored as numbers; an indicator of labels becomes signs.
+
+    With units (2, m), targets t become (t - units[0]) / units[1].
+    """
+    if loss.target == "sign":
+        if not (np.isin(y, (0, 1)).all() or (np.abs(y) == 1).all()):
+            raise ValueError(f"{where}: labels must be 0 and 1, or -1 and +1")
+        return np.where(y > 0, 1.0, -1.0)
+    return loss.encode(y if units is None else (y - units[0]) / units[1], y.shape[1])

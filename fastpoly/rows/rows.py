@@ -1,0 +1,304 @@
+"""The rows of a fit: a list of blocks, and the engine that adds their sums.
+
+Rows in memory are a list of one block. Rows in shards are one block per shard, in this process or
+on a cluster. Nothing above this module knows the difference.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastpoly.kernels.checks import as_weights
+from fastpoly.kernels.explicit import ExplicitGamma, explicit_pays
+from fastpoly.kernels.gamma import Gamma
+from fastpoly.kernels.losses import complete_loss
+from fastpoly.kernels.matrix import Matrix, as_matrix
+from fastpoly.kernels.summed import SummedGamma
+from fastpoly.problem import resolve_loss
+from fastpoly.rows.block import Block, Point, Targets
+from fastpoly.rows.curvature import NO_CURVATURE, Curvature, has_eigenbasis, shared_directions
+from fastpoly.rows.design import Design, check_largest, check_scale
+from fastpoly.rows.engine import Engine, ThreadEngine
+from fastpoly.rows.shard import Part
+from fastpoly.rows.shard_design import ShardDesign, shard_statistics
+from fastpoly.rows.shards import Shards
+from fastpoly.rows.stored import Form, StoredBlocks
+from fastpoly.state import Model
+
+Floats = NDArray[np.float64]
+
+
+class Gradient(NamedTuple):
+    """The loss at a model, its gradients (as `Model`), and what selection and certificate use."""
+
+    value: float
+    V: Floats
+    intercept: Floats | None
+    linear: Floats | None
+    gamma: Callable[[], Gamma]
+    conjugate: Callable[[float], float]
+
+
+class Rows:
+    """Blocks of rows with targets and weights, for one loss.
+
+    Parameters
+    ----------
+    blocks : sequence of Block
+    engine : Engine
+    loss : object
+        A complete loss.
+    m : int
+        Number of outputs.
+    shape : tuple of int
+        (n_samples, n_features), the latter with the constant of fit_lower="augment".
+    activation : {"squared", "anova"}
+    fit_lower : {None, "augment", "explicit"}
+    entries : float or None
+        Stored entries per row; None where rows are dense.
+    """
+
+    def __init__(
+        self, blocks: Any, engine: Engine, loss: Any, m: int, shape: tuple[int, int],
+        activation: str, fit_lower: str | None, entries: float | None,
+    ) -> None:  # fmt: skip
+        self.blocks, self.engine, self.loss, self.m = blocks, engine, loss, m
+        self.n_samples, self.n_features = shape
+        self.activation, self.fit_lower, self.entries = activation, fit_lower, entries
+        self.explicit = fit_lower == "explicit"
+        self._points = count()
+        self._known: dict[Any, float] = {}
+
+    @classmethod
+    def of_block(cls, block: Block) -> Self:
+        """Rows in memory."""
+        design, M = block.design, block.design.matrix
+        entries = len(M.arrays[1]) / max(M.n, 1) if M.sparse else None
+        return cls(
+            [block], ThreadEngine(1), block.loss, block.m, (M.n, M.d), design.activation,
+            design.fit_lower, entries,
+        )  # fmt: skip
+
+    @classmethod
+    def of_shards(cls, shards: Shards, form: Form, n_threads: int | None = None) -> Self:
+        """Rows in shards."""
+        blocks = StoredBlocks(list(shards), form, shards.memory)
+        dense = shards.manifest.kind == "dense"
+        d = shards.n_features + (form.fit_lower == "augment")
+        return cls(
+            blocks, shards.engine or ThreadEngine(n_threads), form.loss, form.m,
+            (shards.n_samples, d), form.activation, form.fit_lower,
+            None if dense else shards.n_entries / max(shards.n_samples, 1),
+        )  # fmt: skip
+
+    @property
+    def block(self) -> Block | None:
+        """The only block, where the rows are in memory."""
+        return self.blocks[0] if isinstance(self.blocks, list) else None
+
+    def sum(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """The sum of a method of `Block` over all blocks."""
+        if self.block is not None:
+            return method(self.block, *arguments)
+        return self.engine.sum(self.blocks, method, *arguments)
+
+    def point(self, model: Model) -> Point:
+        """The model as a point at which blocks keep arrays of their rows."""
+        # Where blocks are opened again, their processes need the model in every pass.
+        again = isinstance(self.blocks, StoredBlocks) and self.blocks.n_kept < len(self.blocks)
+        return Point(next(self._points), model, send=again)
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights of the rows."""
+        return self._once(Block.weight)
+
+    @property
+    def loss_at_zero(self) -> float:
+        """The loss of a model without parameters."""
+        return self._once(Block.loss_at_zero)
+
+    def _once(self, method: Callable[[Block], float]) -> float:
+        """A sum that never changes."""
+        if method not in self._known:
+            self._known[method] = float(self.sum(method))
+        return self._known[method]
+
+    def empty_model(self) -> Model:
+        """The model without basis vectors, all zero."""
+        d, m = self.n_features, self.m
+        linear = np.zeros((d, m)) if self.explicit else None
+        return Model(np.zeros((0, d)), np.zeros((0, m)), np.zeros(m), linear)
+
+    def value_grad(self, x: Floats, k: int, g: Floats) -> float:
+        """The loss at the packed model [H | V | intercept | linear]; its gradient goes to g."""
+        if self.block is not None:
+            return self.block.value_grad(x, k, g)[0]
+        value, g[:] = self.sum(Block.value_grad, x, k)
+        return value
+
+    def gradient(self, model: Model) -> Gradient:
+        """The loss and its gradient, with the operators Gamma_c of the row gradients."""
+        point = self.point(model)
+        value, *gradients = self.sum(Block.gradient, replace(point, send=True))
+        if not np.isfinite(value):
+            raise ValueError("the loss overflows; scale X, y or sample_weight down")
+        return Gradient(
+            value, *gradients, lambda: self._gamma(point),
+            lambda c: self.sum(Block.conjugate, point, c),
+        )  # fmt: skip
+
+    def _gamma(self, point: Point) -> Gamma:
+        if self.block is not None:
+            return self.block.own_gamma(point)
+        d = self.n_features
+        if explicit_pays(self.n_samples, d, self.m, d if self.entries is None else self.entries):
+            return ExplicitGamma(self.sum(Block.gamma_matrices, point))
+        return SummedGamma(d, self.m, Operators(self, point), self.sample)
+
+    def sample(self, most: int, rng: np.random.Generator) -> tuple[Matrix, str]:
+        """At most this many distinct rows, drawn at random, and the activation."""
+        n, sizes = self.n_samples, [shard.n_rows for shard in self.blocks.shards]
+        chosen = np.arange(n) if n <= most else np.unique(rng.integers(n, size=most))
+        ends = np.cumsum(sizes)
+        numbers = np.split(chosen, np.searchsorted(chosen, ends)[:-1])
+        numbers = [own - end + size for own, end, size in zip(numbers, ends, sizes, strict=True)]
+        parts = self.sum(Block.sample, numbers)
+        if self.entries is not None:
+            from scipy.sparse import vstack
+
+            return as_matrix(vstack(parts, "csr"), self.fit_lower == "augment"), self.activation
+        return as_matrix(np.vstack(parts), self.fit_lower == "augment"), self.activation
+
+    def ray(
+        self, model: Model, H: Floats, V: Floats
+    ) -> tuple[Callable[[float], tuple[float, float]], float]:
+        """The loss and its slope at the model with t V appended on H, as a function of t.
+
+        Also returns a bound on its second derivative. Where the smoothness of the loss is not
+        known, the bound is that of a loss of smoothness 1.
+        """
+        point = replace(self.point(model), send=True)
+        bound = float(self.loss.smoothness(self.m))
+        squares = self.sum(Block.ray_squares, point, H, V)
+        return (
+            lambda t: self.sum(Block.ray, point, H, V, t),
+            squares * (bound if np.isfinite(bound) else 1.0),
+        )
+
+    def curvature(self, model: Model, penalty: Floats) -> Curvature:
+        """The sums of the preconditioner, in an eigenbasis where there are few features.
+
+        `penalty` (k,) is the mean curvature of the penalty in each vector. The choice of the basis
+        takes it into account.
+        """
+        k, d = model.H.shape
+        if not has_eigenbasis(self.entries is not None, d):
+            return Curvature(None, *self.sum(Block.diagonal_curvature, model))
+        point = replace(self.point(model), send=True)
+        directions, basis = np.eye(d), np.zeros((k, d))
+        if k:
+            totals = self.sum(Block.curvature_totals, point)
+            shares = 1 / np.where(totals > NO_CURVATURE, totals, 1.0)
+            mean = self.sum(Block.curvature_mean, point, shares)
+            mean[np.diag_indices(d)] += shares @ penalty
+            directions = shared_directions(mean)
+            basis = self.sum(Block.curvature_along, point, directions)
+        joint = self.sum(Block.curvature_gram, point)
+        return Curvature(directions, basis, joint)
+
+    def folds(self, n_folds: int, seed: int) -> list[tuple[Self, Self]]:
+        """Rows to train on and rows to test with, n_folds times; each row is tested once.
+
+        Rows in memory are drawn by class, where there are classes.
+        """
+        if self.block is None:
+            ends = np.arange(n_folds + 1) / n_folds
+            parts = [(ends[i], ends[i + 1]) for i in range(n_folds)]
+            return [
+                (self._part(Part(seed, *ends, outside=True)), self._part(Part(seed, *ends)))
+                for ends in parts
+            ]
+        number = self._fold_numbers(n_folds, seed)
+        take = self.block.take
+        return [
+            (Rows.of_block(take(number != i)), Rows.of_block(take(number == i)))
+            for i in range(n_folds)
+        ]
+
+    def _fold_numbers(self, n_folds: int, seed: int) -> NDArray[np.intp]:
+        """The fold of every row in memory, (n,)."""
+        values, table = self.block.targets
+        order = np.random.default_rng(seed).permutation(self.n_samples)
+        if table is not None:
+            order = order[np.argsort(values[order], kind="stable")]
+        number = np.empty(self.n_samples, dtype=np.intp)
+        number[order] = np.arange(self.n_samples) % n_folds
+        return number
+
+    def _part(self, part: Part) -> Self:
+        shards = [shard.part_of(part) for shard in self.blocks.shards]
+        blocks = StoredBlocks(shards, self.blocks.form, self.blocks.memory)
+        return Rows(
+            blocks, self.engine, self.loss, self.m, (self.n_samples, self.n_features),
+            self.activation, self.fit_lower, self.entries,
+        )  # fmt: skip
+
+
+class Operators:
+    """Gamma_c at a point as sums over blocks, for `SummedGamma`."""
+
+    def __init__(self, rows: Rows, point: Point) -> None:
+        self.rows, self.point = rows, point
+
+    def matvecs(self, S: Floats | None, B: Floats) -> Floats:
+        return self.rows.sum(Block.gamma_matvecs, self.point, S, B)
+
+    def forms(self, S: Floats | None, h: Floats) -> Floats:
+        return self.rows.sum(Block.gamma_forms, self.point, S, h)
+
+    def combine(self, S: Floats | None, w: Floats, h: Floats) -> Floats:
+        return self.rows.sum(Block.gamma_combine, self.point, S, w, h)
+
+
+def as_rows(
+    data: Any, y: ArrayLike | Targets | None = None, *, loss: Any = "logistic",
+    sample_weight: ArrayLike | None = None, n_outputs: int | None = None,
+) -> Rows:  # fmt: skip
+    """The rows of a fit from a `Design` and its targets, or from a `ShardDesign`, or as they are.
+
+    All checks of targets and weights are here.
+    """
+    if isinstance(data, Rows):
+        return data
+    if isinstance(data, Shards):
+        data = ShardDesign(data)
+    if isinstance(data, ShardDesign):
+        form = data.form(y, loss, sample_weight, n_outputs)
+        shards = data.shards.opened()
+        found = shard_statistics(shards, data.n_threads, form.by_class)
+        check_largest(data.largest(found))
+        if not found.weight:
+            raise ValueError("the weights of all rows are zero")
+        return Rows.of_shards(shards, form, data.n_threads)
+    if not isinstance(data, Design):
+        raise TypeError(f"design must be a Design; wrap X: Design(X), got {type(data).__name__}")
+    if y is None:
+        raise ValueError("y must be given, because a Design holds no targets")
+    n = data.n_samples
+    if isinstance(y, Targets):
+        loss, targets, m = complete_loss(loss), y, n_outputs
+    else:
+        loss = complete_loss(resolve_loss(loss, y))
+        targets, m = Targets.of(loss, y, n_outputs)
+    if len(targets.values) != n:
+        raise ValueError(f"y has {len(targets.values)} samples, X has {n}")
+    if not n:
+        raise ValueError("there are no samples: X and y are empty")
+    check_scale(data)
+    w = as_weights(sample_weight, "sample_weight", n, some=True)
+    return Rows.of_block(Block(data, targets, loss, m, w))
