@@ -695,7 +695,9 @@ def test_forged_weights(tmp_path):
         (lambda m: m.update(n_features=2**31 - 1), "n_features"),
         (lambda m: m.pop("fields"), "fields"),
         (lambda m: m.update(shards=[]), "number of shards"),
-        (lambda m: m.update(classes=[]), "classes"),
+        (lambda m: m["fields"][1].update(size=11), "11 columns and 10 categories"),
+        (lambda m: m["fields"][1].update(size=0), "size"),
+        (lambda m: m["fields"].pop(), "fields have 12 columns"),
         (lambda m: m.update(classes=[[1], [2]]), "not a manifest|classes"),
         (lambda m: m.update(classes=[0, float("nan"), 2]), "classes"),
         (lambda m: m.update(classes=[0, float("inf")]), "classes"),
@@ -1005,6 +1007,15 @@ def test_a_csr_array_with_too_many_columns(tmp_path):
     wide = sp.csr_array(([1.0], ([0], [2**31 + 4])), shape=(1, 2**31 + 5))
     with pytest.raises(ValueError, match="2147483653 columns, more than"):
         write_shards(tmp_path, [(wide, [1])])
+
+
+def test_masked_entries_are_refused(tmp_path):
+    masked = np.ma.masked_array([1.0, 2.0], [False, True])
+    for pair in ((masked[:, None], [1, 2]), (np.ones((2, 1)), masked)):
+        with pytest.raises(ValueError, match="masked"):
+            write_shards(tmp_path, [pair])
+    with pytest.raises(ValueError, match="row 1: column 'a' is blank or missing"):
+        write_shards(tmp_path, {"a": masked, "y": [1, 2]}, numeric=["a"], target="y")
 
 
 def test_numbers_that_are_words_name_their_row(tmp_path):

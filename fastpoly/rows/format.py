@@ -4,12 +4,12 @@
 files hold:
 
     kind        arrays of a shard
-    "codes"     indices (rows, width): a column of X for each one-hot field, where it is 1
-    "mixed"     the same and data (rows, width): one-hot fields, then numeric ones
+    "codes"     indices (rows, fields): a column of X for each one-hot field, where it is 1
+    "mixed"     the same and data (rows, fields): one-hot fields, then numeric ones
     "csr"       indptr (rows + 1,), indices (entries,), data (entries,)
     "dense"     x (rows, d)
-    all kinds   y (rows,) levels or (rows, n_targets) numbers; w (rows,) where there are weights;
-                places (rows,) where rows are sorted: the stored place of each row of the table
+    all kinds   y (rows,) codes of classes, or (rows, n_targets) numbers; w (rows,) if there are
+                weights; places (rows,) if rows are sorted: where each row of the table is stored
 
 The categories of a field are an array of numbers, or texts as JSON in an array of bytes. A file
 that differs from its manifest in dtype, shape or size is refused before anything reads it.
@@ -171,20 +171,18 @@ class Manifest:
                 f"its version is {content['version']!r}, but this fastpoly reads version "
                 f"{SHARDS_VERSION}; write the shards again from their data"
             )
-        kind, target, classes = content["kind"], content["target"], tuple(content["classes"])
-        if kind not in ("codes", "mixed", "csr", "dense") or target not in ("levels", "real"):
-            raise ValueError(f"unknown kind {kind!r} or target {target!r}")
+        kind, classes = content["kind"], tuple(content["classes"])
+        if kind not in ("codes", "mixed", "csr", "dense"):
+            raise ValueError(f"unknown kind {kind!r}")
         d = _count(content["n_features"], "n_features", least=1, most=MOST_FEATURES)
         if not (_increasing(classes, str) or _increasing(classes, int, float)):
             raise ValueError("its classes must be finite numbers, or strings, that increase")
-        if (target == "levels") != bool(classes):
-            raise ValueError("levels need classes, and numbers have none")
         if content["dtype"] not in ("<f4", "<f8"):
             raise ValueError(f"its dtype must be <f4 or <f8, got {content['dtype']!r}")
         for name in ("weighted", "sorted"):
             if not isinstance(content[name], bool):
                 raise ValueError(f"{name} must be true or false")
-        _count(content["width"], "width")
+        fields = _fields(content["fields"], d)
         n_targets = _count(content["n_targets"], "n_targets", least=1)
         rows, shards = [], []
         for shard in content["shards"]:
@@ -199,14 +197,13 @@ class Manifest:
         if n != content["n_samples"] or not n:
             raise ValueError(f"its shards have {n} rows, n_samples is {content['n_samples']}")
         return cls(
-            kind, n, d, _fields(content["fields"], d), classes, n_targets, tuple(shards),
-            tuple(rows), _digest(content),
+            kind, n, d, fields, classes, n_targets, tuple(shards), tuple(rows), _digest(content),
         )  # fmt: skip
 
 
 def layout(content: dict[str, Any], n: int, entries: int) -> dict[str, tuple[str, tuple]]:
     """The dtype and shape of each array of a shard of n rows, for a manifest of this content."""
-    width, values = content["width"], content["dtype"]
+    width, values = len(content["fields"]), content["dtype"]
     arrays: dict[str, tuple[str, tuple]] = {
         "codes": {"indices": ("<i4", (n, width))},
         "mixed": {"indices": ("<i4", (n, width)), "data": (values, (n, width))},
@@ -217,9 +214,8 @@ def layout(content: dict[str, Any], n: int, entries: int) -> dict[str, tuple[str
         },
         "dense": {"x": (values, (n, content["n_features"]))},
     }[content["kind"]]
-    levels = "|u1" if len(content["classes"]) <= 256 else "<i4"  # bytes where they suffice
-    real = content["target"] == "real"
-    arrays["y"] = ("<f8", (n, content["n_targets"])) if real else (levels, (n,))
+    codes = "|u1" if len(content["classes"]) <= 256 else "<i4"  # bytes where they suffice
+    arrays["y"] = (codes, (n,)) if content["classes"] else ("<f8", (n, content["n_targets"]))
     if content["weighted"]:
         arrays["w"] = "<f8", (n,)
     if content["sorted"]:
@@ -234,8 +230,6 @@ def _fields(content: Any, d: int) -> tuple[Field, ...]:
         name, size, file = entry["name"], _count(entry["size"], "size", least=1), None
         if not isinstance(name, str):
             raise ValueError(f"the name of a field must be a string, got {name!r}")
-        if entry["first"] != at:
-            raise ValueError(f"field {name!r} begins at column {entry['first']}, not {at}")
         if entry["categories"] is not None:
             dtype, length = entry["categories"]["dtype"], entry["categories"]["length"]
             if dtype not in ("<i8", "<f8", "|u1"):

@@ -1,13 +1,10 @@
-"""Batches of rows in any supported form, as plain arrays.
-
-Tables and files are read by pyarrow, one Arrow batch at a time. Pairs (X, y) need NumPy only.
-"""
+"""Rows of tables and files for shards, as chunks of Arrow columns or pairs (X, y)."""
 
 import contextlib
 import gzip
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -15,9 +12,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-
-from fastpoly.kernels.matrix import as_csr
-from fastpoly.rows.format import MOST_FEATURES
 
 # Bytes of a text file that are read at once, and the most that a row may have. The time is the same
 # from 1 to 16 MB, and a batch takes about ten times as much memory.
@@ -185,6 +179,17 @@ def check_sizes(sizes: dict[str, int]) -> None:
         raise ValueError(f"the parts of a batch have different numbers of rows: {sizes}")
 
 
+def check_kind(column: Any, kind: str) -> None:
+    """Note the kind of the values of a column; ValueError if earlier batches have another one."""
+    if {column.kind, kind} == {"id", "text"}:
+        column.kind = kind = "text"
+    if column.kind not in ("", kind):
+        raise ValueError(
+            f"column {column.name!r} mixes {column.kind} and {kind} values; convert it to one"
+        )
+    column.kind = kind
+
+
 class Table:
     """The columns of a table that become X, y and the weights."""
 
@@ -209,8 +214,6 @@ class Table:
         arrays = {}
         for field, categories in zip(self.fields, self.categories, strict=True):
             arrays[field], kind = chunk.categories(categories.name, *ALL)
-            if {categories.kind, kind} == {"id", "text"}:
-                kind = categories.kind = "text"
             check_kind(categories, kind)
         if self.numeric:
             arrays["x"] = np.column_stack([chunk.numbers(name) for name in self.numeric])
@@ -219,110 +222,6 @@ class Table:
         y, kind = chunk.column(self.target, *ALL)
         arrays["y"] = chunk.numbers(self.target) if kind == "float" else y
         return arrays
-
-
-def pair_arrays(batch: tuple[Any, ...]) -> dict[str, Any]:
-    """The arrays of a batch (X, y) or (X, y, w): x or csr, then y and w."""
-    if len(batch) not in (2, 3):
-        raise ValueError(f"a batch must be (X, y) or (X, y, weights), got {len(batch)} items")
-    X, y, *rest = batch
-    arrays: dict[str, Any] = {"y": np.asarray(y)}
-    if arrays["y"].dtype.kind == "U" and not isinstance(y, np.ndarray):
-        arrays["y"] = np.asarray(y, dtype=object)  # NumPy's own strings lose "\0" at their end
-    if rest:
-        arrays["w"] = np.asarray(rest[0], dtype=np.float64)
-    if sp.issparse(X):
-        if X.shape[1] > MOST_FEATURES:
-            raise ValueError(f"X of a batch has {X.shape[1]} columns, more than {MOST_FEATURES}")
-        X = as_csr(X)
-        X = sp.csr_array((X.data, X.indices, X.indptr), shape=X.shape, copy=True)
-        X.sum_duplicates()
-        arrays["csr"], values = X, X.data
-    else:
-        arrays["x"] = values = np.asarray(X.to_numpy() if hasattr(X, "to_numpy") else X)
-        if values.ndim != 2:
-            raise ValueError(f"X of a batch must be 2-D, got shape {values.shape}")
-    if values.dtype.kind not in "buif":
-        raise TypeError(f"X of a batch must hold numbers, got {values.dtype}; convert it")
-    if not np.isfinite(values).all():
-        raise ValueError("X of a batch contains NaN or infinity; remove or impute these entries")
-    if any(not array.ndim for array in arrays.values()):
-        raise ValueError("targets and weights of a batch must be arrays, got a single number")
-    check_sizes({name: array.shape[0] for name, array in arrays.items()})
-    return arrays
-
-
-class Targets:
-    """Collects targets: integers, strings and up to 256 numbers are levels, more are numbers."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.kind, self.n_targets = name, "", 1
-        self.known: dict[Any, int] = {}  # integers and strings, numbered as they come in
-        self.levels: NDArray | None = np.empty(0)  # distinct numbers; None if there are too many
-
-    def encode(self, y: Any) -> NDArray:
-        """Provisional numbers (n,) of levels, or targets as float64 (n, m)."""
-        if hasattr(y, "dictionary_encode"):  # an Arrow array of integers or strings
-            y = y.dictionary_encode()
-            return self._levels(y.dictionary.to_numpy(zero_copy_only=False))[y.indices.to_numpy()]
-        if y.ndim > 2 or not y.shape[-1]:
-            raise ValueError(f"target {self.name!r} must be (n,) or (n, m), got shape {y.shape}")
-        if y.dtype.kind == "f" or (y.dtype.kind in "bui" and y.size > len(y)):
-            return self._numbers(y.reshape(len(y), -1).astype(np.float64, copy=False))
-        if y.dtype.kind in "bui":
-            values, places = np.unique(y.ravel(), return_inverse=True)
-            return self._levels(values)[places]
-        return self._levels(y.ravel())
-
-    def _levels(self, values: NDArray) -> NDArray[np.int32]:
-        """Provisional numbers of integers or strings."""
-        kind, known = "text", self.known
-        if values.dtype.kind in "bui":
-            kind = "integer"
-            if values.max() > np.iinfo(np.int64).max:
-                raise ValueError(f"target {self.name!r} has integers of 2**63 or more; convert it")
-            values = values.astype(np.int64)
-        check_kind(self, kind)
-        for row, value in enumerate(values if kind == "text" else ()):
-            if not isinstance(value, str) or value.endswith("\0"):  # which NumPy would drop
-                raise ValueError(
-                    f"target {self.name!r} must hold numbers or strings, got {value!r}, value "
-                    f"{row} of a batch; convert it, or drop rows without a target"
-                )
-        return np.array([known.setdefault(v, len(known)) for v in values.tolist()], np.int32)
-
-    def _numbers(self, y: NDArray[np.float64]) -> NDArray[np.float64]:
-        first = not self.kind
-        check_kind(self, "float")
-        if not np.isfinite(y).all():
-            raise ValueError(f"target {self.name!r} has NaN, infinity or missing values")
-        if not first and y.shape[1] != self.n_targets:
-            raise ValueError(f"target {self.name!r} has not the same shape in all batches")
-        self.n_targets = y.shape[1]
-        if self.levels is not None:
-            self.levels = np.union1d(self.levels, y)
-            if self.n_targets > 1 or len(self.levels) > 256:  # more than a byte can tell apart
-                self.levels = None
-        return y
-
-    def finish(self) -> tuple[list[Any], Callable[[NDArray], NDArray]]:
-        """The classes, none for numbers, and what makes their codes from what `encode` gave."""
-        if self.kind == "float" and self.levels is None:
-            return [], lambda y: y
-        if self.kind == "float":
-            return self.levels.tolist(), lambda y: np.searchsorted(self.levels, y[:, 0])
-        classes = sorted(self.known)
-        places = inverse([self.known[value] for value in classes])
-        return classes, lambda y: places[y]
-
-
-def check_kind(column: Categories | Targets, kind: str) -> None:
-    """Raise if the values of a column have another kind than in earlier batches."""
-    if column.kind not in ("", kind):
-        raise ValueError(
-            f"column {column.name!r} mixes {column.kind} and {kind} values; convert it to one"
-        )
-    column.kind = kind
 
 
 @dataclass(frozen=True)

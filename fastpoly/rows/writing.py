@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
 
-from fastpoly.kernels.checks import BLOCK_DOUBLES, as_count
+from fastpoly.kernels.checks import BLOCK_DOUBLES, as_array, as_count
+from fastpoly.kernels.matrix import as_csr
 from fastpoly.rows.files import write_array
 from fastpoly.rows.format import (
     FORMAT,
@@ -31,7 +32,15 @@ from fastpoly.rows.format import (
     layout,
     write_manifest,
 )
-from fastpoly.rows.ingest import Chunk, DataFile, Table, Targets, chunks, inverse, pair_arrays
+from fastpoly.rows.ingest import (
+    Chunk,
+    DataFile,
+    Table,
+    check_kind,
+    check_sizes,
+    chunks,
+    inverse,
+)
 from fastpoly.rows.shards import Shards
 
 
@@ -140,6 +149,101 @@ def _batches(batches: Any, table: Table | None) -> Iterator[Chunk | tuple[Any, .
             yield from chunks(batch, table.columns)
 
 
+def pair_arrays(batch: tuple[Any, ...]) -> dict[str, Any]:
+    """The arrays of a batch (X, y) or (X, y, w): x or csr, then y and w."""
+    if len(batch) not in (2, 3):
+        raise ValueError(f"a batch must be (X, y) or (X, y, weights), got {len(batch)} items")
+    X, y, *rest = batch
+    arrays: dict[str, Any] = {"y": as_array(y, "y of a batch")}
+    if arrays["y"].dtype.kind == "U" and not isinstance(y, np.ndarray):
+        arrays["y"] = np.asarray(y, dtype=object)  # NumPy's own strings lose "\0" at their end
+    if rest:
+        arrays["w"] = as_array(rest[0], "weights of a batch").astype(np.float64)
+    if sp.issparse(X):
+        if X.shape[1] > MOST_FEATURES:
+            raise ValueError(f"X of a batch has {X.shape[1]} columns, more than {MOST_FEATURES}")
+        X = as_csr(X)
+        X = sp.csr_array((X.data, X.indices, X.indptr), shape=X.shape, copy=True)
+        X.sum_duplicates()
+        arrays["csr"], values = X, X.data
+    else:
+        arrays["x"] = values = as_array(X, "X of a batch")
+        if values.ndim != 2:
+            raise ValueError(f"X of a batch must be 2-D, got shape {values.shape}")
+    if values.dtype.kind not in "buif":
+        raise TypeError(f"X of a batch must hold numbers, got {values.dtype}; convert it")
+    if not np.isfinite(values).all():
+        raise ValueError("X of a batch contains NaN or infinity; remove or impute these entries")
+    if any(not array.ndim for array in arrays.values()):
+        raise ValueError("targets and weights of a batch must be arrays, got a single number")
+    check_sizes({name: array.shape[0] for name, array in arrays.items()})
+    return arrays
+
+
+class Targets:
+    """Collects targets: integers, strings and up to 256 numbers are levels, more are numbers."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.kind, self.n_targets = name, "", 1
+        self.known: dict[Any, int] = {}  # integers and strings, numbered as they come in
+        self.levels: NDArray | None = np.empty(0)  # distinct numbers; None if there are too many
+
+    def encode(self, y: Any) -> NDArray:
+        """Provisional numbers (n,) of levels, or targets as float64 (n, m)."""
+        if hasattr(y, "dictionary_encode"):  # an Arrow array of integers or strings
+            y = y.dictionary_encode()
+            return self._levels(y.dictionary.to_numpy(zero_copy_only=False))[y.indices.to_numpy()]
+        if y.ndim > 2 or not y.shape[-1]:
+            raise ValueError(f"target {self.name!r} must be (n,) or (n, m), got shape {y.shape}")
+        if y.dtype.kind == "f" or (y.dtype.kind in "bui" and y.size > len(y)):
+            return self._numbers(y.reshape(len(y), -1).astype(np.float64, copy=False))
+        if y.dtype.kind in "bui":
+            values, places = np.unique(y.ravel(), return_inverse=True)
+            return self._levels(values)[places]
+        return self._levels(y.ravel())
+
+    def _levels(self, values: NDArray) -> NDArray[np.int32]:
+        """Provisional numbers of integers or strings."""
+        kind, known = "text", self.known
+        if values.dtype.kind in "bui":
+            kind = "integer"
+            if values.max() > np.iinfo(np.int64).max:
+                raise ValueError(f"target {self.name!r} has integers of 2**63 or more; convert it")
+            values = values.astype(np.int64)
+        check_kind(self, kind)
+        for row, value in enumerate(values if kind == "text" else ()):
+            if not isinstance(value, str) or value.endswith("\0"):  # which NumPy would drop
+                raise ValueError(
+                    f"target {self.name!r} must hold numbers or strings, got {value!r}, value "
+                    f"{row} of a batch; convert it, or drop rows without a target"
+                )
+        return np.array([known.setdefault(v, len(known)) for v in values.tolist()], np.int32)
+
+    def _numbers(self, y: NDArray[np.float64]) -> NDArray[np.float64]:
+        first = not self.kind
+        check_kind(self, "float")
+        if not np.isfinite(y).all():
+            raise ValueError(f"target {self.name!r} has NaN, infinity or missing values")
+        if not first and y.shape[1] != self.n_targets:
+            raise ValueError(f"target {self.name!r} has not the same shape in all batches")
+        self.n_targets = y.shape[1]
+        if self.levels is not None:
+            self.levels = np.union1d(self.levels, y)
+            if self.n_targets > 1 or len(self.levels) > 256:  # more than a byte can tell apart
+                self.levels = None
+        return y
+
+    def finish(self) -> tuple[list[Any], Callable[[NDArray], NDArray]]:
+        """The classes, none for numbers, and what makes their codes from what `encode` gave."""
+        if self.kind == "float" and self.levels is None:
+            return [], lambda y: y
+        if self.kind == "float":
+            return self.levels.tolist(), lambda y: np.searchsorted(self.levels, y[:, 0])
+        classes = sorted(self.known)
+        places = inverse([self.known[value] for value in classes])
+        return classes, lambda y: places[y]
+
+
 def _remove(files: Iterable[Path]) -> None:
     """Delete files. One that cannot be deleted stays: on some systems that is one in use."""
     for file in files:
@@ -238,17 +342,15 @@ class _Writer:
             raise ValueError("batches hold no rows")
         fields, columns = self._fields()
         classes, levels = self.targets.finish()
-        kind, width = "csr" if "csr" in self.names else "dense", 0
+        kind = "csr" if "csr" in self.names else "dense"
         if columns:
             kind = "mixed" if self.table.numeric else "codes"
-            width = len(fields)
         content: dict[str, Any] = {
             "format": FORMAT, "version": SHARDS_VERSION, "kind": kind, "n_samples": sum(self.rows),
-            "n_features": fields[-1]["first"] + fields[-1]["size"] if fields else self.width,
-            "width": width, "dtype": "<f4" if self.single and not fields else "<f8",
-            "fields": fields, "target": "levels" if classes else "real", "classes": classes,
-            "n_targets": self.targets.n_targets, "weighted": "w" in self.names,
-            "sorted": kind == "codes" and width == 2, "shards": [],
+            "n_features": sum(f["size"] for f in fields) or self.width,
+            "dtype": "<f4" if self.single and not fields else "<f8", "fields": fields,
+            "classes": classes, "n_targets": self.targets.n_targets, "weighted": "w" in self.names,
+            "sorted": kind == "codes" and len(fields) == 2, "shards": [],
         }  # fmt: skip
         for number, n in enumerate(self.rows):
             arrays = self._final(number, content, columns, levels)
@@ -264,27 +366,22 @@ class _Writer:
 
     def _fields(self) -> tuple[list[dict[str, Any]], list[NDArray[np.int32]]]:
         """The fields for the manifest, and the column of X for every provisional number."""
-        fields: list[dict[str, Any]] = []
-        columns, first = [], 0
+        fields, columns, first = [], [], 0
         for i, categories in enumerate(self.table.categories if self.table else ()):
             values, places = categories.sorted()
-            size = len(values)
             if str(values.type) == "large_string":
                 stored = np.frombuffer(json.dumps(values.to_pylist()).encode(), np.uint8)
             else:
                 stored = values.to_numpy()
             file = {"dtype": stored.dtype.str, "length": len(stored)}
             file |= self._write(f"field-{i}", stored)
-            fields.append(
-                {"name": categories.name, "first": first, "size": size, "categories": file}
-            )
+            fields.append({"name": categories.name, "size": len(values), "categories": file})
             columns.append(places + np.int32(first))
-            first += size
+            first += len(values)
             if first > MOST_FEATURES:
                 raise ValueError(f"one_hot fields have more than {MOST_FEATURES} categories")
-        for name in self.table.numeric if self.table else ():
-            fields.append({"name": name, "first": first, "size": 1, "categories": None})
-            first += 1
+        numeric = self.table.numeric if self.table else ()
+        fields += [{"name": name, "size": 1, "categories": None} for name in numeric]
         return fields, columns
 
     def _final(
@@ -311,7 +408,7 @@ class _Writer:
         if content["sorted"]:
             first, n = raw["indices"][:, 0], len(raw["indices"])
             # CSR sorts by counting, three times as fast as argsort.
-            order = coo_array((np.ones(n, np.int8), (first, np.arange(n)))).tocsr().indices
+            order = sp.coo_array((np.ones(n, np.int8), (first, np.arange(n)))).tocsr().indices
             raw = {name: np.take(a, order, axis=0) for name, a in raw.items()}
             raw["places"] = inverse(order)
         return raw
