@@ -19,6 +19,7 @@ from fastpoly.rows.files import file_digest, identity, map_array
 from fastpoly.rows.manifest import Manifest
 from fastpoly.rows.names import FeatureNames
 from fastpoly.rows.shard import Part, Shard, shared
+from fastpoly.rows.stored import ShardList
 
 if TYPE_CHECKING:
     from fastpoly.rows.engine import Engine
@@ -80,7 +81,7 @@ class Shards:
         self.numbers: tuple[int, ...] = tuple(range(len(self.manifest.rows)))
         self.part: Part | None = None
         self.engine: Engine | None = None
-        self.kept: list[Shard] | None = None
+        self.kept: ShardList | None = None
         self.identities = [self._identities(i) for i in self.numbers]
         for shard in self:
             shard.check_files()
@@ -286,7 +287,11 @@ class Shards:
 
     def opened(self) -> Self:
         """The same shards for one fit, in which each file is checked and mapped once."""
-        return self._but(kept=list(self))
+        return self._but(kept=self.listed())
+
+    def listed(self) -> ShardList:
+        """The shards themselves; always the same ones where they are those of a fit."""
+        return ShardList(self) if self.kept is None else self.kept
 
     def on(self, engine: Any) -> Self:
         """The same rows, with passes that an executor or an engine runs.
