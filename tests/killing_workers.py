@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from shard_cases import Case, bits
 
-# Seconds after which a stopped worker is dropped; most of a run is spent waiting for this.
+# Seconds after which Dask gives up a worker that is silent, the least that it allows.
 GIVEN_UP = 5.0
 # Seconds for each thing that is waited for; a run may take three times as long. It takes about 30,
 # or some minutes on a busy machine.
@@ -34,10 +34,12 @@ DEADLINE = 240.0
 @contextlib.contextmanager
 def cluster(n_workers, **options):
     """A client of a cluster on this machine."""
+    import dask
     import distributed
 
     how = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": 60, **options}
     with (
+        dask.config.set({"distributed.scheduler.worker-ttl": GIVEN_UP}),
         distributed.LocalCluster(n_workers=n_workers, **how) as made,
         distributed.Client(made) as client,
     ):
@@ -65,7 +67,7 @@ def worker_pids(client):
     return sorted(nanny.pid for nanny in nannies if nanny.pid)
 
 
-def hunted(shards, want, seed, most=3, signals=(signal.SIGKILL,), timeout=60.0):
+def hunted(shards, want, seed, most=3, signals=(signal.SIGKILL,)):
     """Fit while workers are killed; return how many were hit, and whether the bits are right."""
     from fastpoly.dask import on_cluster
 
@@ -85,7 +87,7 @@ def hunted(shards, want, seed, most=3, signals=(signal.SIGKILL,), timeout=60.0):
         try:
             found, last = set(), time.monotonic() + DEADLINE
             while not found or (not hit and time.monotonic() < last):
-                found.add(bits(on_cluster(shards, client, timeout=timeout)))
+                found.add(bits(on_cluster(shards, client)))
         finally:
             stop.set()
             for pid in hit:
@@ -186,7 +188,7 @@ def main():
                 hits, right = driver_killed(shards, want_checkpointed, seed)
             elif seed % 5 == 4:
                 what = "SIGSTOP of a worker"
-                hits, right = hunted(shards, want, seed, 1, (signal.SIGSTOP,), GIVEN_UP)
+                hits, right = hunted(shards, want, seed, 1, (signal.SIGSTOP,))
             else:
                 what = "kill -9 of workers"
                 hits, right = hunted(shards, want, seed)

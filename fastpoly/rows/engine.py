@@ -33,9 +33,7 @@ TASKS = 4
 
 
 class Engine(Protocol):
-    """Computes sums; `n_threads` of one process work at once."""
-
-    n_threads: int
+    """Computes sums."""
 
     def sum(self, items: Sequence[Any], method: Method, *arguments: Any) -> Any:
         """The sum of method(item, *arguments) over the items."""
@@ -214,8 +212,6 @@ class ExecutorEngine:
         How many tasks the executor runs at once. By default its `_max_workers`, or the number of
         processors.
     """
-
-    n_threads = 1
 
     def __init__(self, executor: Executor, n_slots: int | None = None) -> None:
         self.executor = executor

@@ -86,7 +86,7 @@ class Rows:
     @classmethod
     def of_shards(cls, shards: Shards, form: Form, n_threads: int | None = None) -> Self:
         """Rows in shards."""
-        blocks = StoredBlocks(list(shards), form, shards.memory)
+        blocks = StoredBlocks(shards.listed(), form, shards.memory)
         dense = shards.manifest.kind == "dense"
         d = shards.n_features + (form.fit_lower == "augment")
         return cls(
@@ -241,8 +241,8 @@ class Rows:
         return number
 
     def _part(self, part: Part) -> Self:
-        shards = [shard.part_of(part) for shard in self.blocks.shards]
-        blocks = StoredBlocks(shards, self.blocks.form, self.blocks.memory)
+        whole = self.blocks
+        blocks = StoredBlocks(whole.shards, whole.form, whole.memory, part)
         return Rows(
             blocks, self.engine, self.loss, self.m, (self.n_samples, self.n_features),
             self.activation, self.fit_lower, self.entries,

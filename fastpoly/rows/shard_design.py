@@ -151,5 +151,5 @@ def shard_statistics(
 ) -> Statistics:
     """The statistics of stored rows, from one pass; `by_class` are weights of the classes."""
     engine = shards.engine or ThreadEngine(n_threads)
-    found = engine.sum(list(shards), Shard.statistics, by_class)
+    found = engine.sum(shards.listed(), Shard.statistics, by_class)
     return found if shards.classes is None else found.with_classes(shards.classes)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fastpoly.kernels.checks import as_count, as_positive, as_seed
 from fastpoly.rows.format import Manifest
 from fastpoly.rows.shard import Part, Shard, shared
+from fastpoly.rows.stored import ShardList
 
 if TYPE_CHECKING:
     from fastpoly.rows.engine import Engine
@@ -114,7 +115,7 @@ class Shards:
         self.numbers: tuple[int, ...] = tuple(range(len(self.manifest.rows)))
         self.part: Part | None = None
         self.engine: Engine | None = None
-        self.kept: list[Shard] | None = None
+        self.kept: ShardList | None = None
         self.identities: list[dict[str, tuple[int, ...]]] = [{} for _ in self.numbers]
         # To map the arrays is to check the files.
         self.identities = [shard.identities for shard in self if shard.arrays]
@@ -295,7 +296,11 @@ class Shards:
 
     def opened(self) -> Self:
         """The same shards for one fit, in which each file is checked and mapped once."""
-        return self._but(kept=list(self))
+        return self._but(kept=self.listed())
+
+    def listed(self) -> ShardList:
+        """The shards themselves; always the same ones where they are those of a fit."""
+        return ShardList(self) if self.kept is None else self.kept
 
     def on(self, engine: Any) -> Self:
         """The same rows, with passes that an executor or an engine runs.

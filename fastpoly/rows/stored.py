@@ -1,11 +1,12 @@
 """Blocks of rows in shards: opened when they are first needed, in any process.
 
-Pickling keeps only the arguments from which the blocks are made. A process that receives them again
-reuses those that it already has, with their mapped files and row gradients.
+Pickling keeps only the arguments from which shards and blocks are made. A process that receives
+them again reuses those that it already has, with their mapped files and row gradients.
 """
 
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 from threading import Lock
@@ -18,14 +19,46 @@ from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.matrix import shared_ones
 from fastpoly.rows.block import Block, Targets, stored_numbers
 from fastpoly.rows.design import Design
-from fastpoly.rows.shard import Affine, Shard
+from fastpoly.rows.shard import Affine, Part, Shard
 
 Floats = NDArray[np.float64]
 
-KEPT_LISTS = 2  # lists of blocks that a worker process keeps; older ones are dropped
+# Lists that a process keeps of those it received: the shards of a fit, its rows, and two parts of
+# them, of which one is held out.
+KEPT_LISTS = 4
 
-_received: OrderedDict[str, "StoredBlocks"] = OrderedDict()
+_received: OrderedDict[str, Any] = OrderedDict()
 _lock = Lock()
+
+
+def receive(make: Callable[..., Any], key: str, *arguments: Any) -> Any:
+    """The list of that key in this process, made if it is not here."""
+    with _lock:
+        if key not in _received:
+            _received[key] = make(*arguments, key=key)
+        _received.move_to_end(key)
+        while len(_received) > KEPT_LISTS:
+            _received.popitem(last=False)
+        return _received[key]
+
+
+def received(key: str) -> Any | None:
+    """The list of that key, if this process has received it."""
+    with _lock:
+        if key in _received:
+            _received.move_to_end(key)  # a list in use is not the one to drop
+        return _received.get(key)
+
+
+class ShardList(list[Shard]):
+    """The shards of one fit; `key` is the name by which other processes know them."""
+
+    def __init__(self, shards: Iterable[Shard], key: str | None = None) -> None:
+        super().__init__(shards)
+        self.key = key or secrets.token_hex(16)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return receive, (ShardList, self.key, list(self))
 
 
 @dataclass(frozen=True)
@@ -81,19 +114,22 @@ class StoredBlocks:
 
     Parameters
     ----------
-    shards : list of Shard
+    shards : ShardList
     form : Form
     memory : float or None
         Bytes that the blocks may keep in a process between two passes: those of the first shards
         are kept, the others are opened again in every pass. None for no limit.
+    part : Part, optional
+        Only these rows have a weight.
     key : str, optional
         The name by which other processes know the list; by default drawn at random.
     """
 
     def __init__(
-        self, shards: list[Shard], form: Form, memory: float | None = None, key: str | None = None
-    ) -> None:
-        self.shards, self.form, self.memory = list(shards), form, memory
+        self, shards: ShardList, form: Form, memory: float | None = None, part: Part | None = None,
+        key: str | None = None,
+    ) -> None:  # fmt: skip
+        self.shards, self.form, self.memory, self.part = shards, form, memory, part
         self.key = key or secrets.token_hex(16)
         sizes = np.cumsum([kept_bytes(shard, form) for shard in self.shards])
         self.n_kept = len(sizes) if memory is None else int((sizes <= memory).sum())
@@ -111,13 +147,15 @@ class StoredBlocks:
         if block is None:
             if self.longest is not None:
                 shared_ones(*self.longest)
-            block = self.form.block(self.shards[place], place, self.spare)
+            shard = self.shards[place]
+            shard = shard if self.part is None else shard.part_of(self.part)
+            block = self.form.block(shard, place, self.spare)
             if place < self.n_kept:
                 block = self.opened.setdefault(place, block)
         return block
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _received_blocks, (self.shards, self.form, self.memory, self.key)
+        return receive, (StoredBlocks, self.key, self.shards, self.form, self.memory, self.part)
 
 
 def kept_bytes(shard: Shard, form: Form) -> int:
@@ -131,24 +169,3 @@ def kept_bytes(shard: Shard, form: Form) -> int:
     if shard.kind != "dense" and form.scaling is not None:
         kept += prod(shard.files["indices"].shape)
     return 8 * kept
-
-
-def _received_blocks(
-    shards: list[Shard], form: Form, memory: float | None, key: str
-) -> StoredBlocks:
-    """The blocks of that key in this process."""
-    with _lock:
-        if key not in _received:
-            _received[key] = StoredBlocks(shards, form, memory, key)
-        _received.move_to_end(key)
-        while len(_received) > KEPT_LISTS:
-            _received.popitem(last=False)
-        return _received[key]
-
-
-def received(key: str) -> StoredBlocks | None:
-    """The blocks of that key, if this process has received them."""
-    with _lock:
-        if key in _received:
-            _received.move_to_end(key)  # blocks in use are not the ones to drop
-        return _received.get(key)
