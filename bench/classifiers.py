@@ -29,6 +29,7 @@ from fastpoly import (
     PolynomialNetworkClassifier,
     conditional_gradient,
 )
+from fastpoly.kernels.losses import get_loss
 from fastpoly.problem import Problem
 from fastpoly.refit import refit_output
 
@@ -207,12 +208,13 @@ def projected_gradient(task: Task, rows: Rows) -> Iterator[Stage]:
     X, y = rows.train
     begun = process_time()
     options = {"loss": "logistic", "penalty": task["penalty"], "alpha": task["alpha"]}
-    problem = Problem.of(len(X), y, n_outputs=rows.m, **options)
+    loss = get_loss("multiclass_logistic")
+    problem = Problem.of(loss, task["penalty"], rows.m, alpha=task["alpha"])
     design = Design(X, "squared", fit_lower="augment", n_threads=1)
     H = np.random.default_rng(task["seed"]).standard_normal((task["units"], design.n_features))
     H /= np.linalg.norm(H, axis=1, keepdims=True)
     V = refit_output(design.activations(H), y, n_outputs=rows.m, tol=1e-2, **options).V
-    H, V = descend(design, problem, H, V, task["steps"])
+    H, V = descend(design, problem, loss.encode(y, rows.m), H, V, task["steps"])
     kept = V.any(axis=1)
     model = PolyModel(H[kept], V[kept], np.zeros(rows.m), augment=True)
     yield Stage(

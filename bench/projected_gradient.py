@@ -17,11 +17,11 @@ LEAST_GAIN = 1e-3  # share of the objective; a smaller gain in LOOK_BACK steps e
 
 
 def descend(
-    design: Design, problem: Problem, H: np.ndarray, V: np.ndarray, steps: int
+    design: Design, problem: Problem, Y: np.ndarray, H: np.ndarray, V: np.ndarray, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The model after at most `steps` steps from (H, V); its objective is not above the first."""
     F = JointObjective(
-        design.matrix, problem.loss, problem.Y, problem.m, activation=design.activation,
+        design.matrix, problem.loss, Y, problem.m, activation=design.activation,
         n_threads=design.n_threads,
     )  # fmt: skip
     squares = (design.activations(H) ** 2).sum(axis=0)[:, None]

@@ -19,8 +19,11 @@ import scipy.sparse as sp
 from planted import Planted, Ratings
 
 from fastpoly import Design, Shards, conditional_gradient, select_basis, write_shards
-from fastpoly.rows import ShardDesign
-from fastpoly.rows.budget import kept_bytes, least_bytes
+from fastpoly.objective import Objective
+from fastpoly.problem import Problem
+from fastpoly.rows import Rows, ShardDesign, as_rows
+from fastpoly.rows.block import Block
+from fastpoly.rows.stored import kept_bytes
 from fastpoly.state import Model
 
 Figures = dict[str, Any]
@@ -122,8 +125,8 @@ def in_turns(steps: dict[str, Callable[[], Any]], repetitions: int) -> dict[str,
     }
 
 
-def sums_of(design: Any, y: Any) -> Any:
-    return design.sums(design.problem(y, loss="binary_logistic"))
+def rows_of(design: Any, y: Any) -> Rows:
+    return as_rows(design, y, loss="binary_logistic")
 
 
 def random_model(d: int) -> Model:
@@ -132,14 +135,14 @@ def random_model(d: int) -> Model:
     return Model(H, V, np.zeros(4), 0.1 * rng.standard_normal((d, 4)))
 
 
-def passes(sums: Any) -> dict[str, Callable[[], Any]]:
+def passes(rows: Rows) -> dict[str, Callable[[], Any]]:
     """The two passes that take most of the time of a fit, after the gradients of a model."""
-    model = random_model(sums.n_features)
+    model = random_model(rows.n_features)
     x = np.concatenate([part.ravel() for part in model])
     g, B = np.empty_like(x), np.ones(model.linear.shape)
-    gamma = sums.gradient(model).gamma
+    gamma = rows.gradient(model).gamma()
     steps = {
-        "value and gradient": lambda: sums.value_grad_packed(x, COMPONENTS, g),
+        "value and gradient": lambda: rows.value_grad(x, COMPONENTS, g),
         "mat-vecs": lambda: gamma.matvecs(B),
     }
     for step in steps.values():
@@ -183,8 +186,8 @@ def against_memory(shards: Shards, repetitions: int) -> Figures:
     X, Y = in_memory(shards)
     found: Figures = {"rows": shards.n_samples, "shards": len(shards)}
     for threads in (1, 2):
-        here = passes(sums_of(Design(X, **HOW, n_threads=threads), Y))
-        there = passes(sums_of(ShardDesign(shards, **HOW, n_threads=threads), SIGNS))
+        here = passes(rows_of(Design(X, **HOW, n_threads=threads), Y))
+        there = passes(rows_of(ShardDesign(shards, **HOW, n_threads=threads), SIGNS))
         for name in here:
             turns = in_turns({"shards": there[name], "memory": here[name]}, repetitions)
             for clock in ("seconds", "cpu"):
@@ -209,7 +212,7 @@ def cost(data: Data, repetitions: int) -> Figures:
     gc.collect()
     before = anonymous()
     with watched() as most:
-        steps = passes(sums_of(ShardDesign(shards, **HOW, n_threads=2), SIGNS))
+        steps = passes(rows_of(ShardDesign(shards, **HOW, n_threads=2), SIGNS))
     n = shards.n_samples
     found = {"rows": n, "shards": len(shards), "bytes per row": (anonymous() - before) / n,
              "bytes per row at the most": most() / n}  # fmt: skip
@@ -222,15 +225,15 @@ def cost(data: Data, repetitions: int) -> Figures:
 def dropped(data: Data, repetitions: int) -> Figures:
     """A pass that reads its files from the disk, against one whose files are in memory."""
     shards = data.shards()
-    sums = sums_of(ShardDesign(shards, **HOW, n_threads=2), SIGNS)
-    step = passes(sums)["value and gradient"]
+    rows = rows_of(ShardDesign(shards, **HOW, n_threads=2), SIGNS)
+    step = passes(rows)["value and gradient"]
     files = [shards.folder / f.name for shard in shards for f in shard.files.values()]
     size = sum(file.stat().st_size for file in files)
     libc = ctypes.CDLL(None)
 
     def drop() -> None:
-        for rows in sums.job.opened.values():
-            for array in rows.shard.arrays.values():
+        for shard in rows.blocks.shards:
+            for array in shard.arrays.values():
                 first = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
                 size = array.ctypes.data + array.nbytes - first
                 libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
@@ -265,19 +268,19 @@ def limited(data: Data, repetitions: int) -> Figures:
     """Passes over MovieLens 1M, repeated, with room for a quarter of the rows' gradients."""
     shards, source = movielens(data.folder / "movielens")
     shards = listed(shards, max(2, round(data.rows / shards.n_samples)))
-    kept = [kept_bytes(shard, 4, False) for shard in shards]
-    least = least_bytes(list(shards), 4, False, 2)
-    limit = least + sum(kept) / 4
+    form = rows_of(ShardDesign(shards, **HOW), SIGNS).blocks.form
+    kept = sum(kept_bytes(shard, form) for shard in shards)
+    limit = kept / 4
     gc.collect()
     with watched() as most:
         within = Shards(shards.folder, memory=limit)
-        steps = passes(sums_of(ShardDesign(within, **HOW, n_threads=2), SIGNS))
+        steps = passes(rows_of(ShardDesign(within, **HOW, n_threads=2), SIGNS))
         turns = in_turns(steps, max(3, repetitions // 3))
     found = {
         "data": source, "rows": shards.n_samples, "GB of the limit": limit / 1e9,
-        "GB at the most": most() / 1e9, "GB for all, by estimate": (least + sum(kept)) / 1e9,
+        "GB at the most": most() / 1e9, "GB for all, by estimate": kept / 1e9,
     }  # fmt: skip
-    free = passes(sums_of(ShardDesign(shards, **HOW, n_threads=2), SIGNS))
+    free = passes(rows_of(ShardDesign(shards, **HOW, n_threads=2), SIGNS))
     for name, figures in in_turns(free, max(3, repetitions // 3)).items():
         found[f"{name}, seconds over those without"] = turns[name]["seconds"] / figures["seconds"]
     return found
@@ -286,7 +289,7 @@ def limited(data: Data, repetitions: int) -> Figures:
 def growth(data: Data, repetitions: int) -> Figures:
     """Anonymous memory after 100 passes and after 1,000 more."""
     shards = data.shards()
-    steps = passes(sums_of(ShardDesign(shards, **HOW, n_threads=2), SIGNS)).values()
+    steps = passes(rows_of(ShardDesign(shards, **HOW, n_threads=2), SIGNS)).values()
     n_passes, sizes = (1000, []) if repetitions > 3 else (20, [])
     for rounds in (50, n_passes // 2):
         for _ in range(rounds):
@@ -421,11 +424,11 @@ def evaluated(shards: Shards, model: Model, times: int) -> tuple[float, float]:
     """Objective and violation of a model, with `times` times the strengths of the penalties."""
     design = ShardDesign(shards, **HOW, n_threads=2)
     strengths = {"alpha": 20.0 * times, "alpha_linear": 1.0 * times}
-    problem = design.problem(SIGNS, loss="binary_logistic", **strengths)
-    gradient = design.sums(problem).gradient(model)
-    penalties = problem.penalty_value(model.V) + problem.ridge_value(model.linear)
-    chosen = select_basis(gradient.gamma, problem.penalty, random_state=0)
-    return gradient.value + penalties, chosen.value
+    rows = rows_of(design, SIGNS)
+    objective = Objective(Problem.of(rows.loss, "l1/l2", rows.m, **strengths), rows)
+    gradient = objective.gradient(model)
+    chosen = select_basis(gradient.gamma(), objective.problem.penalty, random_state=0)
+    return gradient.value + objective.penalties(model), chosen.value
 
 
 # --- Dask ---
@@ -446,10 +449,9 @@ def latency(data: Data, repetitions: int) -> Figures:
 
     with two_workers() as client, tempfile.TemporaryDirectory() as folder:
         tiny = write_shards(folder, [(np.eye(2), [0, 1])], rows_per_shard=1)
-        empty = ShardDesign(on_cluster(tiny, client))
-        sums = empty.sums(empty.problem())
-        model = sums.empty_model()
-        waits = [seconds(lambda: sums.value(model)) for _ in range(40 * repetitions)]
+        rows = as_rows(ShardDesign(on_cluster(tiny, client)))
+        model = rows.empty_model()
+        waits = [seconds(lambda: rows.sum(Block.value, model)) for _ in range(40 * repetitions)]
     p50, p95 = 1e3 * np.percentile(waits[len(waits) // 10 :], [50, 95])
     return {"passes": len(waits), "p50 ms": float(p50), "p95 ms": float(p95)}
 
@@ -462,8 +464,8 @@ def on_dask(data: Data, repetitions: int) -> Figures:
     found: Figures = {"rows": shards.n_samples, "shards": len(shards)}
     with two_workers() as client:
         remote = on_cluster(shards, client)
-        there = passes(sums_of(ShardDesign(remote, **HOW), SIGNS))
-        here = passes(sums_of(ShardDesign(shards, **HOW, n_threads=2), SIGNS))
+        there = passes(rows_of(ShardDesign(remote, **HOW), SIGNS))
+        here = passes(rows_of(ShardDesign(shards, **HOW, n_threads=2), SIGNS))
         for name in here:
             turns = in_turns({"threads": here[name], "workers": there[name]}, repetitions)
             found[f"{name}: speed"] = turns["threads"]["seconds"] / turns["workers"]["seconds"]

@@ -1000,7 +1000,6 @@ def test_a_search_that_is_confirmed_has_the_best_of_many_ascents():
     assert result.value >= (1 - 1e-9) * best
 
 
-
 def test_matrices_that_do_not_fit_are_not_formed(monkeypatch):
     """The search over the rows goes on, but its result is not confirmed, nor is the model."""
     X, D = multiclass(0, n=60, d=12, m=4)
