@@ -28,8 +28,8 @@ SMALL = 1000  # rows of tables where more than one point below the linear model 
 QUICK = ("iris", "diabetes", "diabetes levels", "moons", "labels 500 x 40, 10")
 RAW = ("iris", "wine", "breast_cancer", "diabetes", "star98")  # tables whose scales differ
 WORDS = """\
-The constants behind `alpha=None` (`fastpoly.strengths`) were chosen on the tables "chosen on"; some of
-those "judged on" share rows or a generator with them. That rows are held out for all targets was
+The constants behind `alpha=None` (`fastpoly.strengths`) were chosen on the tables "chosen on"; some
+of those "judged on" share rows or a generator with them. That rows are held out for all targets was
 decided on the linear tables and on simulated ones, and looked at on most of the others. Tables that
 are too large for a rival are not ranked. On krkopt, which counts twice, boosted trees diverge with
 their default learning rate.
