@@ -2,12 +2,13 @@
 
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 
 from fastpoly import decoding
 from fastpoly.interactions import largest_pairs
@@ -17,6 +18,7 @@ from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import Matrix, StoredRows, as_matrix
 from fastpoly.state import Model
 from fastpoly.storage.model_file import read_model, write_model
+from fastpoly.tables import Encoding
 
 Floats = NDArray[np.float64]
 
@@ -55,6 +57,9 @@ class PolyModel:
     log_odds : bool
         Whether the outputs of classes, labels and levels are log odds, as those of a logistic loss
         are. Only then there are probabilities.
+    encoding : Encoding, or None
+        How rows of frames become features. `predict` and the others then take frames with the
+        columns of the training, and features have the encoding's names.
 
     Notes
     -----
@@ -72,6 +77,7 @@ class PolyModel:
     classes          any     numbers or str, only where there are classes
     level_values     float64 (m + 1,), only where they are not the default
     log_odds         bool    scalar, only where it is False
+    encoding.*       any     see `fastpoly.tables.arrays`, only with an encoding
     ================ ======= =============================================
 
     Examples
@@ -113,6 +119,7 @@ class PolyModel:
     classes: NDArray[Any] | None = None
     level_values: Floats | None = None
     log_odds: bool = True
+    encoding: Encoding | None = None
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
@@ -136,7 +143,7 @@ class PolyModel:
             linear=None if self.linear is None else _frozen(self.linear, "linear", (m, d)),
             activation=str(self.activation),
             augment=augment,
-            feature_names=_names(self.feature_names, "feature_names", d),
+            feature_names=self._feature_names(d),
             output_names=_names(self.output_names, "output_names", m),
             task=str(self.task),
             classes=decoding.as_classes(self.classes, self.task, m),
@@ -145,6 +152,17 @@ class PolyModel:
         )
         if self.output_names and len(set(self.output_names)) < m:
             raise ValueError(f"output_names must be distinct, got {self.output_names}")
+
+    def _feature_names(self, d: int) -> Sequence[str] | None:
+        """The names that were given, or those of the encoding."""
+        if self.encoding is None:
+            return _names(self.feature_names, "feature_names", d)
+        if not isinstance(self.encoding, Encoding):
+            raise TypeError(f"encoding must be an Encoding or None, got {shown(self.encoding)}")
+        names = self.encoding.column_names
+        if len(names) != d:
+            raise ValueError(f"encoding makes {len(names)} features, but H has {d}")
+        return names
 
     @classmethod
     def from_state(cls, state: Any, design: Any, *names: Any, **fields: Any) -> Self:
@@ -254,13 +272,22 @@ class PolyModel:
                 "features as input"
             )
 
+    def encoded(self, X: Any) -> Any:
+        """Rows as the features of the model: those of a frame or an array by the encoding.
+
+        Sparse and stored rows, and all rows of a model without an encoding, are features already.
+        """
+        if self.encoding is None or isinstance(X, (Matrix, StoredRows)) or issparse(X):
+            return X
+        return self.encoding.rows(X)
+
     def _with_columns_of(self, X: Any) -> tuple[Matrix, Floats, Floats | None]:
         """X as a Matrix of the model's width, H, and the linear weights of its columns, or None.
 
         Where sparse rows have fewer entries than there are features, the three have only those
         features that occur (and the first, so that there is one).
         """
-        X = as_matrix(X, self.augment)
+        X = as_matrix(self.encoded(X), self.augment)
         self.check_width(X.d - X.augment)
         H, linear = self.H, self.linear
         if X.sparse and len(X.arrays[1]) < self.n_features:

@@ -8,17 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.storage.npz import read_arrays, write_arrays
+from fastpoly.tables import Encoding
 
 MODEL_VERSION = 1
 # The type of each array in a file, as a kind or in full; PolyModel checks the shapes.
 _REQUIRED = {"H": "<f8", "V": "<f8", "intercept": "<f8", "activation": "U", "augment": "b"}
 _OPTIONAL = {"linear": "<f8", "feature_names": "U", "output_names": "U", "task": "U"}
+_ENCODING = "encoding."  # before the names of the arrays of an encoding
 _TYPES = _REQUIRED | _OPTIONAL | {"classes": "Uifub", "level_values": "<f8", "log_odds": "b"}
 
 
 def write_model(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:
     """Write the fields of a model, all or nothing; None and log_odds=True are left out."""
-    arrays = {name: np.asarray(value) for name, value in fields.items() if value is not None}
+    encoding = fields.get("encoding")
+    left_out = () if encoding is None else ("encoding", "feature_names")
+    arrays = {
+        name: np.asarray(value)
+        for name, value in fields.items()
+        if value is not None and name not in left_out
+    }
+    if encoding is not None:
+        arrays |= {f"{_ENCODING}{name}": array for name, array in encoding.arrays().items()}
     if arrays.get("log_odds"):
         del arrays["log_odds"]
     classes = arrays.get("classes", np.empty(0))
@@ -51,6 +61,11 @@ def _fields(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         raise ValueError("it has no integer format_version")
     if version != MODEL_VERSION:
         raise ValueError(f"it has format version {version}, this fastpoly reads {MODEL_VERSION}")
+    parts = {name: arrays.pop(name) for name in list(arrays) if name.startswith(_ENCODING)}
+    encoding = None
+    if parts:
+        parts = {name.removeprefix(_ENCODING): array for name, array in parts.items()}
+        encoding = Encoding.from_arrays(parts)
     missing, unknown = _REQUIRED.keys() - arrays.keys(), arrays.keys() - _TYPES.keys()
     if missing or unknown:
         raise ValueError(f"missing arrays: {sorted(missing)}; unknown: {sorted(unknown)}")
@@ -60,4 +75,5 @@ def _fields(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
             raise ValueError(f"{name} must not have dtype {array.dtype}")
     # Arrays stay arrays; names, texts and flags become plain Python values.
     numbers = ("H", "V", "intercept", "linear", "classes", "level_values")
-    return {name: a if name in numbers else a.tolist() for name, a in arrays.items()}
+    fields = {name: a if name in numbers else a.tolist() for name, a in arrays.items()}
+    return fields | {"encoding": encoding}

@@ -6,7 +6,7 @@ An encoding holds plain arrays. It pickles, and `arrays` writes it without pickl
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -14,10 +14,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fastpoly.kernels.matrix import StoredRows
+from fastpoly.tables.arrays import FORMS, from_arrays, to_arrays
 from fastpoly.tables.fields import SHAPES, Levels, Number
 from fastpoly.tables.frames import Column, read_columns
 
 Floats = NDArray[np.float64]
+
+# Columns up to which rows of a matrix are dense: passes over them are faster, whatever is 0.
+MOST_DENSE = 256
 
 
 class Encoding:
@@ -28,10 +32,14 @@ class Encoding:
     fields : sequence of Levels and Number
     frequencies : ndarray, (L,)
         The share of the rows that have each code.
+    form : {"codes", "matrix", "hinges"}
+        What `rows` makes of a frame: codes, or plain columns without or with hinges.
     """
 
-    def __init__(self, fields: Sequence[Levels | Number], frequencies: Floats) -> None:
-        self.fields, self.frequencies = tuple(fields), frequencies
+    def __init__(
+        self, fields: Sequence[Levels | Number], frequencies: Floats, form: str = "codes"
+    ) -> None:
+        self.fields, self.frequencies, self.form = tuple(fields), frequencies, form
         self.offsets = np.concatenate([[0], np.cumsum([f.size for f in self.fields])]).astype(int)
 
     @classmethod
@@ -77,6 +85,34 @@ class Encoding:
     def level_names(self) -> "CodeNames":
         """Names of the codes, such as "city=Oslo" and "30 < age <= 35"."""
         return CodeNames(self)
+
+    def __repr__(self) -> str:
+        lines = [f"  {field!r}" for field in self.fields[:30]]
+        lines += [f"  ... {len(self.fields) - 30} more"] * (len(self.fields) > 30)
+        return "\n".join([f"Encoding({self.form}, {len(self.fields)} fields)", *lines])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Encoding):
+            return NotImplemented
+        mine, others = self.arrays(), other.arrays()
+        return all(np.array_equal(mine[name], others[name]) for name in mine)
+
+    __hash__ = None
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Plain arrays that hold the encoding; see `fastpoly.tables.arrays`."""
+        return to_arrays(self.fields, self.frequencies, self.form)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The encoding of `arrays`; ValueError where they are not those of one."""
+        return cls(*from_arrays(arrays))
+
+    def as_form(self, form: str) -> Self:
+        """The same encoding, with rows in another form."""
+        if form not in FORMS:
+            raise ValueError(f"form must be one of {FORMS}, got {form!r}")
+        return type(self)(self.fields, self.frequencies, form)
 
     def columns(self, frame: Any) -> dict[str, Column]:
         """The columns of a frame by name; ValueError unless they are those of the encoding."""
@@ -131,8 +167,58 @@ class Encoding:
         if shape not in SHAPES:
             raise ValueError(f"shape must be one of {SHAPES}, got {shape!r}")
         p = self.frequencies if frequencies is None else np.asarray(frequencies, np.float64)
-        bounds = zip(self.fields, self.offsets[:-1], self.offsets[1:], strict=True)
-        return [field.table(shape, p[first:last]) for field, first, last in bounds]
+        return [field.table(shape, p[first:last]) for field, first, last in self._parts()]
+
+    def rows(self, frame: Any) -> Any:
+        """The rows of a frame in the form of this encoding: `codes` or `matrix`."""
+        return self.codes(frame) if self.form == "codes" else self.matrix(frame)
+
+    @property
+    def column_names(self) -> Sequence[str]:
+        """The names of the columns of `rows`."""
+        if self.form == "codes":
+            return self.level_names
+        names: list[str] = []
+        for field, first, last in self._parts():
+            if isinstance(field, Number):
+                names += field.feature_names(self.form == "hinges", self.frequencies[first:last])
+            else:
+                names += self.level_names[first:last]
+        return [name.replace("\0", "\\0") for name in names]
+
+    @property
+    def fields_of_columns(self) -> NDArray[np.intp]:
+        """The position of the field of each column of `rows`, (d,)."""
+        sizes = np.diff(self.offsets)
+        if self.form != "codes":
+            for i, (field, first, last) in enumerate(self._parts()):
+                if isinstance(field, Number):
+                    p = self.frequencies[first:last]
+                    sizes[i] = len(field.feature_names(self.form == "hinges", p))
+        return np.repeat(np.arange(len(sizes)), sizes)
+
+    def matrix(self, frame: Any) -> Any:
+        """Plain columns, (n, d): numbers in soft standard units, levels as 0 and 1.
+
+        A missing number is its column's center, with an indicator where gaps occurred in training.
+        The form "hinges" adds hinges to each number. An array where d is at most 256, up to which
+        dense rows are faster, else a csr_array.
+        """
+        columns, blocks = self.columns(frame), []
+        dense = len(self.fields_of_columns) <= MOST_DENSE
+        for field, first, last in self._parts():
+            column, p = columns[field.name], self.frequencies[first:last]
+            if isinstance(field, Number):
+                block = field.features(column, self.form == "hinges", p)
+            else:
+                block = field.indicators(column)
+                block = block.toarray() if dense else block
+            blocks.append(block)
+        return np.hstack(blocks) if dense else sp.hstack([sp.csr_array(b) for b in blocks], "csr")
+
+    def _parts(self) -> Iterator[tuple[Levels | Number, int, int]]:
+        bounds = self.offsets.tolist()
+        return zip(self.fields, bounds[:-1], bounds[1:], strict=True)
 
 
 class CodeNames(Sequence[str]):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fastpoly.tables.frames import Column
@@ -25,7 +26,7 @@ N_COARSE = 30
 OTHER, MISSING = "<other>", "<missing>"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Levels:
     """A field of levels; with kind "list" a row may have several of them.
 
@@ -81,6 +82,16 @@ class Levels:
         begins = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(gaps)))])
         return _distinct_items(begins, places[order], self.size)
 
+    def indicators(self, column: Column) -> sp.csr_array:
+        """One column of 0 and 1 for each code, (n, size)."""
+        if self.kind == "list":
+            begins, codes = self.lists(column)
+        else:
+            codes = self.codes(column)
+            begins = np.arange(len(codes) + 1)
+        shape = len(begins) - 1, self.size
+        return sp.csr_array((np.ones(len(codes)), codes, begins), shape=shape)
+
     def _places(self, column: Column, values: NDArray[Any]) -> NDArray[np.intp]:
         """The codes of distinct values."""
         known, other = self.values, len(self.values)
@@ -105,6 +116,11 @@ class Levels:
         seen = p > 0
         return np.where(seen, 1 / np.sqrt(p + (p[seen].mean() if seen.any() else 1.0)), 0.0)
 
+    def __repr__(self) -> str:
+        some = ", ".join(str(value) for value in self.values[:4])
+        more = ", ..." * (len(self.values) > 4) + ", missing" * self.missing
+        return f"{self.name}: {self.kind}, {len(self.values)} ({some}{more})"
+
     def code_name(self, code: int) -> str:
         if code < len(self.values):
             return f"{self.name}={self.values[code]}"
@@ -121,7 +137,7 @@ def _distinct_items(
     return np.concatenate([[0], np.cumsum(counts)]), keys % max(size, 1)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Number:
     """A field of a number, in up to 255 bins; edge i separates v <= edge from v > edge.
 
@@ -156,9 +172,10 @@ class Number:
         firsts = np.concatenate([[0], np.flatnonzero(v[1:] != v[:-1]) + 1])
         starts = np.arange(1, len(firsts))  # bins begin at these distinct values
         if len(firsts) > MOST_BINS:
-            share = np.linspace(0, 1, MOST_BINS // 2 + 2)[1:-1]
-            by_row = np.searchsorted(firsts, (share * len(v)).astype(np.intp), "right") - 1
-            by_value = (share * len(firsts)).astype(np.intp)
+            # Half of the edges by rows, half by values; where these are the same, in between.
+            share = np.linspace(0, 1, MOST_BINS + 1)[1:-1]
+            by_row = np.searchsorted(firsts, (share[::2] * len(v)).astype(np.intp), "right") - 1
+            by_value = (share[1::2] * len(firsts)).astype(np.intp)
             starts = np.union1d(by_row, by_value)
             starts = starts[starts > 0]
         edges = _round_between(v[firsts[starts - 1]], v[firsts[starts]])
@@ -207,16 +224,16 @@ class Number:
         """
         b = len(self.values)
         inside = p[:b] / max(p[:b].sum(), np.finfo(float).tiny)
-        columns = [self.values]
+        mean = inside @ self.values
+        unit = np.sqrt(inside @ (self.values - mean) ** 2) or 1.0
+        columns = [self.values / unit]
         if shape is not None:
-            columns += [np.maximum(self.values - k, 0) for k in self._hinges(inside)]
+            columns += [np.maximum(self.values - k, 0) / unit for k in self._knots(inside)]
         if shape in ("coarse", "steps"):
-            above = self._knots(inside, N_COARSE) if shape == "coarse" else np.arange(1, b)
+            above = np.arange(1, b) if shape == "steps" else self._starts(inside, N_COARSE)
             columns += list((np.arange(b) >= above[:, None]).astype(float))
         C = np.column_stack(columns)
         C -= inside @ C
-        deviation = np.sqrt(inside @ C[:, 0] ** 2)
-        C[:, : C.shape[1] if shape is None else 1 + len(self._hinges(inside))] /= deviation or 1.0
         if not self.missing:
             return C
         table = np.zeros((b + 1, C.shape[1] + 1))
@@ -224,18 +241,42 @@ class Number:
         table[b, -1] = 1 / np.sqrt(p[b] + 0.5)  # a level beside that of all other rows
         return table
 
-    def _knots(self, inside: Floats, count: int) -> NDArray[np.intp]:
-        """Bins that begin at about equal shares of the rows."""
-        below = np.cumsum(inside)[:-1]
-        share = np.linspace(0, 1, count + 2)[1:-1]
-        return np.unique(np.minimum(np.searchsorted(below, share), max(len(below) - 1, 0))) + 1
+    def _starts(self, inside: Floats, count: int) -> NDArray[np.intp]:
+        """Bins, but for the first, that begin at about equal shares of the rows."""
+        if len(self.values) == 1:
+            return np.empty(0, np.intp)
+        below = np.cumsum(inside)
+        below, share = below[:-1], np.linspace(0, below[-1], count + 2)[1:-1]
+        return np.unique(np.minimum(np.searchsorted(below, share), len(below) - 1)) + 1
 
-    def _hinges(self, inside: Floats) -> Floats:
-        """Knots of hinges: values that at least one bin is above and one below."""
-        if len(self.values) < 3:
-            return np.empty(0)
-        found = self.values[self._knots(inside, N_HINGES)]
-        return found[(found > self.values[0]) & (found < self.values[-1])]
+    def _knots(self, inside: Floats) -> Floats:
+        """The knots of hinges, in soft units: edges between at least two bins on either side."""
+        starts = self._starts(inside, N_HINGES)
+        starts = starts[(starts > 1) & (starts < len(self.values) - 1)]
+        return soften(self.edges[starts - 1], self.units)
+
+    def features(self, column: Column, hinges: bool, p: Floats) -> Floats:
+        """Plain columns, (n, q): the number in soft units, hinges, and an indicator of gaps."""
+        soft, gaps = self.soft(column)
+        columns = [soft]
+        if hinges:
+            columns += [np.maximum(soft - k, 0) for k in self._knots(p[: len(self.values)])]
+        if self.missing:
+            columns.append(gaps.astype(float))
+        return np.column_stack(columns)
+
+    def feature_names(self, hinges: bool, p: Floats) -> list[str]:
+        """Names of the columns of `features`."""
+        names = [self.name]
+        if hinges:
+            knots, edges = self._knots(p[: len(self.values)]), soften(self.edges, self.units)
+            places = np.searchsorted(edges, knots)
+            names += [f"{self.name} > {self.edges[i]:.12g}" for i in places]
+        return names + [f"{self.name}={MISSING}"] * self.missing
+
+    def __repr__(self) -> str:
+        more = ", missing" * self.missing
+        return f"{self.name}: number, {len(self.values)} bins, about {self.units[0]:.6g}{more}"
 
     def code_name(self, code: int) -> str:
         if code == len(self.values):
