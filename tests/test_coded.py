@@ -122,7 +122,7 @@ def test_many_columns_leave_out_pairs_within_a_field(fit_lower):
     def loss(x):
         k, d, m = 4, coded.n_features, coded.m
         H, V, rest = np.split(x, [k * d, k * (d + m)])
-        O = reference.activations(codes, H.reshape(k, d) @ B.T, "anova") @ V.reshape(k, m)
+        O = reference.fast_activations(codes, H.reshape(k, d) @ B.T, "anova") @ V.reshape(k, m)
         if coded.explicit:
             O = O + rest[:m] + codes @ B @ rest[m:].reshape(d, m)
         return 0.5 * (block.w[:, None] * (O - block.objective.targets) ** 2).sum()
