@@ -1,8 +1,7 @@
 """The data, in memory or in files: blocks of rows, and small sums over all of them."""
 
 from fastpoly.rows.design import Design
-from fastpoly.rows.rows import Rows, as_rows
-from fastpoly.rows.shard_design import ShardDesign
+from fastpoly.rows.rows import Rows, ShardDesign, as_rows
 from fastpoly.rows.shards import Shards
 from fastpoly.rows.writing import write_shards
 
