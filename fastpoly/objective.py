@@ -16,7 +16,6 @@ from fastpoly.kernels.checks import LARGEST
 from fastpoly.kernels.smooth_forms import SmoothForm
 from fastpoly.problem import Problem
 from fastpoly.rows import Rows
-from fastpoly.rows.block import Block
 from fastpoly.rows.rows import Gradient
 from fastpoly.state import Model
 
@@ -105,7 +104,7 @@ class Objective:
 
     def loss(self, model: Model) -> float:
         """The loss, without penalties."""
-        return self.rows.sum(Block.value, model)
+        return self.rows.value(model)
 
     def value(self, model: Model) -> float:
         """Loss plus penalties."""

@@ -169,7 +169,7 @@ def default_ridge(objective: Objective, options: Options) -> float:
 def make_folds(objective: Objective, options: Options) -> list[Fold]:
     """Every fifth of a small table held out in turn, or one third of a larger one."""
     rows = objective.rows
-    few = rows.block is not None and rows.n_samples <= FEW_ROWS
+    few = rows.in_memory and rows.n_samples <= FEW_ROWS
     n_folds = min(FEW_FOLDS if few else MANY_FOLDS, rows.n_samples)
     if n_folds < 2:  # nothing can be held out
         return [Fold(objective, objective, options)]

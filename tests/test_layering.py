@@ -14,7 +14,7 @@ ROOT = Path(fastpoly.__file__).parent
 # From the bottom up. A module may import from lower layers and, without cycles, from its own.
 LAYERS = (
     ("kernels",),
-    ("problem", "state", "metrics", "interactions", "decoding"),
+    ("problem", "state", "metrics", "interactions", "decoding", "tables"),
     ("rows",),
     ("objective",),
     ("selection", "refit"),
@@ -134,7 +134,7 @@ for package in (fastpoly, fastpoly.kernels):  # walk_packages would import the e
     for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         if found.name.split(".")[1] in core:
             importlib.import_module(found.name)
-heavy = {{"sklearn", "matplotlib", "pandas", "distributed", "pyarrow"}}
+heavy = {{"sklearn", "matplotlib", "pandas", "distributed", "pyarrow", "narwhals"}}
 heavy &= {{name.split(".")[0] for name in sys.modules}}
 assert "fastpoly.kernels.losses" in sys.modules
 assert not heavy, heavy

@@ -21,8 +21,8 @@ cdef class SummedGamma(Gamma):
         Its methods matvecs(S, B), forms(S, h), combine(S, w, h) and dense(S) return those of the
         operators sum_c S_ce Gamma_c, or of Gamma_c themselves where S (m, e) is None.
     sample : callable, optional
-        (number, Generator) -> (Matrix, activation): at most that many rows, drawn at random, by
-        which basis vectors are compared.
+        (number, Generator) -> activations, which takes basis vectors (k, d) to their activations
+        (n, k) in at most that many rows, drawn at random. By these, vectors are compared.
 
     Examples
     --------

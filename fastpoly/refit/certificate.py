@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.objective import Objective
-from fastpoly.rows.block import Block
 from fastpoly.rows.rows import Gradient
 from fastpoly.state import Model
 
@@ -86,5 +85,5 @@ def refit_gap(objective: Objective, model: Model, gradient: Gradient) -> float:
         ridge = np.concatenate([ridge, [0.0], np.full(d, objective.problem.alpha_linear)])
     return duality_gap(
         objective.problem, P, G, gradient.value, gradient.conjugate, k, ridge,
-        lambda: objective.rows.sum(Block.squared_norms, model.H) + ridge,
+        lambda: objective.rows.squared_norms(model.H) + ridge,
     )  # fmt: skip

@@ -13,7 +13,6 @@ from fastpoly.objective import Objective as WholeObjective
 from fastpoly.problem import Problem
 from fastpoly.refit.certificate import duality_gap
 from fastpoly.refit.fista import Certificate
-from fastpoly.rows.block import Block
 from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
@@ -126,7 +125,7 @@ class SummedProblem(OutputProblem):
 
     def __init__(self, whole: WholeObjective, H: Floats) -> None:
         self.rows, self.H, self.small = whole.rows, H, whole.small
-        self._set(whole.problem, len(H), self.rows.sum(Block.squared_norms, H))
+        self._set(whole.problem, len(H), self.rows.squared_norms(H))
 
     def model(self, P: Floats) -> Model:
         """The model of the stacked parameters P."""
@@ -136,7 +135,7 @@ class SummedProblem(OutputProblem):
         return Model(self.H, P[:k], P[k], P[k + 1 :])
 
     def value_grad(self, P: Floats, D: Floats | None = None) -> tuple[float, Floats]:
-        value, *parts = self.rows.sum(Block.value_layers, self.model(P))
+        value, *parts = self.rows.value_layers(self.model(P))
         return value + self.ridge_value(P), _stacked(*parts) + self.ridge * P
 
     def certify(self, P: Floats) -> Certificate:

@@ -4,7 +4,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.objective import Objective
-from fastpoly.rows.block import Block
 from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
@@ -25,12 +24,12 @@ def plain_step(objective: Objective, model: Model, h: Floats, q: Floats) -> Mode
     new[-1] = p
     omega, alpha, tau = problem.omega(model.V), problem.alpha, problem.tau
     # In units in which the new activations have size one.
-    squares = float(rows.sum(Block.squared_norms, h[None])[0])
+    squares = float(rows.squared_norms(h[None])[0])
     unit = np.sqrt(rows.n_samples / max(squares, 1e-300)) if tau is None else tau
 
     def value_grad(x: Floats) -> tuple[float, Floats]:
         a, b = (x[0], unit * x[1]) if tau is None else (1 - x[0], tau * x[0])
-        value, G, _, _ = rows.sum(Block.value_layers, old._replace(V=a * old.V + b * new))
+        value, G, _, _ = rows.value_layers(old._replace(V=a * old.V + b * new))
         da, db = float(np.vdot(G, old.V)), float(np.vdot(G, new))
         if tau is not None:
             return value, np.array([tau * db - da])

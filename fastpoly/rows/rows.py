@@ -16,7 +16,6 @@ from fastpoly.kernels.checks import as_float_array, as_weights
 from fastpoly.kernels.explicit import ExplicitGamma, explicit_pays
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.losses import complete_loss
-from fastpoly.kernels.matrix import Matrix, as_matrix
 from fastpoly.kernels.summed import SummedGamma
 from fastpoly.problem import resolve_loss
 from fastpoly.rows.block import Block, Point, Targets
@@ -29,6 +28,7 @@ from fastpoly.rows.statistics import Scaling, Statistics
 from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
+Activations = Callable[[Floats], Floats]  # of basis vectors (k, d) in some rows, (n, k)
 
 
 class Gradient(NamedTuple):
@@ -99,6 +99,11 @@ class Rows:
         """The only block, where the rows are in memory."""
         return self.blocks[0] if isinstance(self.blocks, list) else None
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether a pass over the rows reads no files."""
+        return self.block is not None
+
     def sum(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """The sum of a method of `Block` over all blocks."""
         if self.block is not None:
@@ -140,6 +145,18 @@ class Rows:
         value, g[:] = self.sum(Block.value_grad, x, k)
         return value
 
+    def value(self, model: Model) -> float:
+        """The loss."""
+        return self.sum(Block.value, model)
+
+    def value_layers(self, model: Model) -> tuple[float, Floats, Floats | None, Floats | None]:
+        """The loss and its gradients in V, intercept and linear weights."""
+        return self.sum(Block.value_layers, model)
+
+    def squared_norms(self, H: Floats) -> Floats:
+        """sum_i w_i a_i^2 for each activation and, if explicit, the constant and each feature."""
+        return self.sum(Block.squared_norms, H)
+
     def gradient(self, model: Model) -> Gradient:
         """The loss and its gradient, with the operators Gamma_c of the row gradients."""
         point = self.point(model)
@@ -159,19 +176,23 @@ class Rows:
             return ExplicitGamma(self.sum(Block.gamma_matrices, point))
         return SummedGamma(d, self.m, Operators(self, point), self.sample)
 
-    def sample(self, most: int, rng: np.random.Generator) -> tuple[Matrix, str]:
-        """At most this many distinct rows, drawn at random, and the activation."""
-        n, sizes = self.n_samples, [shard.n_rows for shard in self.blocks.shards]
+    def sample(self, most: int, rng: np.random.Generator) -> Activations:
+        """The activations of at most this many distinct rows, drawn at random."""
+        n, sizes = self.n_samples, [self.n_samples]
+        if self.block is None:
+            sizes = [shard.n_rows for shard in self.blocks.shards]
         chosen = np.arange(n) if n <= most else np.unique(rng.integers(n, size=most))
         ends = np.cumsum(sizes)
         numbers = np.split(chosen, np.searchsorted(chosen, ends)[:-1])
         numbers = [own - end + size for own, end, size in zip(numbers, ends, sizes, strict=True)]
         parts = self.sum(Block.sample, numbers)
-        if self.entries is not None:
+        if self.entries is None:
+            X = np.vstack(parts)
+        else:
             from scipy.sparse import vstack
 
-            return as_matrix(vstack(parts, "csr"), self.fit_lower == "augment"), self.activation
-        return as_matrix(np.vstack(parts), self.fit_lower == "augment"), self.activation
+            X = vstack(parts, "csr")
+        return Design(X, self.activation, fit_lower=self.fit_lower, n_threads=1).activations
 
     def ray(
         self, model: Model, H: Floats, V: Floats

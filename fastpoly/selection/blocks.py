@@ -9,6 +9,7 @@ matrices have no rows; there the vectors themselves are compared.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,18 +38,16 @@ class Signatures:
     """
 
     def __init__(self, gamma: Gamma, rng: np.random.Generator) -> None:
-        self.rows, self.activation = None, ""
+        self.activations: Callable[[Floats], Floats] | None = None
         if isinstance(gamma, RowGamma):
-            self.rows = sample_rows(gamma.X, rng)
-            self.activation = ACTIVATIONS[int(gamma.anova)]
+            rows, activation = sample_rows(gamma.X, rng), ACTIVATIONS[int(gamma.anova)]
+            self.activations = lambda H: make_features(rows, H, activation).activations()
         elif isinstance(gamma, SummedGamma) and gamma.sample is not None:
-            self.rows, self.activation = gamma.sample(n_sampled_rows(), rng)
+            self.activations = gamma.sample(n_sampled_rows(), rng)
 
     def __call__(self, H: Floats) -> Floats:
         """H (k, d) -> (k, n sampled rows), or (k, d) where there are no rows."""
-        S = H
-        if self.rows is not None:
-            S = make_features(self.rows, H, self.activation).activations().T
+        S = H if self.activations is None else self.activations(H).T
         norms = np.linalg.norm(S, axis=1, keepdims=True)
         return S / np.where(norms > 0, norms, 1)
 

@@ -1,0 +1,155 @@
+"""Encoding: what was learned of a frame, so that its rows become codes with tables.
+
+    P (n x L) one-hot codes, a block of columns per field;  B (L x d) block diagonal, a table each
+
+An encoding holds plain arrays. It pickles, and `arrays` writes it without pickle.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fastpoly.kernels.matrix import StoredRows
+from fastpoly.tables.fields import SHAPES, Levels, Number
+from fastpoly.tables.frames import Column, read_columns
+
+Floats = NDArray[np.float64]
+
+
+class Encoding:
+    """Fields of a frame, in the order of its columns.
+
+    Parameters
+    ----------
+    fields : sequence of Levels and Number
+    frequencies : ndarray, (L,)
+        The share of the rows that have each code.
+    """
+
+    def __init__(self, fields: Sequence[Levels | Number], frequencies: Floats) -> None:
+        self.fields, self.frequencies = tuple(fields), frequencies
+        self.offsets = np.concatenate([[0], np.cumsum([f.size for f in self.fields])]).astype(int)
+
+    @classmethod
+    def learn(cls, frame: Any, *, min_count: int = 2) -> tuple[Self, Any]:
+        """The encoding of a frame, and its rows as codes (see `codes`).
+
+        Levels of fewer than `min_count` rows are one level, which is also that of unseen ones:
+        levels that occur once tell best what those do that have not occurred.
+        """
+        columns = read_columns(frame)
+        if not next(iter(columns.values())).size:
+            raise ValueError("the frame has no rows")
+        fields = [
+            (Number if column.kind == "number" else Levels).learn(column, min_count)
+            for column in columns.values()
+        ]
+        constant = [field.name for field in fields if field.is_constant]
+        if constant:
+            warnings.warn(
+                f"these columns say nothing, because they are constant, missing in all rows, or "
+                f"different in every row: {constant[:10]}; leave them out",
+                UserWarning,
+                stacklevel=3,
+            )
+        self = cls(fields, np.empty(0))
+        codes = self._codes(columns)
+        n = next(iter(columns.values())).size
+        indices = codes.indices.ravel()
+        self.frequencies = np.bincount(indices, minlength=self.offsets[-1]) / n
+        return self, codes
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the frame."""
+        return [field.name for field in self.fields]
+
+    @property
+    def n_codes(self) -> int:
+        """L, the number of codes of all fields."""
+        return int(self.offsets[-1])
+
+    @property
+    def level_names(self) -> "CodeNames":
+        """Names of the codes, such as "city=Oslo" and "30 < age <= 35"."""
+        return CodeNames(self)
+
+    def columns(self, frame: Any) -> dict[str, Column]:
+        """The columns of a frame by name; ValueError unless they are those of the encoding."""
+        found = read_columns(frame)
+        lacking = [name for name in self.names if name not in found]
+        extra = found.keys() - set(self.names)
+        if lacking or extra:
+            told = f"lacks the columns {lacking[:10]}" if lacking else ""
+            told += " and " * bool(lacking and extra)
+            told += f"has the unknown columns {sorted(extra)[:10]}" if extra else ""
+            raise ValueError(f"the frame {told}; give it the columns of the training")
+        return found
+
+    def codes(self, frame: Any) -> Any:
+        """Rows as one-hot codes, (n, L).
+
+        StoredRows with indices (n, F), one for each field in the order of `fields`; a csr_array
+        where a field is a list, which may have several or none.
+        """
+        return self._codes(self.columns(frame))
+
+    def _codes(self, columns: dict[str, Column]) -> Any:
+        n, plain = next(iter(columns.values())).size, [f for f in self.fields if f.kind != "list"]
+        indices = np.empty((n, len(plain)), np.int32)
+        starts = dict(zip(self.names, self.offsets[:-1].tolist(), strict=True))
+        for j, field in enumerate(plain):
+            indices[:, j] = field.codes(columns[field.name])
+            indices[:, j] += starts[field.name]
+        if len(plain) == len(self.fields):
+            return StoredRows((n, self.n_codes), indices)
+        rows, parts = [np.repeat(np.arange(n), len(plain))], [indices.ravel()]
+        for field in self.fields:
+            if field.kind == "list":
+                begins, codes = field.lists(columns[field.name])
+                rows.append(np.repeat(np.arange(n), np.diff(begins)))
+                parts.append((codes + starts[field.name]).astype(np.int32))
+        data = np.ones(sum(map(len, parts)))
+        entries = data, (np.concatenate(rows), np.concatenate(parts))
+        return sp.csr_array(entries, shape=(n, self.n_codes))
+
+    def tables(self, shape: str | None = None, frequencies: Floats | None = None) -> list[Floats]:
+        """The table of each field: the units of levels, (L_f,), or the columns of bins, (L_f, d_f).
+
+        Parameters
+        ----------
+        shape : {None, "hinges", "coarse", "steps"}
+            What a number's table holds beside its value: hinges, and steps at about 30 or at all
+            edges.
+        frequencies : ndarray, (L,), optional
+            The shares of codes in other rows than those of `learn`, or by weight.
+        """
+        if shape not in SHAPES:
+            raise ValueError(f"shape must be one of {SHAPES}, got {shape!r}")
+        p = self.frequencies if frequencies is None else np.asarray(frequencies, np.float64)
+        bounds = zip(self.fields, self.offsets[:-1], self.offsets[1:], strict=True)
+        return [field.table(shape, p[first:last]) for field, first, last in bounds]
+
+
+class CodeNames(Sequence[str]):
+    """The names of codes, made when they are asked for: there may be millions."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        self.encoding = encoding
+
+    def __len__(self) -> int:
+        return self.encoding.n_codes
+
+    def __getitem__(self, j: Any) -> Any:
+        if isinstance(j, slice):
+            return [self[i] for i in range(*j.indices(len(self)))]
+        if not -len(self) <= j < len(self):
+            raise IndexError(f"there are {len(self)} codes, and no {j}")
+        j %= len(self)
+        at = int(np.searchsorted(self.encoding.offsets, j, "right")) - 1
+        name = self.encoding.fields[at].code_name(j - int(self.encoding.offsets[at]))
+        return name.replace("\0", "\\0")  # which the names of a model cannot hold

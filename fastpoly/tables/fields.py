@@ -1,0 +1,268 @@
+"""Fields: a column of a frame as codes, and the table of what its codes mean.
+
+A field has `size` codes. `codes(column)` gives one for each row (of a list: several), and
+`table(shape, p)` what the columns of a model are, for the shares p of the codes in the rows:
+
+    levels, lists   the levels, then one code for rare and unseen levels, then one for missing ones
+    numbers         the bins between the edges, then one code for missing ones
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastpoly.tables.frames import Column
+
+Floats = NDArray[np.float64]
+
+# The bins of a number, so that a code fits into a byte beside the one for missing values.
+MOST_BINS = 255
+SHAPES = (None, "hinges", "coarse", "steps")
+N_HINGES = 4  # inner knots: 5 linear pieces
+N_COARSE = 30
+OTHER, MISSING = "<other>", "<missing>"
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """A field of levels; with kind "list" a row may have several of them.
+
+    Attributes
+    ----------
+    name : str
+    values : ndarray, (q,)
+        The levels, sorted: texts (object), bool, int64 or float64.
+    missing : bool
+        Whether missing values occurred. If not, they count as an unseen level.
+    kind : {"levels", "list"}
+    """
+
+    name: str
+    values: NDArray[Any]
+    missing: bool
+    kind: str = "levels"
+
+    @classmethod
+    def learn(cls, column: Column, min_count: int) -> "Levels":
+        """The levels of at least `min_count` rows."""
+        if column.kind == "list":
+            begins, (codes, values), gaps = column.lists()
+            codes = _distinct_items(begins, codes, len(values))[1]
+        else:
+            codes, values = column.distinct()
+            gaps = codes < 0
+        counts = np.bincount(codes[codes >= 0], minlength=len(values))
+        values = np.sort(values[counts >= min_count])
+        return cls(column.name, values, bool(gaps.any()), column.kind)
+
+    @property
+    def size(self) -> int:
+        return len(self.values) + 1 + self.missing
+
+    @property
+    def is_constant(self) -> bool:
+        return len(self.values) + self.missing <= 1
+
+    def codes(self, column: Column) -> NDArray[np.intp]:
+        """The code of each row, (n,)."""
+        codes, values = column.distinct()
+        return np.append(self._places(column, values), self.size - 1)[codes]
+
+    def lists(self, column: Column) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+        """Where the codes of each row begin, (n + 1,), and the codes; each is there once a row."""
+        begins, (codes, values), gaps = column.lists()
+        places = self._places(column, values)[codes]
+        rows = np.repeat(np.arange(len(gaps)), np.diff(begins))
+        rows = np.concatenate([rows, np.flatnonzero(gaps)])
+        places = np.concatenate([places, np.full(gaps.sum(), self.size - 1)])
+        order = np.argsort(rows, kind="stable")
+        begins = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(gaps)))])
+        return _distinct_items(begins, places[order], self.size)
+
+    def _places(self, column: Column, values: NDArray[Any]) -> NDArray[np.intp]:
+        """The codes of distinct values."""
+        known, other = self.values, len(self.values)
+        if not len(values) or not other:
+            return np.full(len(values), other)
+        if (known.dtype == object) != (values.dtype == object):
+            was, now = ("texts", "numbers") if known.dtype == object else ("numbers", "texts")
+            raise column.error(
+                f"held {was} when the encoding was learned and holds {now} now, such as "
+                f"{values[0]!r}; convert it"
+            )
+        if known.dtype == object:
+            places = {value: i for i, value in enumerate(known.tolist())}
+            return np.array([places.get(v, other) for v in values.tolist()], np.intp)
+        if known.dtype.kind != values.dtype.kind:
+            known, values = known.astype(np.float64), values.astype(np.float64)
+        found = np.searchsorted(known, values)
+        return np.where(known[np.minimum(found, other - 1)] == values, found, other)
+
+    def table(self, shape: str | None, p: Floats) -> Floats:
+        """The unit of each level, (size,): 1 / sqrt(p + mean of p); 0 for one without rows."""
+        seen = p > 0
+        return np.where(seen, 1 / np.sqrt(p + (p[seen].mean() if seen.any() else 1.0)), 0.0)
+
+    def code_name(self, code: int) -> str:
+        if code < len(self.values):
+            return f"{self.name}={self.values[code]}"
+        return f"{self.name}={OTHER if code == len(self.values) else MISSING}"
+
+
+def _distinct_items(
+    begins: NDArray[np.int64], codes: NDArray[np.intp], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """The codes of rows, sorted and each once in a row."""
+    rows = np.repeat(np.arange(len(begins) - 1), np.diff(begins))
+    keys = np.unique(rows.astype(np.int64) * max(size, 1) + codes) if len(codes) else rows
+    counts = np.bincount(keys // max(size, 1), minlength=len(begins) - 1)
+    return np.concatenate([[0], np.cumsum(counts)]), keys % max(size, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Number:
+    """A field of a number, in up to 255 bins; edge i separates v <= edge from v > edge.
+
+    Attributes
+    ----------
+    name : str
+    edges : ndarray, (b - 1,)
+        Increasing.
+    values : ndarray, (b,)
+        The mean of each bin in soft units.
+    units : ndarray, (4,)
+        Center and unit of the number, mean and deviation of its soft form (see `soft`).
+    missing : bool
+        Whether missing values occurred. If not, they count as the center.
+    """
+
+    name: str
+    edges: Floats
+    values: Floats
+    units: Floats
+    missing: bool
+    kind: ClassVar[str] = "number"
+
+    @classmethod
+    def learn(cls, column: Column, min_count: int) -> "Number":
+        """The bins and units of the values of a column."""
+        found = column.numbers()
+        gaps = int(np.isnan(found).sum())
+        v, missing = np.sort(found)[: len(found) - gaps], gaps > 0  # NaN comes last
+        if not len(v):
+            return cls(column.name, np.empty(0), np.zeros(1), np.array([0.0, 1, 0, 1]), missing)
+        firsts = np.concatenate([[0], np.flatnonzero(v[1:] != v[:-1]) + 1])
+        starts = np.arange(1, len(firsts))  # bins begin at these distinct values
+        if len(firsts) > MOST_BINS:
+            share = np.linspace(0, 1, MOST_BINS // 2 + 2)[1:-1]
+            by_row = np.searchsorted(firsts, (share * len(v)).astype(np.intp), "right") - 1
+            by_value = (share * len(firsts)).astype(np.intp)
+            starts = np.union1d(by_row, by_value)
+            starts = starts[starts > 0]
+        edges = _round_between(v[firsts[starts - 1]], v[firsts[starts]])
+        first, center, third = v[[len(v) // 4, len(v) // 2, (3 * len(v)) // 4]]
+        unit = third / 2 - first / 2
+        if not unit > 0:  # most values are the same: the others give the unit
+            away = np.abs(v - center)
+            unit = np.median(away[away > 0]) if (away > 0).any() else 1.0
+        units = np.array([center, unit, 0.0, 1.0])
+        soft = soften(v, units)
+        units[2:] = soft.mean(), soft.std() or 1.0
+        bins = np.concatenate([[0], firsts[starts]])
+        means = np.add.reduceat(soft, bins) / np.diff(np.append(bins, len(v)))
+        return cls(column.name, edges, (means - units[2]) / units[3], units, missing)
+
+    @property
+    def size(self) -> int:
+        return len(self.values) + self.missing
+
+    @property
+    def is_constant(self) -> bool:
+        return self.size <= 1
+
+    def codes(self, column: Column) -> NDArray[np.intp]:
+        """The code of each row, (n,)."""
+        found = column.numbers()
+        codes = np.searchsorted(self.edges, found, "left")
+        gaps = np.isnan(found)
+        if gaps.any():
+            center = np.searchsorted(self.edges, self.units[0], "left")
+            codes[gaps] = self.size - 1 if self.missing else center
+        return codes
+
+    def soft(self, column: Column) -> tuple[Floats, NDArray[np.bool_]]:
+        """The number in soft standard units (a gap is its center), and where gaps are."""
+        found = column.numbers()
+        gaps = np.isnan(found)
+        soft = soften(np.where(gaps, self.units[0], found) if gaps.any() else found, self.units)
+        return soft, gaps
+
+    def table(self, shape: str | None, p: Floats) -> Floats:
+        """Columns of the bins, (size, q), centered by p: value, hinges, steps, missing.
+
+        The value has deviation 1. A hinge is max(0, value - knot), and a step 1 above its edge, so
+        what is finer is smaller.
+        """
+        b = len(self.values)
+        inside = p[:b] / max(p[:b].sum(), np.finfo(float).tiny)
+        columns = [self.values]
+        if shape is not None:
+            columns += [np.maximum(self.values - k, 0) for k in self._hinges(inside)]
+        if shape in ("coarse", "steps"):
+            above = self._knots(inside, N_COARSE) if shape == "coarse" else np.arange(1, b)
+            columns += list((np.arange(b) >= above[:, None]).astype(float))
+        C = np.column_stack(columns)
+        C -= inside @ C
+        deviation = np.sqrt(inside @ C[:, 0] ** 2)
+        C[:, : C.shape[1] if shape is None else 1 + len(self._hinges(inside))] /= deviation or 1.0
+        if not self.missing:
+            return C
+        table = np.zeros((b + 1, C.shape[1] + 1))
+        table[:b, :-1] = C
+        table[b, -1] = 1 / np.sqrt(p[b] + 0.5)  # a level beside that of all other rows
+        return table
+
+    def _knots(self, inside: Floats, count: int) -> NDArray[np.intp]:
+        """Bins that begin at about equal shares of the rows."""
+        below = np.cumsum(inside)[:-1]
+        share = np.linspace(0, 1, count + 2)[1:-1]
+        return np.unique(np.minimum(np.searchsorted(below, share), max(len(below) - 1, 0))) + 1
+
+    def _hinges(self, inside: Floats) -> Floats:
+        """Knots of hinges: values that at least one bin is above and one below."""
+        if len(self.values) < 3:
+            return np.empty(0)
+        found = self.values[self._knots(inside, N_HINGES)]
+        return found[(found > self.values[0]) & (found < self.values[-1])]
+
+    def code_name(self, code: int) -> str:
+        if code == len(self.values):
+            return f"{self.name}={MISSING}"
+        low = f"{self.edges[code - 1]:.12g}" if code else ""
+        high = f"{self.edges[code]:.12g}" if code < len(self.edges) else ""
+        if low and high:
+            return f"{low} < {self.name} <= {high}"
+        return f"{self.name} > {low}" if low else f"{self.name} <= {high}" if high else self.name
+
+
+def soften(v: Floats, units: Floats) -> Floats:
+    """Soft standard units: (asinh((v - center) / unit) - mean) / deviation, which tames tails."""
+    center, unit, mean, deviation = units
+    with np.errstate(over="ignore"):
+        u = np.clip((v - center) / unit, -1e300, 1e300)
+    return (np.arcsinh(u) - mean) / deviation
+
+
+def _round_between(low: Floats, high: Floats) -> Floats:
+    """For each pair a number of few digits in [low, high), for the names of bins."""
+    found, left = low.copy(), np.ones(len(low), bool)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        middle, digits = low / 2 + high / 2, -np.ceil(np.log10(high - low))
+        for more in range(3):
+            factor = 10.0 ** (digits + more)
+            round_ = np.floor(middle * factor) / factor
+            fits = left & (low <= round_) & (round_ < high)
+            found[fits], left[fits] = round_[fits], False
+    return found
