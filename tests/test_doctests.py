@@ -25,6 +25,9 @@ MODULES = ["fastpoly"] + [
     if not found.name.endswith("__main__")
 ]
 
+# Modules that need an extra, and a package of it.
+EXTRAS = {"fastpoly.dask": "distributed", "fastpoly.onnx": "skl2onnx"}
+
 
 def documented(module):
     """(name, docstring) of a module, its functions, its classes and their members.
@@ -43,8 +46,8 @@ def documented(module):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstrings(name):
-    if name == "fastpoly.dask":
-        pytest.importorskip("distributed")
+    if name in EXTRAS:
+        pytest.importorskip(EXTRAS[name])
     module = importlib.import_module(name)
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     parser, report = doctest.DocTestParser(), []
@@ -70,6 +73,9 @@ def test_pages(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if "fastpoly.plotting" in page.read_text():
         pytest.importorskip("matplotlib").use("Agg")
+    if "onnxruntime" in page.read_text():
+        pytest.importorskip("skl2onnx")
+        pytest.importorskip("onnxruntime")
     pattern = r"^```(python|pycon)\n(.*?)^```"
     blocks = re.findall(pattern, page.read_text(), re.MULTILINE | re.DOTALL)
     assert blocks, f"{page.name} has no example"
@@ -100,7 +106,7 @@ def test_api_page_lists_every_public_name():
     assert set(fastpoly.__all__) - {"__version__"} <= set(listed)
     for name in listed:
         module, _, last = f"fastpoly.{name}".rpartition(".")
-        if module != "fastpoly.dask":  # an extra
+        if module not in EXTRAS:
             assert inspect.getdoc(getattr(importlib.import_module(module), last)), name
 
 

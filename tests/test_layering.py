@@ -19,7 +19,7 @@ LAYERS = (
     ("objective",),
     ("selection", "refit"),
     ("algorithm", "path", "strengths", "model", "storage"),
-    ("estimators", "plotting", "dask"),
+    ("estimators", "plotting", "dask", "onnx"),
     ("demo", "shards_command"),
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
