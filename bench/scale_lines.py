@@ -23,7 +23,7 @@ from fastpoly.objective import Objective
 from fastpoly.problem import Problem
 from fastpoly.rows import Rows, ShardDesign, as_rows
 from fastpoly.rows.block import Block
-from fastpoly.rows.stored import kept_bytes
+from fastpoly.rows.shard import kept_bytes
 from fastpoly.state import Model
 
 Figures = dict[str, Any]

@@ -8,7 +8,6 @@ only: if its worker is lost, Dask gives it to another one, which begins with the
 
 from collections.abc import Sequence
 from functools import cache
-from itertools import chain
 from typing import Any
 
 import dask
@@ -17,9 +16,8 @@ import distributed
 from fastpoly.kernels.checks import as_positive
 from fastpoly.kernels.runtime import simd_level
 from fastpoly.rows.block import Point
-from fastpoly.rows.engine import Method, Node, equal_ranges, remote_sum, tree_sum, with_model
+from fastpoly.rows.engine import Method, Node, remote_sum, sum_in_tasks
 from fastpoly.rows.shards import Shards
-from fastpoly.rows.stored import received
 
 __all__ = ["on_cluster"]
 
@@ -85,17 +83,7 @@ class DaskEngine:
     def sum(self, items: Sequence[Any], method: Method, *arguments: Any) -> Any:
         """The sum of method(item, *arguments) over the items."""
         # The same subtrees go to the same workers in every pass: they have the row gradients.
-        slots = self._slots()
-        tasks = list(zip(slots, equal_ranges(len(items), len(slots)), strict=False))
-        # Items with a key are sent only to workers that do not have them.
-        sums = self._run(tasks, getattr(items, "key", items), method, arguments)
-        missing = [i for i, found in enumerate(sums) if found is None]
-        if missing:
-            again = self._run([tasks[i] for i in missing], items, method, with_model(arguments))
-            for i, found in zip(missing, again, strict=True):
-                sums[i] = found
-        nodes = [node for _, nodes in tasks for node in nodes]
-        return tree_sum(zip(nodes, chain(*sums), strict=True), len(items))
+        return sum_in_tasks(self._slots(), self._run, items, method, arguments)
 
     def _slots(self) -> list[str]:
         """The worker of each thread, in a fixed order."""
@@ -158,12 +146,8 @@ class DaskEngine:
 def _task(
     items: Sequence[Any] | str, nodes: list[Node], method: Method, arguments: tuple[Any, ...]
 ) -> tuple[list[Any] | None, str, tuple[str, ...]]:
-    """Runs on a worker: the sums of subtrees, who computed them, and with which instructions.
-
-    Instead of sums it returns None where items and model must be sent along.
-    """
-    found = received(items) if isinstance(items, str) else items
-    sums = None if found is None else remote_sum(found, nodes, method, arguments)
+    """Runs on a worker: its `remote_sum`, who computed it, and with which instructions."""
+    sums = remote_sum(items, nodes, method, arguments)
     return sums, distributed.get_worker().address, _instructions()
 
 

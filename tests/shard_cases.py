@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from fastpoly import Design, Shards, conditional_gradient, write_shards
 from fastpoly.rows import ShardDesign
-from fastpoly.rows.files import write_array
+from fastpoly.rows.format import write_array
 
 KINDS = ("dense", "csr", "codes")
 

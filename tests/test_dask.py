@@ -17,7 +17,7 @@ distributed = pytest.importorskip("distributed")
 from fastpoly import FactorizationMachineOrdinalRegressor, conditional_gradient  # noqa: E402
 from fastpoly.dask import DaskEngine, on_cluster  # noqa: E402
 from fastpoly.rows import ShardDesign, as_rows  # noqa: E402
-from fastpoly.rows.shard_design import shard_statistics  # noqa: E402
+from fastpoly.rows.rows import shard_statistics  # noqa: E402
 
 # Dask's threads may leave resources open; these tests do not check that.
 pytestmark = pytest.mark.filterwarnings("ignore")

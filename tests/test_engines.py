@@ -29,11 +29,9 @@ from fastpoly.rows.engine import (
     subtrees,
     tree_sum,
 )
-from fastpoly.rows.moments import Moments
-from fastpoly.rows.shard import Shard
-from fastpoly.rows.shard_design import shard_statistics
-from fastpoly.rows.statistics import row_statistics
-from fastpoly.rows.stored import kept_bytes
+from fastpoly.rows.rows import shard_statistics
+from fastpoly.rows.shard import Shard, kept_bytes
+from fastpoly.rows.statistics import Moments, Scaling, row_statistics
 from fastpoly.state import Model
 
 PENALTIES = ("l1", "l1/l2", "l1/linf")
@@ -376,13 +374,15 @@ def test_the_same_bits_with_little_memory_in_other_processes(tmp_path):
         assert bits(limited.on(processes)) == bits(shards)
 
 
+def halved(d):
+    return Scaling(None, np.full(d, 0.5), np.ones(d, bool))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_blocks_keep_no_more_than_is_counted(tmp_path, kind):
     case = Case(kind, n=40_000)
     shards = case.write(tmp_path, 4)
-    rows = as_rows(
-        ShardDesign(shards, "anova", factor=np.full(shards.n_features, 0.5), n_threads=1)
-    )
+    rows = as_rows(ShardDesign(shards, "anova", scaling=halved(shards.n_features), n_threads=1))
     d, rng = shards.n_features, np.random.default_rng(0)
     model = Model(rng.standard_normal((2, d)), rng.standard_normal((2, 3)), np.zeros(3), None)
     limit = sum(kept_bytes(shard, rows.blocks.form) for shard in shards)
@@ -688,7 +688,8 @@ def test_scaled_features(tmp_path, dtype, kind, activation, fit_lower):
     rng = np.random.default_rng(2)
     center = rng.standard_normal(X.shape[1]) * (kind == "dense")
     factor = rng.random(X.shape[1]) + 0.5
-    how = {"fit_lower": fit_lower, "center": center, "factor": factor}
+    scaling = Scaling(center if kind == "dense" else None, factor, np.ones(len(factor), bool))
+    how = {"fit_lower": fit_lower, "scaling": scaling}
     there = as_rows(ShardDesign(case.write(tmp_path, 5), activation, **how))
     order = _order(case, 5)
     scaled = (X[order] - center) * factor
@@ -738,16 +739,18 @@ def test_scaled_targets(tmp_path):
     case = Case("dense")
     y = 100 + 7 * case.X @ np.linspace(-1, 1, 16).reshape(8, 2)
     shards = write_shards(tmp_path, [(case.X, y)], rows_per_shard=100)
-    design = ShardDesign(shards, fit_lower="explicit")
     found = shard_statistics(shards)
     np.testing.assert_allclose(found.targets.mean, y.mean(axis=0), rtol=1e-13)
     np.testing.assert_allclose(found.targets.deviation, y.std(axis=0), rtol=1e-12)
     center, unit = y.mean(axis=0), y.std(axis=0)
-    state = last_state(design, [center, unit], loss="squared", alpha=1.0)
+    scaling = Scaling(None, None, np.ones(8, bool), center, unit)
+    design = ShardDesign(shards, fit_lower="explicit", scaling=scaling)
+    state = last_state(design, loss="squared", alpha=1.0)
     want = last_state(case.design("squared"), (y - center) / unit, loss="squared", alpha=1.0)
     assert state.objective == pytest.approx(want.objective, rel=1e-9)
 
 
 def test_sparse_rows_have_no_center(tmp_path):
+    scaling = Scaling(np.ones(22), np.ones(22), np.ones(22, bool))
     with pytest.raises(ValueError, match="sparse"):
-        ShardDesign(Case("codes").write(tmp_path, 2), center=np.ones(22))
+        ShardDesign(Case("codes").write(tmp_path, 2), scaling=scaling)

@@ -8,7 +8,7 @@ from sklearn.linear_model import PoissonRegressor
 
 import fastpoly
 from fastpoly.kernels.losses import Huber, get_loss
-from fastpoly.rows.moments import Moments
+from fastpoly.rows.statistics import Moments
 
 pytestmark = pytest.mark.filterwarnings("ignore:the model has no basis vectors")
 EVERY_REGRESSOR = pytest.mark.parametrize("cls", REGRESSORS)

@@ -14,9 +14,7 @@ from sklearn.feature_selection import SelectFromModel
 from sklearn.preprocessing import StandardScaler
 
 from fastpoly import PolyModel
-from fastpoly.rows.moments import Moments, mean_and_deviation
-from fastpoly.rows.scaling import Scaling
-from fastpoly.rows.statistics import row_statistics
+from fastpoly.rows.statistics import Moments, Scaling, mean_and_deviation, row_statistics
 from fastpoly.state import Model
 
 SHIFT = np.array([0, 3, -20, 100, 1])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sklearn.exceptions import ConvergenceWarning
 
 from fastpoly.refit.rounds import LOOSEST_REFIT_TOL
-from fastpoly.rows.scaling import Scaling
+from fastpoly.rows.statistics import Scaling
 from fastpoly.state import State
 
 # A fit whose violation is above this multiple of alpha is far from its optimum, and warns. At an

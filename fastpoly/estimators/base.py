@@ -30,7 +30,7 @@ from fastpoly.problem import Problem, check_choice, check_strength
 from fastpoly.rows import Shards
 from fastpoly.rows.block import Targets
 from fastpoly.rows.design import FIT_LOWER, check_largest
-from fastpoly.rows.scaling import Scaling
+from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Model, RunMemory, State
 from fastpoly.storage.checkpoint import FitRecord, fingerprint, load_record, save_record
 from fastpoly.strengths import default_ridge, train_default

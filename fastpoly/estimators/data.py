@@ -14,13 +14,11 @@ from sklearn.model_selection import train_test_split
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.kernels.matrix import as_csr
-from fastpoly.rows import Design, Rows, ShardDesign, Shards
+from fastpoly.rows import Design, Rows, Shards
 from fastpoly.rows.block import Block, Targets
-from fastpoly.rows.moments import Moments
-from fastpoly.rows.scaling import Scaling
-from fastpoly.rows.shard_design import shard_statistics
-from fastpoly.rows.statistics import Statistics, row_statistics
-from fastpoly.rows.stored import Form
+from fastpoly.rows.rows import shard_statistics
+from fastpoly.rows.shard import Form
+from fastpoly.rows.statistics import Moments, Scaling, Statistics, row_statistics
 
 Floats = NDArray[np.float64]
 
@@ -113,16 +111,7 @@ class TrainingRows:
         elif not self.stored:
             targets = Targets(loss.encode(scaling.targets(targets.values), self.m))
         if self.stored:
-            design = ShardDesign(
-                self.X, activation, fit_lower=fit_lower, center=scaling.center,
-                factor=scaling.factor,
-            )  # fmt: skip
-            units = None
-            if targets.table is None and scaling.target_unit is not None:
-                units = np.stack([scaling.target_center, scaling.target_unit])
-            form = Form(
-                activation, fit_lower, loss, self.m, targets.table, self.w, units, design.scaling
-            )
+            form = Form(activation, fit_lower, loss, self.m, targets.table, self.w, scaling)
             return Rows.of_shards(self.X, form, self.n_threads)
         X = scaling.features(self.X)
         n_threads = default_threads(X) if self.n_threads is None else self.n_threads

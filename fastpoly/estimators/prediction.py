@@ -22,9 +22,9 @@ from fastpoly.estimators.data import (
 )
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
-from fastpoly.rows.files import replacing
-from fastpoly.rows.scaling import Scaling
+from fastpoly.rows.format import replacing
 from fastpoly.rows.shards import FeatureNames, Shards
+from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Model
 from fastpoly.storage.checkpoint import Stages
 

@@ -16,8 +16,7 @@ from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.problem import named_loss
 from fastpoly.rows import Shards
 from fastpoly.rows.block import Targets
-from fastpoly.rows.moments import Moments
-from fastpoly.rows.scaling import Scaling
+from fastpoly.rows.statistics import Moments, Scaling
 
 Floats = NDArray[np.float64]
 

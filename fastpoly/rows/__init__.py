@@ -2,8 +2,7 @@
 
 from fastpoly.rows.coded import CodedRows, Tables
 from fastpoly.rows.design import Design
-from fastpoly.rows.rows import Rows, as_rows
-from fastpoly.rows.shard_design import ShardDesign
+from fastpoly.rows.rows import Rows, ShardDesign, as_rows
 from fastpoly.rows.shards import Shards
 from fastpoly.rows.writing import write_shards
 

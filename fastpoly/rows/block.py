@@ -305,15 +305,3 @@ class Block:
             gamma = row_gamma(self.design.matrix, D if S is None else D @ S, anova)
             self._kept["gamma"] = key, gamma  # only the last one
         return gamma
-
-
-def stored_numbers(y: Floats, loss: Any, units: Floats | None, where: str) -> Floats:
-    """Targets (n, m) that are stored as numbers; an indicator of labels becomes signs.
-
-    With units (2, m), targets t become (t - units[0]) / units[1].
-    """
-    if loss.target == "sign":
-        if not (np.isin(y, (0, 1)).all() or (np.abs(y) == 1).all()):
-            raise ValueError(f"{where}: labels must be 0 and 1, or -1 and +1")
-        return np.where(y > 0, 1.0, -1.0)
-    return loss.encode(y if units is None else (y - units[0]) / units[1], y.shape[1])

@@ -10,12 +10,13 @@ item may have a `lock`, which is held meanwhile.
 """
 
 import os
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -179,10 +180,38 @@ class ThreadEngine:
         return self.pool
 
 
+# Lists that a process keeps of those it received: the shards of a fit, its rows, and two parts of
+# them, of which one is held out.
+KEPT_LISTS = 4
+
+_received: OrderedDict[str, Any] = OrderedDict()
+_lock = Lock()
+
+
+def receive(make: Method, key: str, *arguments: Any) -> Any:
+    """The list of that key in this process, made if it is not here."""
+    with _lock:
+        if key not in _received:
+            _received[key] = make(*arguments, key=key)
+        _received.move_to_end(key)  # a list in use is not the one to drop
+        while len(_received) > KEPT_LISTS:
+            _received.popitem(last=False)
+        return _received[key]
+
+
 def remote_sum(
-    items: Sequence[Any], nodes: list[Node], method: Method, arguments: tuple[Any, ...]
+    items: Sequence[Any] | str, nodes: list[Node], method: Method, arguments: tuple[Any, ...]
 ) -> list[Any] | None:
-    """The sums over some nodes in another process; None where the model must be sent along."""
+    """The sums over some nodes in another process; None where more must be sent along.
+
+    The items may be named by their key.
+    """
+    if isinstance(items, str):
+        with _lock:
+            if items not in _received:
+                return None
+            _received.move_to_end(items)
+            items = _received[items]
     arguments = tuple(
         replace(a, model=aligned(a.model)) if isinstance(a, Point) else aligned(a)
         for a in arguments
@@ -194,46 +223,55 @@ def remote_sum(
         return None
 
 
-def with_model(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The same arguments with the model itself, for a process that does not have it."""
-    return tuple(replace(a, send=True) if isinstance(a, Point) else a for a in arguments)
+def sum_in_tasks(
+    slots: list[Any], run: Callable[..., list[Any]], items: Sequence[Any], method: Method,
+    arguments: tuple[Any, ...],
+) -> Any:  # fmt: skip
+    """The sum of method(item, *arguments) over the items in other processes, a task per slot.
+
+    A process keeps the items and models that it received. So a task first names the items by their
+    key, and does not send the model; whatever a process does not have is sent along next.
+
+    Parameters
+    ----------
+    slots : list
+        What runs at the same time.
+    run : callable
+        From tasks (slot, nodes), items or their key, method and arguments to the `remote_sum` of
+        each task.
+    """
+    tasks = list(zip(slots, equal_ranges(len(items), len(slots)), strict=False))
+    sums = run(tasks, getattr(items, "key", items), method, arguments)
+    missing = [i for i, found in enumerate(sums) if found is None]
+    if missing:
+        model = (replace(a, send=True) if isinstance(a, Point) else a for a in arguments)
+        again = run([tasks[i] for i in missing], items, method, tuple(model))
+        for i, found in zip(missing, again, strict=True):
+            sums[i] = found
+    nodes = [node for _, nodes in tasks for node in nodes]
+    return tree_sum(zip(nodes, chain(*sums), strict=True), len(items))
 
 
 class ExecutorEngine:
     """Computes sums on any executor, for example one of processes.
 
-    Every process maps the files itself and keeps the gradients of the rows that it computed. An
-    executor gives tasks to any of its processes, so each may end up with the gradients of all rows.
-
-    Parameters
-    ----------
-    executor : concurrent.futures.Executor
-    n_slots : int, optional
-        How many tasks the executor runs at once. By default its `_max_workers`, or the number of
-        processors.
+    An executor gives tasks to any of its processes, so each may end up with the gradients of all
+    rows.
     """
 
-    def __init__(self, executor: Executor, n_slots: int | None = None) -> None:
+    def __init__(self, executor: Executor) -> None:
         self.executor = executor
-        known = getattr(executor, "_max_workers", None)
-        self.n_slots = n_slots or known or os.cpu_count() or 1
 
     def sum(self, items: Sequence[Any], method: Method, *arguments: Any) -> Any:
         """The sum of method(item, *arguments) over the items."""
-        nodes = [node for nodes in equal_ranges(len(items), self.n_slots) for node in nodes]
-        sums = self._results(items, nodes, method, arguments)
-        missing = [i for i, total in enumerate(sums) if total is None]
-        again = self._results(items, [nodes[i] for i in missing], method, with_model(arguments))
-        for i, total in zip(missing, again, strict=True):
-            sums[i] = total
-        return tree_sum(((n, s[0]) for n, s in zip(nodes, sums, strict=True)), len(items))
+        n_slots = getattr(self.executor, "_max_workers", None) or os.cpu_count() or 1
+        return sum_in_tasks([None] * n_slots, self._run, items, method, arguments)
 
-    def _results(
-        self, items: Sequence[Any], nodes: list[Node], method: Method, arguments: tuple[Any, ...]
-    ) -> list[Any]:
-        """The results of one task per node, in order; if one fails, none is left running."""
-        submit: Callable[..., Future] = self.executor.submit
-        futures = [submit(remote_sum, items, [node], method, arguments) for node in nodes]
+    def _run(self, tasks: list[tuple[None, list[Node]]], *call: Any) -> list[Any]:
+        """The results of tasks, in order; if one fails, none is left running."""
+        items, *rest = call
+        submit = self.executor.submit
+        futures = [submit(remote_sum, items, nodes, *rest) for _, nodes in tasks]
         try:
             return [future.result() for future in futures]
         except BaseException:

@@ -5,14 +5,14 @@ on a cluster. Nothing above this module knows the difference.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastpoly.kernels.checks import as_weights
+from fastpoly.kernels.checks import as_float_array, as_weights
 from fastpoly.kernels.explicit import ExplicitGamma, explicit_pays
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.losses import complete_loss
@@ -20,12 +20,11 @@ from fastpoly.kernels.summed import SummedGamma
 from fastpoly.problem import resolve_loss
 from fastpoly.rows.block import Block, Point, Targets
 from fastpoly.rows.curvature import NO_CURVATURE, Curvature, has_eigenbasis, shared_directions
-from fastpoly.rows.design import Design, check_largest, check_scale
+from fastpoly.rows.design import Design, check_kind, check_largest, check_scale
 from fastpoly.rows.engine import Engine, ThreadEngine
-from fastpoly.rows.shard import Part
-from fastpoly.rows.shard_design import ShardDesign, shard_statistics
+from fastpoly.rows.shard import Form, Part, Shard, StoredBlocks
 from fastpoly.rows.shards import Shards
-from fastpoly.rows.stored import Form, StoredBlocks
+from fastpoly.rows.statistics import Scaling, Statistics
 from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
@@ -289,6 +288,108 @@ class Operators:
         return self.rows.sum(Block.gamma_combine, self.point, S, w, h)
 
 
+@dataclass(frozen=True)
+class ShardDesign:
+    """`Shards` with an activation, in place of a `Design`.
+
+    Its `y`, where it is given to `conditional_gradient` or `as_rows`, is the target of the loss for
+    each class of the shards, (n_classes,) or (n_classes, m). By default that is a class code for a
+    multi-class loss, -1 and +1 for a binary loss and two classes, and the class itself for other
+    losses. `sample_weight` (n_classes,) are weights of the classes; the shards hold those of rows.
+
+    Parameters
+    ----------
+    shards : Shards
+    activation : {"squared", "anova"}
+    fit_lower : {None, "augment", "explicit"}
+    n_threads : int or None
+        Threads that compute the sums, unless another engine was given; each takes whole shards.
+    scaling : fastpoly.rows.statistics.Scaling, optional
+        Units of the features, and of targets that are numbers. Sparse rows have no center, and
+        their scaled values are kept in memory.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fastpoly import conditional_gradient, write_shards
+    >>> from fastpoly.rows import ShardDesign
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 5))
+    >>> y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    >>> shards = write_shards(tempfile.mkdtemp(), [(X, y)], rows_per_shard=50)
+    >>> design = ShardDesign(shards, "anova")
+    >>> *_, state = conditional_gradient(design, alpha=2.0, random_state=0)
+    >>> state.stop
+    'optimal'
+    """
+
+    shards: Shards
+    activation: str = "squared"
+    fit_lower: str | None = field(default=None, kw_only=True)
+    n_threads: int | None = field(default=None, kw_only=True)
+    scaling: Scaling | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_kind(self.activation, self.fit_lower)
+        centered = self.scaling is not None and self.scaling.center is not None
+        if centered and self.shards.manifest.kind != "dense":
+            raise ValueError("scaling.center must be None, because these rows are sparse")
+
+    def form(
+        self, y: ArrayLike | None, loss: Any, sample_weight: ArrayLike | None,
+        n_outputs: int | None,
+    ) -> Form:  # fmt: skip
+        """How these shards become rows of a fit, with `y` and `sample_weight` by class."""
+        classes, m = self.shards.classes, self.shards.manifest.n_targets
+        if classes is None:
+            for name, given in (("y", y), ("sample_weight", sample_weight)):
+                if given is not None:
+                    raise ValueError(f"{name} must be None: these targets have no classes")
+            loss, table, w = resolve_loss(loss, np.ones((1, m))), None, None
+            if loss.target == "label":
+                raise ValueError(
+                    f"{type(loss).__name__} needs classes, but the targets of the shards are "
+                    'numbers; use loss="squared"'
+                )
+            loss = complete_loss(loss)
+        else:
+            y, loss = self._class_targets(y, loss, classes)
+            loss = complete_loss(loss)
+            targets, m = Targets.of(loss, y, n_outputs)
+            table = targets.expanded()
+            w = as_weights(sample_weight, "sample_weight", len(classes), some=True)
+        return Form(self.activation, self.fit_lower, loss, m, table, w, self.scaling)
+
+    def _class_targets(
+        self, y: ArrayLike | None, loss: Any, classes: NDArray
+    ) -> tuple[NDArray, Any]:
+        """The targets of every class, and the loss."""
+        n = len(classes)
+        if y is not None:
+            y = as_float_array(y, "y", (n, *(None,) * (np.ndim(y) - 1)))
+            return y, resolve_loss(loss, y)
+        loss = resolve_loss(loss, np.arange(n))
+        if loss.target == "label":
+            return np.arange(n), loss
+        if loss.target != "sign":
+            return as_float_array(classes, "the targets of the shards", (None,)), loss
+        if n != 2:
+            raise ValueError(
+                f"y must be given: {type(loss).__name__} takes signs, and there are {n} classes"
+            )
+        return np.array([-1.0, 1.0]), loss
+
+
+def shard_statistics(
+    shards: Shards, n_threads: int | None = None, by_class: Floats | None = None
+) -> Statistics:
+    """The statistics of stored rows, from one pass; `by_class` are weights of the classes."""
+    engine = shards.engine or ThreadEngine(n_threads)
+    found = engine.sum(shards.listed(), Shard.statistics, by_class)
+    return found if shards.classes is None else found.with_classes(shards.classes)
+
+
 def as_rows(
     data: Any, y: ArrayLike | Targets | None = None, *, loss: Any = "logistic",
     sample_weight: ArrayLike | None = None, n_outputs: int | None = None,
@@ -305,7 +406,7 @@ def as_rows(
         form = data.form(y, loss, sample_weight, n_outputs)
         shards = data.shards.opened()
         found = shard_statistics(shards, data.n_threads, form.by_class)
-        check_largest(data.largest(found))
+        check_largest(found.largest if data.scaling is None else data.scaling.largest(found))
         if not found.weight:
             raise ValueError("the weights of all rows are zero")
         return Rows.of_shards(shards, form, data.n_threads)

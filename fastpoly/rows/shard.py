@@ -1,27 +1,33 @@
-"""One shard: files that hold some of the rows, checked and mapped to memory."""
+"""One shard, some of the rows in mapped files, and the blocks of a fit that are made of shards.
+
+Shards and blocks are opened when they are first needed, in any process. Pickling keeps only what
+they are made from. A process that receives a list of them again (`fastpoly.rows.engine.receive`)
+reuses the one that it has, with its mapped files and row gradients.
+"""
 
 import os
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from threading import Lock
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
+from fastpoly.kernels.checks import BLOCK_DOUBLES
+from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix, shared_ones
+from fastpoly.rows.block import Block, Targets
+from fastpoly.rows.design import Design
+from fastpoly.rows.engine import receive
 from fastpoly.rows.format import File
-from fastpoly.rows.statistics import Statistics, row_statistics
+from fastpoly.rows.statistics import Scaling, Statistics, row_statistics
 
 Floats = NDArray[np.float64]
-
-
-class Affine(NamedTuple):
-    """Scaled features (x - center) * factor, (d,) each; sparse rows have no center."""
-
-    center: Floats
-    factor: Floats
+Identities = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -64,15 +70,16 @@ def identity(path: str) -> tuple[int, ...]:
     return state.st_size, state.st_mtime_ns // 10**9, state.st_mtime_ns, state.st_ino
 
 
-def shared(identities: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+def shared(identities: Identities) -> Identities:
     """What other processes know about files: the part of each `identity` that all machines see."""
     return {name: known[:2] for name, known in identities.items()}
 
 
+@dataclass(eq=False)
 class Shard:
     """The rows of one shard, mapped when they are first used. It can be pickled.
 
-    Parameters
+    Attributes
     ----------
     folder : Path
     number : int
@@ -89,29 +96,24 @@ class Shard:
         first numbers are known. What is not known is added at first use.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        number: int,
-        files: dict[str, File],
-        kind: str,
-        shape: tuple[int, int],
-        n_classes: int,
-        part: Part | None,
-        identities: dict[str, tuple[int, ...]],
-    ) -> None:
-        self.folder, self.number, self.files, self.kind = folder, number, files, kind
-        self.shape, self.n_classes, self.part = shape, n_classes, part
-        self.identities = identities
-        self.n_rows = shape[0]
-        self.matrices: dict[bool, Matrix] = {}
-        self._arrays: dict[str, NDArray] | None = None
+    folder: Path
+    number: int
+    files: dict[str, File]
+    kind: str
+    shape: tuple[int, int]
+    n_classes: int
+    part: Part | None
+    identities: Identities
+    _arrays: dict[str, NDArray] | None = None
+    _matrices: dict[bool, Matrix] = field(default_factory=dict)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Shard, (
-            self.folder, self.number, self.files, self.kind, self.shape, self.n_classes, self.part,
-            shared(self.identities),
-        )  # fmt: skip
+    def __getstate__(self) -> dict[str, Any]:
+        known = shared(self.identities)
+        return {**self.__dict__, "identities": known, "_arrays": None, "_matrices": {}}
+
+    @property
+    def n_rows(self) -> int:
+        return self.shape[0]
 
     @contextmanager
     def _naming(self, name: str) -> Iterator[None]:
@@ -154,41 +156,42 @@ class Shard:
         self.weights()
         self.own_rows()
 
-    def matrix(self, augment: bool, scaling: Affine | None = None) -> Matrix:
+    def matrix(self, augment: bool, scaling: Scaling | None = None) -> Matrix:
         """X, checked on first use; copied only where sparse rows are scaled."""
-        if scaling is None and augment in self.matrices:
-            return self.matrices[augment]
+        factor = None if scaling is None else scaling.factor
+        if factor is None and augment in self._matrices:
+            return self._matrices[augment]
         a = self.arrays
         with self._naming("x" if self.kind == "dense" else "indices"):
             if self.kind == "dense":
-                X = a["x"] if scaling is None else ScaledRows(a["x"], *scaling)
-                found = as_matrix(X, augment)
+                X = a["x"]
+                if factor is not None:
+                    center = np.zeros(len(factor)) if scaling.center is None else scaling.center
+                    X = ScaledRows(X, center, factor)
             else:
                 data, indptr = a.get("data"), a.get("indptr")
-                found = as_matrix(StoredRows(self.shape, a["indices"], data, indptr), augment)
-                if scaling is not None:
-                    own = scaling.factor[a["indices"]]
+                X = StoredRows(self.shape, a["indices"], data, indptr)
+                if factor is not None:
+                    as_matrix(X, augment)  # checks the indices
+                    own = factor[a["indices"]]
                     own = own if data is None else data * own.astype(data.dtype)
-                    found = as_matrix(StoredRows(self.shape, a["indices"], own, indptr), augment)
-        if scaling is None:
-            self.matrices[augment] = found
+                    X = StoredRows(self.shape, a["indices"], own, indptr)
+            found = as_matrix(X, augment)
+        if factor is None:
+            self._matrices[augment] = found
         return found
 
     def statistics(self, by_class: Floats | None) -> Statistics:
         """The statistics of these rows, without the classes that their codes stand for.
 
-        `by_class` (n_classes,) are weights of the classes; the weight of a row is multiplied by
-        that of its class.
+        `by_class` (n_classes,) are weights of the classes.
         """
-        X, y, w = self.matrix(False), self.targets(), self.weights()
-        if by_class is not None:
-            w = by_class[y] if w is None else by_class[y] * w
-        if X.sparse:
-            data, indices, indptr = X.arrays
-            return row_statistics(
-                StoredRows((X.n, X.d), indices, data, indptr), y, w, self.n_classes
-            )
-        return row_statistics(X.array, y, w, self.n_classes)
+        X, w = self.matrix(False), self.weights(by_class)
+        if not X.sparse:
+            return row_statistics(X.array, self.targets(), w, self.n_classes)
+        data, indices, indptr = X.arrays
+        rows = StoredRows((X.n, X.d), indices, data, indptr)
+        return row_statistics(rows, self.targets(), w, self.n_classes)
 
     def part_of(self, part: Part) -> Self:
         """The same shard with the weights of other rows set to 0."""
@@ -229,12 +232,139 @@ class Shard:
         mask = self._mask()
         return self.n_rows if mask is None else int(np.count_nonzero(mask))
 
-    def weights(self) -> Floats | None:
-        """The weights of the rows, 0 for rows of other parts; None where all are 1."""
+    def weights(self, by_class: Floats | None = None) -> Floats | None:
+        """The weights of the rows, 0 for rows of other parts; None where all are 1.
+
+        With `by_class` (n_classes,), each is multiplied by the weight of its class.
+        """
         w, mask = self.arrays.get("w"), self._mask()
         if w is not None and not (np.isfinite(w).all() and (w >= 0).all()):
             with self._naming("w"):
                 raise ValueError("weights must be finite and not negative")
-        if mask is None:
+        if mask is not None:
+            w = mask.astype(np.float64) if w is None else np.where(mask, w, 0.0)
+        if by_class is None:
             return w
-        return mask.astype(np.float64) if w is None else np.where(mask, w, 0.0)
+        w_class = by_class[self.targets()]
+        return w_class if w is None else w_class * w
+
+
+class ShardList(list[Shard]):
+    """The shards of one fit; `key` is the name by which other processes know them."""
+
+    def __init__(self, shards: Iterable[Shard], key: str | None = None) -> None:
+        super().__init__(shards)
+        self.key = key or secrets.token_hex(16)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return receive, (ShardList, self.key, list(self))
+
+
+@dataclass(frozen=True)
+class Form:
+    """How stored rows become rows of a fit.
+
+    Attributes
+    ----------
+    activation : {"squared", "anova"}
+    fit_lower : {None, "augment", "explicit"}
+    loss : object
+        A complete loss.
+    m : int
+        Number of outputs.
+    table : ndarray, (n_classes, 1 or m), or None
+        What each stored class is to the loss; None where stored targets are numbers.
+    by_class : ndarray, (n_classes,), or None
+        Weights of the classes.
+    scaling : Scaling or None
+        Units of the features, and of targets that are numbers.
+    """
+
+    activation: str
+    fit_lower: str | None
+    loss: Any
+    m: int
+    table: Floats | None = None
+    by_class: Floats | None = None
+    scaling: Scaling | None = None
+
+    def block(self, shard: Shard, place: int, spare: list) -> Block:
+        """The rows of a shard."""
+        matrix = shard.matrix(self.fit_lower == "augment", self.scaling)
+        design = Design(matrix, self.activation, fit_lower=self.fit_lower, n_threads=1)
+        y = shard.targets()
+        targets = Targets(y if self.table is not None else self._numbers(y, shard), self.table)
+        w = shard.weights(self.by_class)
+        block = Block(design, targets, self.loss, self.m, w, place, spare)
+        block.lock = Lock()
+        return block
+
+    def _numbers(self, y: Floats, shard: Shard) -> Floats:
+        """Targets (n, m) that are stored as numbers; an indicator of labels becomes signs."""
+        if self.loss.target == "sign":
+            if not (np.isin(y, (0, 1)).all() or (np.abs(y) == 1).all()):
+                raise ValueError(f"shard {shard.number}: labels must be 0 and 1, or -1 and +1")
+            return np.where(y > 0, 1.0, -1.0)
+        return self.loss.encode(y if self.scaling is None else self.scaling.targets(y), y.shape[1])
+
+
+class StoredBlocks:
+    """The blocks of shards.
+
+    Parameters
+    ----------
+    shards : ShardList
+    form : Form
+    memory : float or None
+        Bytes that the blocks may keep in a process between two passes: those of the first shards
+        are kept, the others are opened again in every pass. None for no limit.
+    part : Part, optional
+        Only these rows have a weight.
+    key : str, optional
+        The name by which other processes know the list; by default drawn at random.
+    """
+
+    def __init__(
+        self, shards: ShardList, form: Form, memory: float | None = None, part: Part | None = None,
+        key: str | None = None,
+    ) -> None:  # fmt: skip
+        self.shards, self.form, self.memory, self.part = shards, form, memory, part
+        self.key = key or secrets.token_hex(16)
+        sizes = np.cumsum([kept_bytes(shard, form) for shard in self.shards])
+        self.n_kept = len(sizes) if memory is None else int((sizes <= memory).sum())
+        self.spare: list[np.ndarray] = []
+        self.opened: dict[int, Block] = {}
+        widths = [s.files["indices"].shape for s in self.shards if s.kind in ("codes", "mixed")]
+        # The constants of rows of a fixed number of entries: once, for the longest shard.
+        self.longest = max(widths, default=None)
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def __getitem__(self, place: int) -> Block:
+        block = self.opened.get(place)
+        if block is None:
+            if self.longest is not None:
+                shared_ones(*self.longest)
+            shard = self.shards[place]
+            shard = shard if self.part is None else shard.part_of(self.part)
+            block = self.form.block(shard, place, self.spare)
+            if place < self.n_kept:
+                block = self.opened.setdefault(place, block)
+        return block
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return receive, (StoredBlocks, self.key, self.shards, self.form, self.memory, self.part)
+
+
+def kept_bytes(shard: Shard, form: Form) -> int:
+    """The most that the block of a shard keeps between two passes."""
+    n, d = shard.shape
+    # Row gradients and their products with signs, or outputs on a ray, or curvatures; besides,
+    # targets, weights, and the order in which a pass takes the rows.
+    kept = n * (3 * form.m + 3)
+    if shard.kind == "dense" and n * d <= BLOCK_DOUBLES:
+        kept += BLOCK_DOUBLES  # what `DenseCurvature` keeps of small shards
+    if shard.kind != "dense" and form.scaling is not None:
+        kept += prod(shard.files["indices"].shape)
+    return 8 * kept

@@ -7,18 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import as_count, as_positive, as_seed
+from fastpoly.rows.engine import Engine, as_engine
 from fastpoly.rows.format import Manifest
-from fastpoly.rows.shard import Part, Shard, shared
-from fastpoly.rows.stored import ShardList
-
-if TYPE_CHECKING:
-    from fastpoly.rows.engine import Engine
+from fastpoly.rows.shard import Part, Shard, ShardList, shared
 
 
 class FeatureNames(Sequence[str]):
@@ -309,8 +306,6 @@ class Shards:
         ----------
         engine : concurrent.futures.Executor or Engine
         """
-        from fastpoly.rows.engine import as_engine
-
         return self._but(engine=as_engine(engine))
 
     def _but(self, **changes: Any) -> Self:

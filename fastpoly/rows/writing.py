@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES, as_array, as_count
 from fastpoly.kernels.matrix import as_csr
-from fastpoly.rows.files import write_array
 from fastpoly.rows.format import (
     FORMAT,
     MOST_FEATURES,
@@ -30,6 +29,7 @@ from fastpoly.rows.format import (
     OURS,
     SHARDS_VERSION,
     layout,
+    write_array,
     write_manifest,
 )
 from fastpoly.rows.ingest import (

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from fastpoly.rows.files import replacing
+from fastpoly.rows.format import replacing
 
 # Booleans, integers, floats and text, as NumPy spells their types in a file.
 _PLAIN = re.compile(r"\|b1|[<|][iu][1248]|<f[248]|<U[1-9][0-9]{0,7}")
