@@ -24,8 +24,9 @@ from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 
 from fastpoly import Design, conditional_gradient
-from fastpoly.refit import newton, newton_step, refit_output
-from fastpoly.refit.output_problem import OutputProblem
+from fastpoly.kernels import quadratic
+from fastpoly.refit import newton, refit_output
+from fastpoly.refit.convex import OutputProblem
 
 GAPS = (1e-3, 1e-5)
 PENALTIES = ("l1", "l1/l2", "l1/linf")
@@ -34,15 +35,15 @@ NEVER = 10**9
 # label: the attributes that switch a mechanism off. The first variant is the code as it is.
 VARIANTS: dict[str, list[tuple[object, str, object]]] = {
     "as it is": [],
-    "no linear systems": [(newton_step.Model, "solve", lambda self, level: 0.0)],
-    "only upper bounds": [(newton_step, "SHARPER", 1.0)],
-    "5 sweeps": [(newton_step, "SWEEPS", 5)],
+    "no linear systems": [(quadratic.Quadratic, "solve", lambda self, level: 0.0)],
+    "only upper bounds": [(quadratic, "SHARPER", 1.0)],
+    "5 sweeps": [(quadratic, "SWEEPS", 5)],
     "no interactions": [(newton, "couples", lambda problem: False)],
-    "new Hessian every step": [(newton, "CHANGE", 0.0)],
-    "no centering": [(newton._Newton, "center", lambda self: None)],
-    "patience 3": [(newton, "PATIENCE", 3)],
-    "inner 1e-1": [(newton_step, "INNER", 1e-1)],
-    "inner 1e-3": [(newton_step, "INNER", 1e-3)],
+    "new Hessian every step": [(newton, "CURVATURE_CHANGE", 0.0)],
+    "no centering": [(newton._Newton, "centered", lambda self, P, O: (P, O))],
+    "12 iterations of patience": [(newton, "STALL_ITERATIONS", 12)],
+    "inner 1e-1": [(quadratic, "LAST_ROUND_GAIN", 1e-1)],
+    "inner 1e-3": [(quadratic, "LAST_ROUND_GAIN", 1e-3)],
 }
 
 

@@ -32,6 +32,7 @@ TOLS = (1e-3, 0.1)
 SECONDS = 20.0  # a fit that takes longer is given up
 STARTS = 100
 SIGN_FLOPS = 1e10  # what the enumeration of signs may cost
+FIRST_SEED = 200  # the search was tuned on the problems before
 
 
 # ---- problems ------------------------------------------------------------------------------------
@@ -205,7 +206,7 @@ def fit(
 def tasks(where: Options) -> list[Task]:
     return [
         {"path": path, "penalty": penalty, "seed": seed}
-        for seed in range(1 if where.quick else 200)
+        for seed in range(FIRST_SEED, FIRST_SEED + (1 if where.quick else 200))
         for path in PATHS
         for penalty in PENALTIES
     ]

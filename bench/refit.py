@@ -24,9 +24,9 @@ import spams
 from datasets import find, stand_in
 from threadpoolctl import threadpool_limits
 
-from fastpoly.kernels.features import StoredFeatures
+from fastpoly.kernels.joint import JointObjective
 from fastpoly.kernels.losses import get_loss
-from fastpoly.kernels.objective import Objective
+from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.penalties import get_penalty
 from fastpoly.refit import refit_output
 from fastpoly.rows.design import Design
@@ -93,7 +93,11 @@ def one_pass(n: int, k: int, m: int, repeats: int) -> dict:
     S, V, D = rng.normal(size=(n, k)), rng.normal(size=(k, m)) / k, rng.normal(size=(n, m))
     loss = get_loss("multiclass_logistic")
     Y = loss.encode(rng.integers(0, m, n), m)
-    passes = [Objective(StoredFeatures(S, threads), loss, Y, m) for threads in (1, 2)]
+    passes = [
+        JointObjective(as_matrix(S), loss, Y, m, linear=True, n_threads=threads)
+        for threads in (1, 2)
+    ]
+    layers = np.empty((0, k)), np.empty((0, m)), np.zeros(m), V  # V as linear weights
     O = np.empty((n, m))
 
     def products() -> None:
@@ -102,8 +106,8 @@ def one_pass(n: int, k: int, m: int, repeats: int) -> dict:
 
     runs = {
         "products": products,
-        "one": lambda: passes[0].value_grad(V),
-        "two": lambda: passes[1].value_grad(V),
+        "one": lambda: passes[0].value_grad(*layers),
+        "two": lambda: passes[1].value_grad(*layers),
     }
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(repeats + 2):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         PolynomialNetworkClassifier,
         PolynomialNetworkOrdinalRegressor,
         PolynomialNetworkRegressor,
+        PosteriorAverage,
     )
 
 __version__ = version("fastpoly")
@@ -37,6 +38,7 @@ __all__ = [
     "PolynomialNetworkClassifier",
     "PolynomialNetworkOrdinalRegressor",
     "PolynomialNetworkRegressor",
+    "PosteriorAverage",
     "Shards",
     "State",
     "__version__",

@@ -22,12 +22,13 @@ from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_seed
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.objective import Objective
 from fastpoly.problem import Problem, check_choice
-from fastpoly.refit.certificate import refit_gap
+from fastpoly.refit.convex import refit_gap
 from fastpoly.refit.joint import JointRefit
-from fastpoly.refit.output import SOLVERS
-from fastpoly.refit.rounds import LOOSEST_REFIT_TOL, OutputRefit, StepRefit
+from fastpoly.refit.output import LOOSEST_REFIT_TOL, SOLVERS, OutputRefit, StepRefit
 from fastpoly.rows import as_rows
-from fastpoly.selection import METHODS, Selection, select_basis
+from fastpoly.selection import Selection, as_oracle, select_basis
+from fastpoly.selection.comparison import best_data
+from fastpoly.selection.oracle import Oracle
 from fastpoly.state import TIMED, Model, RunMemory, State, check_start
 
 Floats = NDArray[np.float64]
@@ -55,7 +56,7 @@ def conditional_gradient(
     solver: str = "auto",
     max_iter: int = 1000,
     tol: float = 1e-3,
-    selection: str = "refine",
+    selection: str | Oracle = "refine",
     sample_weight: ArrayLike | None = None,
     n_outputs: int | None = None,
     start: State | None = None,
@@ -107,8 +108,10 @@ def conditional_gradient(
         (1 + tol) alpha (constrained form: when it adds at most tol times the objective to the gap)
         and the gap of the refit is at most tol times the objective. (A perfect fit, with an
         objective below a millionth of the loss without a model, counts as that millionth.)
-    selection : str
-        A method of `select_basis`.
+    selection : str or callable
+        A method of `select_basis`, or your own oracle, a function of a
+        `fastpoly.selection.Request`. Whatever it finds, a model is called optimal only if the
+        package's own thorough search agrees.
     sample_weight : array-like, (n,), optional
         Weights of the rows. With shards, which hold the weights of their rows, one per class.
     n_outputs : int, optional
@@ -172,14 +175,14 @@ class Options:
     solver: str = "auto"
     max_iter: int = 1000
     tol: float = 1e-3
-    selection: str = "refine"
+    selection: str | Oracle = "refine"
     memory: float = 1e9
     finish: bool = True
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_choice(self.refit, "refit", REFITS)
-        check_choice(self.selection, "selection", METHODS)
+        as_oracle(self.selection, "selection")
         check_choice(self.solver, "solver", SOLVERS)
         as_count(self.n_components, "n_components")
         as_count(self.max_iter, "max_iter")
@@ -193,7 +196,7 @@ class Options:
 def train(objective: Objective, options: Options, start: State | None = None) -> Iterator[State]:
     """The states of Algorithm 1 on an objective; arguments are checked at once."""
     problem, rows = objective.problem, objective.rows
-    if options.selection == "best_data" and rows.block is None:
+    if as_oracle(options.selection, "selection") is best_data and rows.block is None:
         raise ValueError('selection="best_data" needs rows in memory; use selection="refine"')
     _ = objective.small  # raises where targets are too large or too small
     if start is not None:
@@ -216,10 +219,11 @@ def refit_method(objective: Objective, options: Options, start: State | None = N
             + '; use refit="output" or alpha'
         )  # fmt: skip
     tol, max_iter = options.tol, options.max_iter
-    output = OutputRefit(objective, tol, max_iter, options.solver, options.memory)
+    kind = StepRefit if refit is None else OutputRefit
+    output = kind(objective, tol, max_iter, options.solver, options.memory)
     if refit == "full":
         return JointRefit(objective, tol, max_iter, options.n_components, output)
-    return output if refit == "output" else StepRefit(objective, output)
+    return output
 
 
 def _can_descend(problem: Problem) -> bool:
@@ -305,6 +309,7 @@ class Run:
     def select(self, state: State, make_gamma: Callable[[], Gamma]) -> Selection:
         """The basis vectors to add; those of an optimum are confirmed by a thorough search."""
         problem, options, gamma = self.problem, self.options, make_gamma()
+        rows = self.objective.rows
         budget = {"n_vectors": self.block(state), "sign_budget": self.refit.flops(state)}
         chosen = select_basis(
             gamma,
@@ -312,7 +317,7 @@ class Run:
             options.selection,
             threshold=0.0 if problem.tau is not None else self.limit(state),
             start=state.memory.vectors,
-            data=self.objective.rows.block.design if options.selection == "best_data" else None,
+            data=None if rows.block is None else rows.block.design,
             random_state=np.random.default_rng([options.seed, state.n_iter]),
             **budget,
         )
@@ -327,6 +332,7 @@ class Run:
             tol=options.tol if problem.tau is None else min(options.tol, 5e-3),
             start=chosen.vectors,
             thorough=True,
+            known=state.H,
             random_state=np.random.default_rng([options.seed, state.n_iter, 1]),
             **budget,
         )

@@ -218,7 +218,7 @@ def draw(recommenders: list[Result], classifiers: list[Result], network: Any, pi
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        return 'no picture: it needs matplotlib, which comes with pip install ".[plot]"'
+        return "no picture: it needs matplotlib, which pip install matplotlib brings"
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     above, below = figure.subfigures(2, 1, height_ratios=(2, 3))
     ratings_axes, states_axes = above.subplots(1, 2)

@@ -123,3 +123,29 @@ def strongest_features(
     for features in (i, j):
         np.maximum.at(largest, features, np.abs(products))
     return np.sort(np.argsort(-largest, kind="stable")[:count])
+
+
+def importances(
+    F: NDArray[np.float64],
+    V: NDArray[np.float64],
+    linear: NDArray[np.float64],
+    activation: str,
+) -> NDArray[np.float64]:
+    """Shares of the features in the coefficients of all terms of all outputs, (d,).
+
+    F (k, d), V (k, m), linear (m, d). A feature has the root of the sum of squares of the
+    coefficients of its terms: linear, products and, for "squared", its square.
+    """
+    total = (linear**2).sum(axis=0)
+    products = F @ F.T
+    for v in V.T[:, :, None]:
+        # The rows of C = F' diag(v) F have |C_j|^2 = f_j' diag(v) F F' diag(v) f_j. The coefficient
+        # of x_i x_j is C_ij for "anova", which has no squares, and 2 C_ij for "squared".
+        rows = np.einsum("rj,rj->j", F, (v * products * v.T) @ F)
+        squares = (v[:, 0] @ F**2) ** 2
+        if activation == "anova":
+            total += np.maximum(rows - squares, 0)
+        else:
+            total += 4 * np.maximum(rows - squares, 0) + squares
+    roots = np.sqrt(total)
+    return roots / (roots.sum() or 1.0)

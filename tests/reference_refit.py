@@ -56,6 +56,21 @@ def loss_grad(name, A, Y, V, w=None):
     return float(w @ values), A.T @ (w[:, None] * D)
 
 
+class PlainLoss:
+    """A user's loss: plain Python with the whole-matrix verbs."""
+
+    def __init__(self, name):
+        self.name, self.target, self.smoothness = name, LOSSES[name].target, lambda m: 0.5
+
+    def value(self, Y, O, w=None):
+        return self.value_grad(Y, O, w)[0]
+
+    def value_grad(self, Y, O, w=None):
+        w = np.ones(len(O)) if w is None else w
+        values, D = ROWS[self.name](Y, O)
+        return float(w @ values), w[:, None] * D
+
+
 def targets(name, rng, O):
     """Random targets that outputs O explain in part, in the encoded form."""
     loss, noisy = LOSSES[name](), O + rng.normal(size=O.shape)

@@ -10,7 +10,13 @@ import numpy as np
 
 # For the code of a process on Linux: its memory in bytes, without mapped files.
 ANONYMOUS = """
+import ctypes, gc
+
 def anonymous():
+    # What was freed goes back to the system first, so that it does not count on a busy machine.
+    gc.collect()
+    if hasattr(ctypes.CDLL(None), "malloc_trim"):
+        ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/smaps_rollup") as file:
         return next(1024 * int(line.split()[1]) for line in file if line.startswith("Anonymous"))
 """

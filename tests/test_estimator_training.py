@@ -173,7 +173,7 @@ def test_stages_store_each_basis_vector_once(data):
     for state in conditional_gradient(Design(X), score, loss="squared", **options, **PAPER):
         stages = stages.after(state, state.model)
     assert sum(len(model.H) for model in stages.models) > 2 * len(stages)
-    assert len(stages.pool) < len(stages)
+    assert len(stages.arrays()["pool"]) < len(stages)
     np.testing.assert_array_equal(stages[len(stages) - 1].H, state.H)
 
 
@@ -410,7 +410,7 @@ def test_weights_of_classes_that_are_all_zero(data):
 
 def test_a_slow_fit_says_why_while_it_runs(data, monkeypatch):
     X, score = data
-    monkeypatch.setattr("fastpoly.estimators.progress.SLOW_SECONDS", 0.0)
+    monkeypatch.setattr("fastpoly.estimators.advice.SLOW_SECONDS", 0.0)
     with pytest.warns(
         UserWarning, match="seconds so far: .* differ in size by a factor .* standardize=True"
     ):

@@ -17,7 +17,6 @@ from fastpoly.kernels.features import (
     CsrFeatures,
     DenseFeatures,
     Features,
-    StoredFeatures,
     make_features,
 )
 from fastpoly.kernels.linear import LinearTerms
@@ -177,31 +176,6 @@ def test_any_shape_and_sparsity(problem):
         close(f.activations(), reference.activations(Z, H, activation))
 
 
-@check
-@given(small_problems())
-def test_stored_features(problem):
-    A, _, m, _, _ = problem
-    rng = np.random.default_rng(m)
-    V, D = rng.standard_normal((A.shape[1], m)), rng.standard_normal((A.shape[0], m))
-    for n_threads in (1, 2):
-        f = StoredFeatures(A, n_threads)
-        assert_array_equal(f.activations(), A)
-        close(f.outputs(V), A @ V)
-        close(f.pullback(D), A.T @ D)
-
-
-def test_stored_features_in_blocks():
-    rng = np.random.default_rng(0)
-    A, V, D = (rng.standard_normal(shape) for shape in ((9001, 7), (7, 5), (9001, 5)))
-    A.flags.writeable = False
-    for n_threads in (1, 2):
-        f = StoredFeatures(A, n_threads)
-        assert f.n_threads == n_threads
-        assert np.shares_memory(f.array, A)
-        close(f.outputs(V), A @ V)
-        close(f.pullback(D), A.T @ D)
-
-
 @each_storage
 def test_linear_terms(storage):
     for augment in (False, True):
@@ -315,7 +289,6 @@ def test_bad_arguments(storage):
         "V": ((2, None), f.outputs),
         "D": ((4, None), f.pullback),
         "W": ((3, None), linear.outputs),
-        "A": ((None, None), StoredFeatures),
     }
     for name, (shape, call) in [*calls.items(), *loose.items(), ("D", ((4, None), linear.grad))]:
         good = np.ones([5 if size is None else size for size in shape])

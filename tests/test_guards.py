@@ -11,11 +11,11 @@ from threadpoolctl import threadpool_info
 from fastpoly import Design, conditional_gradient
 from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.explicit import ExplicitGamma, make_gamma
-from fastpoly.kernels.features import StoredFeatures, make_features
+from fastpoly.kernels.features import DenseFeatures, make_features
 from fastpoly.kernels.gamma import DenseGamma
+from fastpoly.kernels.joint import JointObjective
 from fastpoly.kernels.losses import MulticlassLogistic, get_loss
 from fastpoly.kernels.matrix import as_matrix
-from fastpoly.kernels.objective import Objective
 
 RNG = np.random.default_rng(0)
 
@@ -31,14 +31,16 @@ import os
 from pathlib import Path
 
 import numpy as np
-from fastpoly.kernels.features import StoredFeatures
+from fastpoly.kernels.joint import JointObjective
 from fastpoly.kernels.losses import get_loss
-from fastpoly.kernels.objective import Objective
+from fastpoly.kernels.matrix import as_matrix
 A = np.ones((40000, 8))
-objective = Objective(StoredFeatures(A, 2), get_loss("squared"), np.ones((40000, 2)), 2)
-before, _ = objective.value_grad(np.ones((8, 2)))
+objective = JointObjective(
+    as_matrix(A), get_loss("squared"), np.ones((40000, 2)), 2, n_threads=2
+)
+before = objective.value_grad(np.eye(8), np.ones((8, 2)))[0]
 if os.fork() == 0:
-    same = objective.value_grad(np.ones((8, 2)))[0] == before
+    same = objective.value_grad(np.eye(8), np.ones((8, 2)))[0] == before
     os._exit(0 if same else 3)
 print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
@@ -47,10 +49,11 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 
 def test_class_codes_cannot_change_behind_an_objective():
     A, Y, V = labelled()
-    objective = Objective(StoredFeatures(A), get_loss("multiclass_logistic"), Y, 4)
-    value, _ = objective.value_grad(V)
+    objective = JointObjective(as_matrix(A), get_loss("multiclass_logistic"), Y, 4)
+    H = np.eye(len(V))
+    value = objective.value_grad(H, V)[0]
     Y[:] = 1e9
-    assert objective.value_grad(V)[0] == value
+    assert objective.value_grad(H, V)[0] == value
 
 
 def test_a_multiclass_loss_checks_codes_whatever_its_target_says():
@@ -74,20 +77,21 @@ def test_indices_cannot_change_behind_a_design():
 def test_gradients_may_not_be_written_over_the_inputs():
     A, _, V = labelled(m=1)
     Y = RNG.random((50, 1))
-    objective = Objective(StoredFeatures(A), get_loss("squared"), Y, 1)
+    objective = JointObjective(as_matrix(A), get_loss("squared"), Y, 1)
     with pytest.raises(ValueError, match="share memory"):
-        objective.value_grad(V, D=objective.targets)
+        objective.value_grad(np.eye(len(V)), V, D=objective.targets)
 
 
 def test_objects_that_were_not_made_or_made_twice():
     for what in (
         lambda: ExplicitGamma.__new__(ExplicitGamma).dense(),
         lambda: ExplicitGamma.__new__(ExplicitGamma).blocks_array(),
-        lambda: StoredFeatures.__new__(StoredFeatures).array,
-        lambda: Objective.__new__(Objective).value_grad(np.zeros((1, 1))),
-        lambda: Objective.__new__(Objective).targets,
-        lambda: StoredFeatures(np.ones((9, 2))).__init__(np.ones((1, 2))),
-        lambda: Objective(None, get_loss("squared"), np.ones((1, 1)), 1),
+        lambda: DenseFeatures.__new__(DenseFeatures).basis_grad(np.zeros((0, 0))),
+        lambda: JointObjective.__new__(JointObjective).targets,
+        lambda: make_features(as_matrix(np.eye(3)), np.eye(3)).__init__(
+            as_matrix(np.eye(2)), [[1.0, 2]]
+        ),
+        lambda: JointObjective(None, get_loss("squared"), np.ones((1, 1)), 1),
     ):
         with pytest.raises((TypeError, ValueError)):
             what()
@@ -144,9 +148,8 @@ def test_optimal_means_that_the_refit_is_accurate_too():
 
 def test_results_are_not_written_over_the_data():
     X = np.ones((4, 4))
-    for features in (make_features(as_matrix(X), np.eye(4)), StoredFeatures(X)):
-        with pytest.raises(ValueError, match="out must not overlap"):
-            features.activations(out=X)
+    with pytest.raises(ValueError, match="out must not overlap"):
+        make_features(as_matrix(X), np.eye(4)).activations(out=X)
 
 
 def forged(kind):
@@ -194,7 +197,7 @@ import numpy as np
 import fastpoly
 from test_guards import misdirected
 X, y = misdirected("none"), np.arange(60) % 2
-model = fastpoly.PolynomialNetworkClassifier(n_components=1).fit(X, y)
+model = fastpoly.PolynomialNetworkClassifier(alpha=1.0, n_components=1).fit(X, y)
 search = fastpoly.PathSearchCV(model, alphas=[1.0], cv=2)
 labels = misdirected({kind!r})
 if {kind!r} != "lil":

@@ -21,8 +21,7 @@ from fastpoly.kernels.penalties import PENALTIES, get_penalty
 from fastpoly.objective import Objective
 from fastpoly.problem import Problem
 from fastpoly.refit.joint import JointRefit, fit_linear_terms, line_minimum
-from fastpoly.refit.lbfgs import minimize
-from fastpoly.refit.preconditioner import Preconditioner
+from fastpoly.refit.lbfgs import Preconditioner, minimize
 from fastpoly.rows import as_rows
 from fastpoly.state import Model
 

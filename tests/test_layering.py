@@ -18,7 +18,7 @@ LAYERS = (
     ("rows",),
     ("objective",),
     ("selection", "refit"),
-    ("algorithm", "path", "strengths", "model", "storage"),
+    ("algorithm", "path", "strengths", "posterior", "model", "storage"),
     ("estimators", "plotting", "dask", "onnx"),
     ("demo", "shards_command"),
 )

@@ -60,6 +60,28 @@ def test_wheels_are_built_for_the_pythons_that_are_named():
     assert not any(c.startswith("License") for c in config["project"]["classifiers"])
 
 
+def test_recipe_and_citation_say_what_the_project_says():
+    """The conda recipe has the version, the dependencies and the commands of pyproject.toml."""
+    recipe = (ROOT / ".conda" / "meta.yaml").read_text()
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert f'version: "{fastpoly.__version__}"' in recipe
+    for need in config["project"]["dependencies"]:
+        name, bound = re.fullmatch(r"([\w-]+)(>=.*)", need).groups()
+        assert f"    - {name} {bound}\n" in recipe, need
+    for command, function in config["project"]["scripts"].items():
+        assert f"    - {command} = {function}\n" in recipe
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert config["project"]["license"] in citation
+    assert config["project"]["urls"]["Homepage"] in citation
+
+
+def test_workflows_test_the_pythons_that_are_named():
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(config["project"]["classifiers"]))
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert f"python: [{', '.join(map(repr, named))}]".replace("'", '"') in workflow
+
+
 def test_cimportable_files_stand_alone():
     """An installed .pxd cimports only installed ones and includes no header of ours."""
     public = {

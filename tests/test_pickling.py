@@ -13,12 +13,12 @@ from numpy.testing import assert_array_equal
 import fastpoly.kernels
 from fastpoly import Design
 from fastpoly.kernels.explicit import ExplicitGamma, make_gamma
-from fastpoly.kernels.features import StoredFeatures, make_features
+from fastpoly.kernels.features import make_features
 from fastpoly.kernels.gamma import CsrGamma, DenseGamma
+from fastpoly.kernels.joint import JointObjective
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.losses import LOSSES, Loss, Squared
 from fastpoly.kernels.matrix import as_matrix
-from fastpoly.kernels.objective import Objective
 from fastpoly.kernels.penalties import L1, PENALTIES
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -27,20 +27,18 @@ ROUND_TRIPS = [copy.copy, copy.deepcopy] + [
 ]
 X = np.eye(3)
 M = as_matrix(X)
-STORED = StoredFeatures(X)
 
 OPAQUE = {
     "DenseMatrix": M,
     "CsrMatrix": as_matrix(sp.csr_array(X)),
     "LinearTerms": LinearTerms(M),
-    "StoredFeatures": STORED,
     "DenseFeatures": make_features(M, X, "squared"),
     "CsrFeatures": make_features(as_matrix(sp.csr_array(X)), X, "anova"),
     "ExplicitGamma": ExplicitGamma(X[None]),
     "DenseGamma": DenseGamma(M, X),
     "CsrGamma": CsrGamma(as_matrix(sp.csr_array(X)), X),
     "made": make_gamma(M, X),
-    "Objective": Objective(STORED, Squared(), X, 3),
+    "JointObjective": JointObjective(M, Squared(), X, 3),
 }
 
 
@@ -52,7 +50,7 @@ def test_no_kernel_class_is_pickled_by_generated_code():
         for value in vars(importlib.import_module(f"fastpoly.kernels.{name}")).values()
         if isinstance(value, type) and value.__module__.startswith("fastpoly.kernels.")
     }
-    assert {Loss, L1, Objective, type(M)} <= classes
+    assert {Loss, L1, JointObjective, type(M)} <= classes
     for cls in classes:
         assert not hasattr(cls, "__setstate_cython__"), cls
         assert not hasattr(cls, "__reduce_cython__"), cls

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from fastpoly.kernels import quadratic
 from fastpoly.kernels.penalties import PENALTIES, get_penalty
-from fastpoly.kernels.quadratic import sweep
-from fastpoly.refit import newton_step
-from fastpoly.refit.newton_step import Model, grouped, minimize_model, row_curvature, ungrouped
+from fastpoly.kernels.quadratic import Quadratic, sweep
 
 EVERY_PENALTY = pytest.mark.parametrize("name", sorted(PENALTIES))
 FORMS = pytest.mark.parametrize("coupled", [False, True])
@@ -38,14 +37,9 @@ def model(k, m, coupled, seed, free=0):
     return B, full, P0, 5 * G0, weights
 
 
-class Problem:
-    """What `minimize_model` asks of an OutputProblem."""
-
-    def __init__(self, name, alpha, weights):
-        self.penalty, self.alpha, self.weights = get_penalty(name), alpha, weights
-
-    def penalty_value(self, P):
-        return self.alpha * self.penalty.value(P[self.weights > 0])
+def start(name, alpha, weights, P, G, B):
+    """The model at its start."""
+    return Quadratic(get_penalty(name), B, P, G, alpha * weights)
 
 
 def value(name, full, P0, G0, thresholds, P):
@@ -71,8 +65,8 @@ def solve(name, full, P0, G0, thresholds):
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 20.0])
 def test_minimum_of_the_model(name, coupled, k, m, free, alpha):
     B, full, P0, G0, weights = model(k, m, coupled, seed=k + m, free=free)
-    with patch.object(newton_step, "INNER", 1e-20):
-        P = minimize_model(Problem(name, alpha, weights), P0, G0, B)
+    with patch.object(quadratic, "LAST_ROUND_GAIN", 1e-20):
+        P = start(name, alpha, weights, P0, G0, B).minimum()
     best = solve(name, full, P0, G0, alpha * weights)
     assert_allclose(P, best, atol=1e-7)
     reached = value(name, full, P0, G0, alpha * weights, P)
@@ -88,7 +82,7 @@ def test_minimum_of_the_model(name, coupled, k, m, free, alpha):
 def test_start_is_not_written_to(name, coupled):
     B, _, P0, G0, weights = model(4, 3, coupled, 0)
     copies = [a.copy() for a in (B, P0, G0)]
-    minimize_model(Problem(name, 1.0, weights), P0, G0, B)
+    start(name, 1.0, weights, P0, G0, B).minimum()
     for a, copy in zip((B, P0, G0), copies, strict=True):
         assert_array_equal(a, copy)
 
@@ -104,15 +98,20 @@ def test_start_is_not_written_to(name, coupled):
 )
 def test_a_sweep_descends_and_keeps_the_gradient(name, coupled, k, m, alpha, seed):
     B, full, P0, G0, weights = model(k, m, coupled, seed, free=seed % 2 if k > 1 else 0)
-    own, thresholds, penalty = row_curvature(B, k), alpha * weights, get_penalty(name)
+    first, thresholds, penalty = (
+        start(name, alpha, weights, P0, G0, B),
+        alpha * weights,
+        get_penalty(name),
+    )
+    own, ungrouped = first.curvature, first.ungrouped
     for r in range(k):
         block = full.reshape(k, m, k, m)[r, :, r, :]
         assert_allclose(own[r], np.linalg.eigvalsh(block)[-1], rtol=1e-10)
-    x, g = grouped(P0, len(B)), grouped(G0, len(B))
+    x, g = first.x, first.g
     before = value(name, full, P0, G0, thresholds, P0)
     for _ in range(2):
         sweep(penalty, B, own, thresholds, x, g)
-        P, G = ungrouped(x, k), ungrouped(g, k)
+        P, G = ungrouped(x), ungrouped(g)
         exact = G0.ravel() + full @ (P - P0).ravel()
         assert_allclose(G.ravel(), exact, rtol=1e-9, atol=1e-9)
         after = value(name, full, P0, G0, thresholds, P)
@@ -124,16 +123,16 @@ def test_a_sweep_descends_and_keeps_the_gradient(name, coupled, k, m, alpha, see
 @FORMS
 def test_one_sweep_by_hand(name, coupled):
     """Row by row: a proximal step with the row's own curvature, then the gradient at the others."""
-    B, full, P0, G0, _ = model(3, 2, coupled, 3)
-    t, own = np.array([0.5, 2.0, 0.0]), row_curvature(B, 3)
+    B, full, P0, G0, weights = model(3, 2, coupled, 3)
+    first, t = start(name, 1.0, weights, P0, G0, B), np.array([0.5, 2.0, 0.0])
+    own = first.curvature
     P, G = P0.copy(), G0.copy()
     for r in range(3):
         P[r] = reference_penalties.prox(name, (P[r] - G[r] / own[r])[None], [t[r] / own[r]])[0]
         G = G0 + (full @ (P - P0).ravel()).reshape(3, 2)
-    x, g = grouped(P0, len(B)), grouped(G0, len(B))
-    sweep(get_penalty(name), B, own, t, x, g)
-    assert_allclose(ungrouped(x, 3), P, atol=1e-13)
-    assert_allclose(ungrouped(g, 3), G, atol=1e-12)
+    sweep(get_penalty(name), B, own, t, first.x, first.g)
+    assert_allclose(first.ungrouped(first.x), P, atol=1e-13)
+    assert_allclose(first.ungrouped(first.g), G, atol=1e-12)
 
 
 def test_dead_rows():
@@ -183,9 +182,9 @@ def test_the_linear_system_points_down(name, coupled, level):
     """Every gain is checked, so a wrong step would only be slow; this tests the step itself."""
     B, full, P0, G0, weights = model(4, 3, coupled, 1)
     thresholds = 0.5 * weights
-    descent = Model(Problem(name, 0.5, weights), P0, G0, B)
+    descent = start(name, 0.5, weights, P0, G0, B)
     descent.sweep()
-    move, P = ungrouped(descent.newton_step(level), 4), ungrouped(descent.x, 4)
+    move, P = (descent.ungrouped(x) for x in (descent.newton_step(level), descent.x))
     before, after = (value(name, full, P0, G0, thresholds, P + t * move) for t in (0, 1e-4))
     assert after < before
     # The step solves the system: the slope of the whole model is zero at its end. Curvature
@@ -194,12 +193,12 @@ def test_the_linear_system_points_down(name, coupled, level):
     free = np.isfinite(d)
     between = (a * move).sum(axis=1, keepdims=True) if coupled else a * move
     bend = np.where(free, d, 0.0) * move - a * between
-    end = ungrouped(descent.g, 4) + (full @ move.ravel()).reshape(P.shape)
+    end = descent.ungrouped(descent.g) + (full @ move.ravel()).reshape(P.shape)
     end += thresholds[:, None] * (g + bend)
     assert_allclose(end[free], 0.0, atol=1e-9)
     assert_array_equal(move[~free], 0.0)
     # Without a penalty it ends at the minimum.
-    P = P0 + ungrouped(Model(Problem(name, 0.0, weights), P0, G0, B).newton_step(level), 4)
+    P = P0 + descent.ungrouped(start(name, 0.0, weights, P0, G0, B).newton_step(level))
     assert_allclose(G0.ravel() + full @ (P - P0).ravel(), 0.0, atol=1e-9)
 
 
@@ -208,7 +207,7 @@ def test_the_linear_system_points_down(name, coupled, level):
 def test_a_linear_system_always_gains(name, coupled):
     """The first smooth models of these norms are upper bounds."""
     B, _, P0, G0, weights = model(6, 3, coupled, 2)
-    descent = Model(Problem(name, 2.0, weights), P0, G0, B)
+    descent = start(name, 2.0, weights, P0, G0, B)
     for _ in range(5):
         before = descent.value
         gained = descent.solve(1.0)

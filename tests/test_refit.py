@@ -10,16 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from reference_penalties import Plain
+from reference_refit import PlainLoss
 from scipy.sparse import csr_array
-from test_objective import PlainLoss
 
 from fastpoly.kernels.features import make_features
-from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.penalties import PENALTIES, FistaStep, get_penalty
 from fastpoly.refit import newton
-from fastpoly.refit.fista import Certificate, fista
+from fastpoly.refit.convex import Certificate, fista
 from fastpoly.refit.output import refit_output
 
 EVERY_LOSS = pytest.mark.parametrize("loss", sorted(LOSSES))
@@ -285,8 +284,8 @@ def test_computed_activations_equal_stored_ones(solver, activation):
     best = refit_output(stored, y, solver=solver, tol=1e-9).objective
     for matrix in (as_matrix(X), as_matrix(csr_array(X))):
         for n_threads in (1, 2):
-            features = make_features(matrix, H, activation, n_threads)
-            fit = refit_output(features, y, solver=solver, tol=1e-9)
+            A = make_features(matrix, H, activation, n_threads).activations()
+            fit = refit_output(A, y, solver=solver, tol=1e-9, n_threads=n_threads)
             assert_allclose(fit.objective, best, rtol=1e-8)
 
 
@@ -446,7 +445,7 @@ def test_linear_terms(loss, solver, form, storage):
     stored = {"dense": X, "csr": csr_array(X), "float32": X.astype(np.float32)}[storage]
     fit = refit_output(
         A, Y, loss=loss, n_outputs=3, solver=solver, sample_weight=w, tol=1e-8, max_iter=5000,
-        linear=LinearTerms(as_matrix(stored)), alpha_linear=0.5, **{form: strength},
+        linear=stored, alpha_linear=0.5, **{form: strength},
     )  # fmt: skip
     assert (fit.V.shape, fit.linear.shape) == ((4, 3), (4, 3))
     assert_allclose(fit.objective, best, rtol=1e-6)
@@ -466,7 +465,7 @@ def test_linear_terms_without_activations(solver):
     X, y = rng.normal(size=(50, 3)), rng.normal(size=(50, 2)) + 5
     coef = np.linalg.lstsq(np.hstack([np.ones((50, 1)), X]), y, rcond=None)[0]
     fit = refit_output(
-        np.empty((50, 0)), y, loss="squared", linear=LinearTerms(as_matrix(X)), alpha_linear=0.0,
+        np.empty((50, 0)), y, loss="squared", linear=X, alpha_linear=0.0,
         solver=solver, tol=1e-9,
     )  # fmt: skip
     assert_allclose(fit.intercept, coef[0], atol=1e-4)
@@ -476,7 +475,7 @@ def test_linear_terms_without_activations(solver):
 
 def test_newton_refuses_many_linear_terms():
     A, Y, _ = data("squared")
-    wide = LinearTerms(as_matrix(csr_array((60, 5000))))
+    wide = csr_array((60, 5000))
     with pytest.raises(ValueError, match=r'5000.*solver="fista"'):
         refit_output(A, Y, loss="squared", linear=wide, solver="newton")
     fit = refit_output(A, Y, loss="squared", linear=wide)

@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fastpoly.kernels.linear import LinearTerms
-from fastpoly.kernels.losses import LOSSES, get_loss
-from fastpoly.kernels.matrix import as_matrix
+from fastpoly import Design
+from fastpoly.kernels.losses import LOSSES
 from fastpoly.kernels.penalties import PENALTIES
+from fastpoly.objective import Objective
 from fastpoly.problem import Problem, resolve_loss
 from fastpoly.refit import output as module
-from fastpoly.refit.output import choose_solver, refit_output
+from fastpoly.refit.convex import fista
+from fastpoly.refit.newton import newton
+from fastpoly.refit.output import OutputRefit, choose_solver, refit_output
+from fastpoly.rows import as_rows
 
 EVERY_LOSS = pytest.mark.parametrize("loss", sorted(LOSSES))
 EVERY_SOLVER = pytest.mark.parametrize("solver", ["fista", "newton"])
@@ -206,8 +209,8 @@ BAD = [
     ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
     ({"max_iter": 2.5}, TypeError, "max_iter must be an integer"),
     ({"n_threads": 0}, ValueError, "n_threads"),
-    ({"linear": LinearTerms(as_matrix(np.ones((3, 1))))}, ValueError, "linear has 3 rows.*4"),
-    ({"linear": np.ones((4, 1))}, TypeError, "linear"),
+    ({"linear": np.ones((3, 1))}, ValueError, "linear has 3 rows.*4"),
+    ({"linear": np.full((4, 1), np.nan)}, ValueError, "NaN"),
 ]
 
 
@@ -237,15 +240,17 @@ def test_inputs_are_not_written_to():
 
 
 def test_auto_falls_back_where_newton_cannot():
-    problem = module.Given(
-        Problem.of(get_loss("squared"), "l1", 1, alpha=1.0), np.ones((4, 1)), None, 0.0
-    )
-    features = module.StoredFeatures(A4)
-    wide, narrow = (LinearTerms(as_matrix(np.ones((4, d)))) for d in (100, 5))
-    assert choose_solver(problem, features, wide, "auto") is module.fista
-    assert choose_solver(problem, features, None, "auto") is module.newton
-    assert choose_solver(problem, features, narrow, "auto") is module.newton
-    assert choose_solver(problem, features, narrow, "auto", memory=100.0) is module.fista
+    y = np.ones((4, 1))
+    for d, lower, memory, want in [
+        (2, None, 1e9, newton),
+        (5, "explicit", 1e9, newton),
+        (100, "explicit", 1e9, fista),
+        (5, "explicit", 100.0, fista),
+    ]:
+        rows = as_rows(Design(np.ones((4, d)), fit_lower=lower), y, loss="squared")
+        problem = Problem.of(rows.loss, "l1", 1, alpha=1.0)
+        refit = OutputRefit(Objective(problem, rows), 1e-3, 10, "auto", memory)
+        assert choose_solver(refit.convex(np.ones((3, d))), "auto") is want
 
 
 def test_examples_in_docstrings():

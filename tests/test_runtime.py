@@ -15,11 +15,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from fastpoly.kernels import runtime
 from fastpoly.kernels.explicit import explicit_gamma
-from fastpoly.kernels.features import StoredFeatures
 from fastpoly.kernels.gamma import DenseGamma
-from fastpoly.kernels.losses import Squared
 from fastpoly.kernels.matrix import as_matrix
-from fastpoly.kernels.objective import Objective
 from fastpoly.kernels.runtime import effective_n_threads, interruptible, simd_level
 
 PRINT = "from fastpoly.kernels.runtime import effective_n_threads as e; print(e(), e(1), e(3))"
@@ -74,7 +71,6 @@ import numpy as np, scipy.sparse as sp
 warnings.simplefilter("ignore")
 from fastpoly import Design
 from fastpoly.kernels.explicit import explicit_gamma
-from fastpoly.kernels.features import StoredFeatures
 from fastpoly.kernels.gamma import DenseGamma
 from fastpoly.kernels.gamma import CsrGamma, DenseGamma
 from fastpoly.kernels.runtime import effective_n_threads, set_thread_seconds
@@ -84,11 +80,11 @@ X = rng.random((4000, 30))
 design, sparse = (Design(x, "anova", n_threads=2) for x in (X, sp.csr_array(X)))
 D, H, V = rng.random((4000, 5)), rng.random((6, 30)), rng.random((6, 5))
 objects = [DenseGamma(design.matrix, D, True, 2), CsrGamma(sparse.matrix, D, True, 2)]
-features = [design.features(H), sparse.features(H), StoredFeatures(rng.random((9000, 6)), 2)]
+features = [design.features(H), sparse.features(H)]
 def results():
     made = [o.matvecs(np.ones((30, 5))) for o in objects]
     made += [f.outputs(V) for f in features] + [f.pullback(np.ones((f.n, 2))) for f in features]
-    made += [f.basis_grad_outputs(V, D) for f in features[:2]]
+    made += [f.basis_grad_outputs(V, D) for f in features]
     return made
 before = results()
 assert all(o.n_threads == effective_n_threads(2) for o in objects + features)
@@ -174,11 +170,6 @@ def test_doctests():
     assert doctest.testmod(runtime).failed == 0
 
 
-def hessian(A, C, n_threads):
-    n, m = C.shape
-    return Objective(StoredFeatures(A, n_threads), Squared(), np.zeros((n, m)), m).hessian_blocks(C)
-
-
 def gamma(A, C, n_threads):
     return explicit_gamma(as_matrix(A), C, n_threads=n_threads).dense()
 
@@ -193,7 +184,7 @@ def test_ranges_cover_everything_once(monkeypatch):
 
 
 @pytest.mark.usefixtures("all_threads")
-@pytest.mark.parametrize("kernel", [hessian, gamma])
+@pytest.mark.parametrize("kernel", [gamma])
 @pytest.mark.parametrize("n_threads", [1, 3])
 @pytest.mark.parametrize(("n", "k", "m"), [(3001, 40, 2), (5, 3, 1), (0, 2, 2)])
 def test_cuts_do_not_show_in_the_bits(kernel, n_threads, n, k, m, monkeypatch):
@@ -212,7 +203,7 @@ class Stopped(Exception):
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers on this system")
-@pytest.mark.parametrize("kernel", [hessian, gamma])
+@pytest.mark.parametrize("kernel", [gamma])
 def test_a_long_kernel_can_be_stopped(kernel):
     def stop(*_):
         raise Stopped

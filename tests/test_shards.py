@@ -833,6 +833,22 @@ def test_files_are_mapped_while_they_are_used(tmp_path):
     assert np.isfinite(x).all()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="POSIX devices and pipes")
+@pytest.mark.parametrize("name", ["manifest.json", "*-y.*"])
+def test_devices_and_pipes_are_refused_at_once(tmp_path, name):
+    """At 5de635d a manifest without an end was read until the memory ended."""
+    write_shards(tmp_path, [(np.eye(3), [0, 1, 0])])
+    (file,) = tmp_path.glob(name)
+    file.unlink()
+    file.symlink_to("/dev/zero")
+    with pytest.raises(ValueError, match="is not a file but a device or pipe"):
+        Shards(tmp_path)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(ValueError, match="is not a file but a device or pipe"):
+        Shards(tmp_path)
+
+
 def test_no_folder_at_all(tmp_path):
     with pytest.raises(ValueError, match="no folder of shards"):
         Shards(tmp_path / "nothing")
@@ -844,7 +860,7 @@ def test_a_manifest_without_the_right_to_read_it(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr("builtins.open", refuse)
     with pytest.raises(ValueError, match=r"manifest\.json.*Permission denied.*right") as error:
         Shards(tmp_path)
     assert "again" not in str(error.value)
@@ -1038,7 +1054,7 @@ FactorizationMachineClassifier().fit(shards).predict(shards)
 try:
     write_shards({str(tmp_path)!r} + "t", {{"a": [1], "y": [2]}}, one_hot=["a"], target="y")
 except ImportError as error:
-    assert "fastpoly[shards]" in str(error), error
+    assert "pip install pyarrow" in str(error), error
 else:
     raise AssertionError
 """)
@@ -1176,4 +1192,5 @@ for i in range(30):
 assert anonymous() - settled < 2e6, anonymous() - settled
 print(used / n)
 """
-    run_python(ANONYMOUS + code, timeout=600)
+    # Arrow's own pools give memory back after a while, not at once.
+    run_python(ANONYMOUS + code, {"ARROW_DEFAULT_MEMORY_POOL": "system"}, timeout=600)

@@ -8,6 +8,7 @@ from fastpoly.estimators.ordinal import (
     FactorizationMachineOrdinalRegressor,
     PolynomialNetworkOrdinalRegressor,
 )
+from fastpoly.estimators.posterior import PosteriorAverage
 from fastpoly.estimators.regressor import (
     FactorizationMachineRegressor,
     PolynomialNetworkRegressor,
@@ -22,4 +23,5 @@ __all__ = [
     "PolynomialNetworkClassifier",
     "PolynomialNetworkOrdinalRegressor",
     "PolynomialNetworkRegressor",
+    "PosteriorAverage",
 ]

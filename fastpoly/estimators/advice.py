@@ -1,52 +1,90 @@
-"""What a fit tells its users: why it is slow, what is wrong with its model, what to change."""
+"""What a fit tells its users: its progress, why it is slow, what is wrong with its model."""
 
+import logging
+import math
 import re
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from time import monotonic
+from types import FrameType
+from typing import Any, Self
 
 from sklearn.exceptions import ConvergenceWarning
+from tqdm.auto import tqdm
 
-from fastpoly.refit.rounds import LOOSEST_REFIT_TOL
+from fastpoly.refit.output import LOOSEST_REFIT_TOL
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import State
 
-# A fit whose violation is above this multiple of alpha is far from its optimum, and warns. At an
-# optimum the ratio is at most 1.
-FAR_FROM_OPTIMUM = 2.0
+logger = logging.getLogger("fastpoly")
+
+# Seconds after which a fit warns that it is slow for its size: sooner would be noise.
+SLOW_SECONDS = 5.0
 # Where the scales of columns, or alpha_max and alpha, are farther apart than this factor, a fit is
 # slow: such problems are badly conditioned.
 SLOW_FACTOR = 1e3
-# Packages whose frames lie between the code of a user and a warning of fastpoly.
-NOT_THE_USER = ("fastpoly", "sklearn", "joblib")
+# A fit whose violation is above this multiple of alpha is far from its optimum, and warns. At an
+# optimum the ratio is at most 1.
+FAR_FROM_OPTIMUM = 2.0
+# Packages whose frames lie between the code of a user and a warning of fastpoly, and those in which
+# another thread or process begins.
+BETWEEN = ("fastpoly", "sklearn", "joblib")
+WORKERS = ("threading", "multiprocessing", "concurrent")
 
-_collected: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar(
-    "collected", default=None
-)
+Advice = tuple[str, type[Warning]]
+_collected: ContextVar[list[Advice] | None] = ContextVar("collected", default=None)
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line of the user's code that called fastpoly.
 
-    (`skip_file_prefixes` of `warnings.warn` finds that line only from Python 3.12 on.)
+    In a thread or process of joblib there is no such line: there, at the method of fastpoly.
+    (`skip_file_prefixes` of `warnings.warn` finds the line only from Python 3.12 on.)
     """
     collected = _collected.get()
     if collected is not None:
         collected.append((message, category))
         return
-    level, frame = 2, sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in NOT_THE_USER:
-        level, frame = level + 1, frame.f_back
+    ours = 1
+    for level, (package, _) in enumerate(_callers(), start=2):
+        if package in WORKERS:
+            level = ours
+        elif package in BETWEEN:
+            ours = level if package == "fastpoly" else ours
+            continue
+        break
     warnings.warn(message, category, stacklevel=level)
 
 
+def _callers() -> Iterator[tuple[str, FrameType]]:
+    """The package and the frame of every caller of a function of this module, from it outward."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        yield frame.f_globals.get("__name__", "").partition(".")[0], frame
+        frame = frame.f_back
+
+
+def is_searched(parameter: str) -> bool:
+    """Whether this fit is one of a search of scikit-learn that tries values of the parameter."""
+    for package, frame in _callers():
+        if package == "sklearn":
+            local = frame.f_locals
+            chosen = getattr(local.get("self"), "best_params_", None)  # while it fits the best one
+            for tried in (local.get("parameters"), chosen):
+                if isinstance(tried, dict) and any(
+                    name.rpartition("__")[2] == parameter for name in tried
+                ):
+                    return True
+    return False
+
+
 @contextmanager
-def collected_warnings() -> Iterator[list[tuple[str, type[Warning]]]]:
+def collected_warnings() -> Iterator[list[Advice]]:
     """A context, as in a fold of a search, in which `warn` only collects its arguments."""
-    collected: list[tuple[str, type[Warning]]] = []
+    collected: list[Advice] = []
     token = _collected.set(collected)
     try:
         yield collected
@@ -54,23 +92,76 @@ def collected_warnings() -> Iterator[list[tuple[str, type[Warning]]]]:
         _collected.reset(token)
 
 
-def warn_once(collected: list[tuple[str, type[Warning]]]) -> None:
+def warn_once(collected: list[Advice]) -> None:
     """Give collected warnings, those that differ only in numbers once."""
-    unique = {(re.sub(r"\d[\d.e+-]*", "0", each[0]), each[1]): each for each in collected[::-1]}
-    for each in list(unique.values())[::-1]:
+    unique: dict[Advice, Advice] = {}
+    for each in collected:
+        unique.setdefault((re.sub(r"\d[\d.e+-]*", "0", each[0]), each[1]), each)
+    for each in unique.values():
         warn(*each)
 
 
-def why_slow(model: Any, data: Any, state: State, first: State) -> str | None:
-    """What makes a fit slow for its size, and what to do about it; None if it is just large.
+class Progress:
+    """What a fit shows of its rounds: a tqdm bar, or a log, and one warning if it is slow.
 
-    `state` and `first` are its last state and its first one.
+    Parameters
+    ----------
+    model : PolyEstimator
+        Its `verbose` is 0 for nothing, 1 for a bar, or more for one log line per round.
+    data : TrainingRows
     """
+
+    def __init__(self, model: Any, data: Any) -> None:
+        self.model, self.data, self.bar = model, data, None
+        self.first: State | None = None
+        self.begun = monotonic()
+
+    def __enter__(self) -> Self:
+        if self.model.verbose == 1:
+            self.bar = tqdm(total=self.model.n_components, unit="basis")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.bar is not None:
+            if exception == (None, None, None):
+                self.bar.total = self.bar.n  # it needed no more basis vectors
+            self.bar.close()
+
+    def show(self, state: State, score: float | None = None) -> None:
+        """Show a round, and its score if there is one."""
+        numbers = {"objective": f"{state.objective:.5g}", "violation": f"{state.violation:.3g}"}
+        if score is not None:
+            numbers["validation"] = f"{score:.4f}"
+        if self.bar is not None:
+            self.bar.set_postfix(numbers, refresh=False)
+            self.bar.update(state.n_components - self.bar.n)
+        elif self.model.verbose:
+            shown = ", ".join(f"{name} {value}" for name, value in numbers.items())
+            logger.info("round %d: %d basis vectors, %s", state.n_iter, state.n_components, shown)
+            if state.stop:
+                logger.info("stopped: %s", state.stop)
+        self.warn_if_slow(state)
+
+    def warn_if_slow(self, state: State) -> None:
+        """Warn once, at the end of a round, that the fit is slow for its size, and why."""
+        self.first = self.first or state
+        if state.stop:
+            self.begun = max(self.begun, monotonic())  # of the next alpha, unless it has warned
+        if state.stop or monotonic() - self.begun < SLOW_SECONDS:
+            return
+        reason = why_slow(self.model, self.data, state, self.first)
+        if reason:
+            self.begun = math.inf
+            warn(f"the fit has taken more than {SLOW_SECONDS:g} seconds so far: {reason}")
+
+
+def why_slow(model: Any, data: Any, state: State, first: State) -> str | None:
+    """What makes a fit slow for its size, and what to do about it; None if it is just large."""
     if not model.standardize:
         largest = Scaling.standard(data.statistics, centered=False).factor
         if largest is not None and largest.max() > SLOW_FACTOR * largest.min():
             return (
-                f"the columns of X differ in size by a factor of "
+                "the columns of X differ in size by a factor of "
                 f"{largest.max() / largest.min():.0f}; set standardize=True"
             )
     if state.alpha is not None and SLOW_FACTOR * state.alpha < first.violation:
@@ -85,72 +176,60 @@ def why_slow(model: Any, data: Any, state: State, first: State) -> str | None:
         return None
     what = "many features or outputs for few rows" if wide else "many iterations for small data"
     return (
-        f"{what} ({n} rows, {d} features and {m} outputs, {state.n_components} of "
-        f"n_components={model.n_components} basis vectors after round {state.n_iter}); lower "
-        "n_components, raise tol or alpha, or drop features or rare classes, and set verbose=1 to "
-        "watch"
+        f"{what} ({n} rows, {d} features and {m} outputs, {state.n_components} of n_components="
+        f"{model.n_components} basis vectors after round {state.n_iter}); lower n_components, "
+        "raise tol or alpha, or drop features or rare classes, and set verbose=1 to watch"
     )
 
 
-class Complaint(NamedTuple):
-    """What is wrong with a model; `converged` is False if more training would help."""
-
-    message: str
-    converged: bool = False
-
-    def give(self) -> None:
-        """Warn."""
-        warn(self.message, UserWarning if self.converged else ConvergenceWarning)
-
-
-def poor_fit(model: Any, small: float, by_score: bool = False) -> Complaint | None:
+def poor_fit(model: Any, small: float, by_score: bool = False) -> Advice | None:
     """What is worse than the parameters of a fitted model promise, and what to change.
 
-    `small` is the objective below which a fit is perfect. `by_score` says that the size of the
-    model was chosen for its score, so that more basis vectors are no cure.
+    A ConvergenceWarning says that more training would help. `small` is the objective below which a
+    fit is perfect. `by_score` says that the size of the model was chosen for its score.
     """
-    state, objective, alpha = model._state, abs(model.objective_), model._state.alpha
-    lower = "linear" if model.fit_lower == "explicit" else "constant"
-    empty = f"the model has no basis vectors and is {lower}: "
-    if model.early_stopping and state.stop is None:  # an intermediate model, chosen for its score
-        if state.n_components:
-            return None
-        why = "none improved the score of the rows held out; raise alpha, or set "
-        return Complaint(f"{empty}{why}early_stopping=False", True)
+    state, objective = model._state, abs(model._state.objective)
+    alpha, violation = state.alpha, state.violation
+    chosen = model.early_stopping and state.stop is None  # an intermediate model, by its score
     gap = state.refit_gain if model.refit in ("auto", "full") else state.refit_gap
-    cure = "" if model.standardize else "set standardize=True, "
-    cure += "raise alpha, "
-    if state.stop == "n_components":
-        cure += f"raise n_components, which is {model.n_components}, "
-    cure += "or "
-    cure += f"raise max_iter, which is {model.max_iter}" if model.refit else 'use refit="output"'
-    far = bool(alpha) and model.violation_ > FAR_FROM_OPTIMUM * alpha
-    # A converged refit is at least this accurate.
-    relative = max(model.tol, LOOSEST_REFIT_TOL)
-    loose = state.stop not in ("optimal", "unconfirmed")
-    if loose and gap > relative * max(objective, small):
-        inaccuracy = f"a gap of {gap:.2g} for an objective of {objective:.2g}"
-        return Complaint(f"the output layer is inaccurate: {inaccuracy}; {cure}")
-    if state.stop == "no progress" and far:
-        return Complaint(
-            "training stopped because new basis vectors gained nothing, far from the optimum: "
-            f"the violation is {model.violation_:.2g}, alpha {alpha:.2g}; {cure}"
-        )
-    if state.stop == "n_components" and far and not by_score:
-        return Complaint(
-            f"training stopped at n_components={model.n_components}, and more basis vectors "
-            f"would improve the model: the violation is {model.violation_ / alpha:.2g} alpha; "
-            "raise n_components, or raise alpha"
-        )
+    inaccurate = (
+        not chosen
+        and state.stop not in ("optimal", "unconfirmed")
+        and gap > max(model.tol, LOOSEST_REFIT_TOL) * max(objective, small)
+    )
     # A perfect fit leaves nothing for basis vectors; its violation is a rounding error.
-    if not state.n_components and model.violation_ > 0 and objective > small:
-        if model.alpha is None and model.tau is None:
-            message = f"{empty}interactions would not improve predictions, as far as can be seen"
-            return Complaint(f"{message}; give alpha, below {alpha:.3g}, to fit some", True)
-        cure = f"lower alpha, which is {alpha:.3g}," if model.tau is None else "raise tau"
-        return Complaint(
-            f"{empty}none is worth its penalty (the largest violation is "
-            f"{model.violation_:.3g}); {cure} to fit interactions",
-            True,
-        )
-    return None
+    worthless = not inaccurate and violation > 0 and objective > small
+    if not state.n_components and (chosen or worthless):
+        if chosen:
+            why = "none improved the score of the rows held out; raise alpha, or set "
+            why += "early_stopping=False"
+        elif model.alpha is None and model.tau is None:
+            why = "interactions would not improve predictions, as far as can be seen; give alpha, "
+            why += f"below {alpha:.3g}, to fit some"
+        else:
+            cure = f"lower alpha, which is {alpha:.3g}," if model.tau is None else "raise tau"
+            why = f"none is worth its penalty (the largest violation is {violation:.3g}); {cure} "
+            why += "to fit interactions"
+        lower = "linear" if model.fit_lower == "explicit" else "constant"
+        return f"the model has no basis vectors and is {lower}: {why}", UserWarning
+    far = bool(alpha) and violation > FAR_FROM_OPTIMUM * alpha
+    if inaccurate:
+        what = f"the output layer is inaccurate: a gap of {gap:.2g} for an objective of "
+        what += f"{objective:.2g}"
+    elif state.stop == "no progress" and far:
+        what = "training stopped because new basis vectors gained nothing, far from the optimum: "
+        what += f"the violation is {violation:.2g}, alpha {alpha:.2g}"
+    elif state.stop == "n_components" and far and not (by_score or is_searched("n_components")):
+        return (
+            f"training stopped at n_components={model.n_components}, and more basis vectors would "
+            f"improve the model: the violation is {violation / alpha:.2g} alpha; raise "
+            "n_components, or raise alpha"
+        ), ConvergenceWarning
+    else:
+        return None
+    cures = [] if model.standardize else ["set standardize=True"]
+    cures.append("raise alpha")
+    if state.stop == "n_components":
+        cures.append(f"raise n_components, which is {model.n_components}")
+    last = f"raise max_iter, which is {model.max_iter}" if model.refit else 'use refit="output"'
+    return f"{what}; {', '.join(cures)}, or {last}", ConvergenceWarning

@@ -1,8 +1,7 @@
-"""The base class of the six estimators: their parameters and the training loop."""
+"""The base class of the six estimators: their parameters and the fit."""
 
 import copy
 import inspect
-import math
 import numbers
 import os
 import pickle
@@ -15,25 +14,23 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight
 
 from fastpoly.algorithm import Options, train
-from fastpoly.estimators.advice import Complaint, poor_fit, warn, why_slow
-from fastpoly.estimators.data import TrainingRows, checked_csr, column_names, explained_text
+from fastpoly.estimators.advice import Advice, Progress, poor_fit, warn
+from fastpoly.estimators.data import TrainingRows, column_names, validate
 from fastpoly.estimators.prediction import Predictor
-from fastpoly.estimators.progress import Progress, SlowFit
 from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_weights
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
-from fastpoly.path import largest_alpha, walk
 from fastpoly.problem import Problem, check_choice, check_strength
 from fastpoly.rows import Shards
-from fastpoly.rows.block import Targets
-from fastpoly.rows.design import FIT_LOWER, check_largest
+from fastpoly.rows.block import Targets, as_codes
+from fastpoly.rows.design import FIT_LOWER
 from fastpoly.rows.statistics import Scaling
-from fastpoly.state import Model, RunMemory, State
+from fastpoly.state import Model, State
 from fastpoly.storage.checkpoint import FitRecord, fingerprint, load_record, save_record
-from fastpoly.strengths import default_ridge, train_default
+from fastpoly.strengths import as_start, train_default
 
 Floats = NDArray[np.float64]
 
@@ -66,11 +63,13 @@ def with_shared_parameters(init: Callable[..., None]) -> Callable[..., None]:
 class PolyEstimator(Predictor):
     """Base of the estimators; subclasses define what targets mean and name the activation.
 
-    A subclass defines `_model_loss`; `_encode_targets(y)`, which returns the checked y, the
-    `Targets` of the loss, the number of outputs, and the attributes that decode predictions; and
-    `_encode_shards(shards)`, which returns the table of classes, the number of outputs, these
-    attributes, and the weights of the classes.
+    A subclass defines `_model_loss`, the loss of the core; `_split_targets(y)`, which returns the
+    checked y, and its classes with their codes, or None and numbers; and `_encode(classes, shape)`,
+    which returns what every class is to the loss (None for numbers), the number of outputs, and the
+    attributes that decode predictions.
     """
+
+    _numeric_targets = False
 
     def __init__(
         self,
@@ -88,7 +87,7 @@ class PolyEstimator(Predictor):
         solver: str = "auto",
         max_iter: int = 1000,
         tol: float = 0.1,
-        selection: str = "refine",
+        selection: Any = "refine",
         early_stopping: bool = False,
         validation_fraction: float = 0.25,
         n_iter_no_change: int = 10,
@@ -149,16 +148,16 @@ class PolyEstimator(Predictor):
         self
         """
         fitted = copy.copy(self)
-        complaint = fitted._fit(X, y, sample_weight)
+        advice = fitted._fit(X, y, sample_weight)
         self.__dict__ = fitted.__dict__  # in one step, for other threads and for Ctrl-C
-        if complaint is not None:
-            complaint.give()
+        if advice is not None:
+            warn(*advice)
         return self
 
     def _fit(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None,
+        self, X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None,
         start: PolyModel | None = None, by_score: bool = False,
-    ) -> Complaint | None:  # fmt: skip
+    ) -> Advice | None:  # fmt: skip
         """Fit the model, from the model `start` if there is one; return what is wrong with it.
 
         `by_score` says that n_components was chosen for its score.
@@ -170,25 +169,22 @@ class PolyEstimator(Predictor):
         record = self._record(earlier, fit)
         held = None
         if self.early_stopping:
-            self._split_seed = record.seed
-            data, held = self._hold_out(data)
+            self._split_seed, share = record.seed, self.validation_fraction
+            data, held = data.hold_out(share, record.seed, self._task)
         self._scaling = self._units(data)
         objective = self._objective(data)
-        begin = record.state or self._start(earlier, start, data.m)
-        slow = SlowFit(lambda state, first: why_slow(self, data, state, first))
+        states = self._states(objective, record.state or self._start(earlier, start, data.m))
         with ExitStack() as stack:
-            progress = stack.enter_context(Progress(self.verbose, self.n_components))
+            progress = stack.enter_context(Progress(self, data))
             saved = monotonic()
             if self.checkpoint is not None:
                 stack.callback(lambda: self._save(record, fit))
-            states = self._states(objective, begin)
             while not record.ended(self.n_components, self.n_iter_no_change):
                 state = next(states)
                 model = self._scaling.fold(state.model, self._activation)
                 score = None if held is None else self._score_of(model, held)
                 record = record.after(state, model, score)
                 progress.show(state, score)
-                slow.after(state)
                 if self.checkpoint is not None and monotonic() - saved >= self.checkpoint_every:
                     self._save(record, fit)
                     saved = monotonic()
@@ -319,50 +315,43 @@ class PolyEstimator(Predictor):
             return None  # a fold may lack a class, or a transformer may give other features
         else:
             model = poly.parameters()
-        model = self._scaling.unfold(model, self._activation)
-        memory = RunMemory(self._seed())
-        return State(*model, objective=0.0, loss=0.0, penalty=0.0, memory=memory)
+        return as_start(self._scaling.unfold(model, self._activation), self._seed())
 
     def _prepare(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = True
+        self, X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None, reset: bool = True
     ) -> TrainingRows:
-        """Checked rows, with targets in the form of the loss."""
+        """Checked rows, in memory or in shards, with targets in the form of the loss."""
+        names, values = column_names(y), None  # before y becomes an array
         if isinstance(X, Shards):
-            return self._prepare_shards(X, y, sample_weight, reset)
-        if reset:
-            self._stored_names = None
-        names = column_names(y)  # before y becomes an array
-        with explained_text(X):
-            X, y = validate_data(
-                self, checked_csr(X), checked_csr(y), accept_sparse="csr",
-                dtype=[np.float64, np.float32], multi_output=True,
-                y_numeric=self._numeric_targets(), reset=reset,
-            )  # fmt: skip
-        y, targets, m, decoding = self._encode_targets(y)
+            X = self._open(X, y, sample_weight, reset)
+            classes, m = X.classes, X.manifest.n_targets
+            shape = (X.n_samples,) if classes is not None or m == 1 else (X.n_samples, m)
+        else:
+            numeric = self._numeric_targets
+            X, y = validate(self, X, y, multi_output=True, y_numeric=numeric, reset=reset)
+            self._stored_names = None if reset else self._stored_names
+            y, classes, values = self._split_targets(y)
+            shape = y.shape
+        table, m, decoding = self._encode(classes, shape)
         if not reset:
             self._check_same_kind(decoding)
         vars(self).update(decoding, _target_names=names)
+        if values is not None and table is not None:
+            values = as_codes(values, len(table))
         w = self._weights(X, y, sample_weight)
-        return TrainingRows(X, y, targets, m, w, self.n_threads)
+        return TrainingRows(X, y, Targets(values, table), m, w, self.n_threads)
 
-    def _prepare_shards(
-        self, shards: Shards, y: Any, sample_weight: Any, reset: bool
-    ) -> TrainingRows:
-        """As `_prepare`, for rows in files, which also hold targets and weights."""
+    def _open(self, shards: Shards, y: Any, sample_weight: Any, reset: bool) -> Shards:
+        """Shards for one fit; they hold targets and weights, and have the names of features."""
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(f"{name} must be None: shards hold their own, see write_shards")
-        shards = shards.opened()
-        table, m, decoding, w = self._encode_shards(shards)
         if reset:
-            self.n_features_in_ = shards.n_features
-            self._stored_names = shards.feature_names
+            self.n_features_in_, self._stored_names = shards.n_features, shards.feature_names
             vars(self).pop("feature_names_in_", None)
         else:
-            self._check_same_kind(decoding)
             self.model_.check_width(shards.n_features)
-        vars(self).update(decoding, _target_names=None)
-        return TrainingRows(shards, None, Targets(None, table), m, w, self.n_threads)
+        return shards.opened()
 
     def _check_same_kind(self, decoding: dict[str, Any]) -> None:
         """Raise unless predictions are decoded as in the earlier fit, for a warm start."""
@@ -374,28 +363,12 @@ class PolyEstimator(Predictor):
                     f"{what} changed; set warm_start=False to start from scratch"
                 )
 
-    def _numeric_targets(self) -> bool:
-        return False
-
     def _weights(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Floats | None:
+        """Weights of the rows, or, with shards, of the classes; None where all are 1."""
         if sample_weight is None:
             return None
         w = _check_sample_weight(sample_weight, X, dtype=np.float64)
         return as_weights(w, "sample_weight", len(w), some=True)
-
-    def _hold_out(self, data: TrainingRows) -> tuple[TrainingRows, TrainingRows]:
-        """Rows to train on and rows to validate with, by class where there are classes."""
-        share = self.validation_fraction
-        return data.hold_out(share, self._split_seed, self._strata(data.y, share))
-
-    def _strata(self, y: Any, share: float) -> NDArray | None:
-        """The class or level of every row, (n,), where each can be in both parts of a split."""
-        if y is None or self._task not in ("classification", "ordinal"):
-            return None
-        _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
-        held = math.ceil(share * len(codes))
-        enough = counts.min() >= 2 and len(counts) <= min(held, len(codes) - held)
-        return codes if enough else None
 
     def _seed(self) -> int:
         if isinstance(self.random_state, (int, np.integer)):
@@ -404,38 +377,8 @@ class PolyEstimator(Predictor):
 
     def _units(self, data: TrainingRows) -> Scaling:
         """The units in which the model is trained."""
-        found = data.statistics
-        check_largest(found.largest)
-        if not found.weight:
-            raise ValueError("the weights of all rows are zero")
-        if not self.standardize:
-            return Scaling.none(found)
-        scaling = Scaling.standard(found, self.fit_lower == "explicit")
-        for j in scaling.mostly_mean(0.95):
-            raise ValueError(
-                f"the mean of column {self._column(j)} of X is so much larger than its deviation "
-                "that predictions would have no digits left; subtract a constant from it"
-            )
-        for j in found.below_rounding()[:1]:
-            warn(
-                f"column {self._column(j)} of X varies by no more than the rounding of its "
-                "entries, and is ignored; subtract a constant from it, or rescale it"
-            )
-        columns = scaling.mostly_mean(2 / 3)
-        if len(columns):
-            warn(
-                f"the mean of column {self._column(columns[0])} of X is more than 1e5 times its "
-                "deviation, which costs digits in predictions; subtract a constant from it"
-            )
-        return self._target_units(scaling, data)
-
-    def _column(self, j: int) -> str:
-        """The name of a column of X for users."""
         names = self._feature_names()
-        return str(j) if names is None else repr(names[j])
-
-    def _target_units(self, scaling: Scaling, data: TrainingRows) -> Scaling:
-        return scaling
+        return data.units(self.standardize, self.fit_lower == "explicit", names)
 
     def _objective(self, data: TrainingRows) -> Objective:
         """What is minimized on these rows; alpha is 1 where it is to be chosen."""
@@ -458,34 +401,6 @@ class PolyEstimator(Predictor):
         if self.tau is None and self.alpha is None:
             return train_default(objective, self._options(), self.alpha_linear, start)
         return train(objective, self._options(), start)
-
-    def _path(
-        self, X: Any, y: Any, sample_weight: Any, alphas: Floats
-    ) -> Iterator[tuple[int, State, Self]]:
-        """States for decreasing alphas, each run from the model of the one before.
-
-        A run ends early where rounds gain little, and is not finished. Yields the position of the
-        alpha, a state, and the estimator fitted at that state.
-        """
-        data = self._prepare(X, y, sample_weight)
-        self._scaling = self._units(data)
-        slow = SlowFit(lambda state, first: why_slow(self, data, state, first))
-        for i, state in walk(self._objective(data), alphas, self._options(finish=False)):
-            here = copy.copy(self)
-            here._set_fit(state, self._scaling.fold(state.model, self._activation))
-            slow.after(state)
-            if state.stop:
-                slow.restart()
-            yield i, state, here
-
-    def _path_begin(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float | None]:
-        """Where a path begins: the largest alpha, and alpha_linear by rows held out."""
-        data = self._prepare(X, y, sample_weight)
-        self._scaling = self._units(data)
-        objective, ridge = self._objective(data), self.alpha_linear
-        if ridge is None and objective.explicit:
-            ridge = default_ridge(objective, self._options())
-        return largest_alpha(objective.at(alpha_linear=ridge), self.tol), ridge
 
     def _score_of(self, model: Model, held: TrainingRows) -> float:
         """The `score` of a model that is still being trained."""

@@ -11,12 +11,13 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 
 from fastpoly.estimators.base import PolyEstimator, with_shared_parameters
+from fastpoly.estimators.data import stored_targets, usable_names
 from fastpoly.estimators.documentation import documented
 from fastpoly.estimators.prediction import WithProbabilities
-from fastpoly.kernels.checks import as_weights
+from fastpoly.kernels.checks import as_weights, shown
+from fastpoly.model import PolyModel
 from fastpoly.problem import named_loss
 from fastpoly.rows import Shards
-from fastpoly.rows.block import Targets, as_codes
 
 Floats = NDArray[np.float64]
 
@@ -58,56 +59,39 @@ class PolyClassifier(ClassifierMixin, WithProbabilities, PolyEstimator):
         )
         return tags
 
-    def _encode_targets(self, y: Any) -> tuple[NDArray, Targets, int, dict[str, Any]]:
+    def _split_targets(self, y: Any) -> tuple[NDArray, NDArray | None, NDArray]:
         check_classification_targets(y)
         kind = type_of_target(y, input_name="y")
-        if kind == "multilabel-indicator":
+        indicator = kind == "multilabel-indicator"
+        if indicator:
             y = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
-            if len(np.unique(y)) > 2 or not np.isin(y, (0, 1)).all():
-                raise ValueError("a 2-D y must be a label indicator, of 0 and 1 only")
-            m = y.shape[1]
-            decoding = {"classes_": np.arange(m), "_multilabel": True}
-            return y, Targets(np.where(y == 1, 1.0, -1.0)), m, decoding
-        if kind == "multiclass-multioutput":
+        if kind == "multiclass-multioutput" or (indicator and not np.isin(y, (0, 1)).all()):
             raise ValueError(
                 "a 2-D y must be a label indicator, of 0 and 1 only; for several multi-class "
                 "targets use sklearn.multioutput.MultiOutputClassifier"
             )
+        if indicator:
+            return y, None, np.where(y == 1, 1.0, -1.0)
         y = column_or_1d(y, warn=True)
-        classes, codes = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(
-                "This solver needs samples of at least 2 classes in the data, but the data "
-                f"contains only one class: {classes.tolist()[0]!r}"
-            )
-        m = len(classes)
-        targets = Targets(as_codes(codes, m), np.arange(float(m))[:, None])
-        return y, targets, m, {"classes_": classes, "_multilabel": False}
+        return y, *np.unique(y, return_inverse=True)
 
-    def _encode_shards(self, shards: Shards) -> tuple[Any, int, dict[str, Any], Floats | None]:
-        """Take levels as classes, and numbers as a label indicator."""
-        classes = shards.classes
+    def _encode(
+        self, classes: NDArray | None, shape: tuple[int, ...]
+    ) -> tuple[Floats | None, int, dict[str, Any]]:
+        """Class codes, or numbers, which are a label indicator."""
         if classes is None:
-            if self.class_weight is not None:
-                raise ValueError("class_weight must be None for labels in shards; write weights")
-            m = shards.manifest.n_targets
-            return None, m, {"classes_": np.arange(m), "_multilabel": True}, None
-        if len(classes) < 2:
-            raise ValueError(f"the shards hold only one class: {classes.tolist()[0]!r}")
-        counts = shards.class_counts()
-        if (counts == 0).any():
-            absent = classes[counts == 0].tolist()
-            raise ValueError(f"the shards hold no row of class {absent[0]!r}")
-        w = None
-        if self.class_weight == "balanced":
-            w = counts.sum() / (len(classes) * counts)
-        elif self.class_weight is not None:
-            w = compute_class_weight(self.class_weight, classes=classes, y=classes)
+            m = 1 if len(shape) == 1 else shape[1]
+            return None, m, {"classes_": np.arange(m), "_multilabel": True}
         m = len(classes)
-        table = np.arange(float(m))[:, None]
-        return table, m, {"classes_": classes, "_multilabel": False}, w
+        if m < 2:
+            raise ValueError(
+                "y must have at least 2 classes, not one class only: " + shown(classes[0])
+            )
+        return np.arange(float(m))[:, None], m, {"classes_": classes, "_multilabel": False}
 
     def _weights(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Floats | None:
+        if isinstance(X, Shards):
+            return self._class_weights(X)
         w = super()._weights(X, y, sample_weight)
         if self.class_weight is None:
             return w
@@ -115,6 +99,21 @@ class PolyClassifier(ClassifierMixin, WithProbabilities, PolyEstimator):
         by_class = as_weights(by_class, "class_weight", len(by_class))
         both = by_class if w is None else w * by_class
         return as_weights(both, "class_weight, times sample_weight,", len(both), some=True)
+
+    def _class_weights(self, shards: Shards) -> Floats | None:
+        """The weights of the classes of shards, all of which must have rows."""
+        if self._multilabel:
+            if self.class_weight is not None:
+                raise ValueError("class_weight must be None for labels in shards; write weights")
+            return None
+        counts = shards.class_counts()
+        for absent in self.classes_[counts == 0].tolist():
+            raise ValueError(f"the shards hold no row of class {absent!r}")
+        if self.class_weight == "balanced":
+            return counts.sum() / (len(counts) * counts)
+        if self.class_weight is None:
+            return None
+        return compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
 
     def _model_loss(self) -> Any:
         if not isinstance(self.loss, str):
@@ -137,37 +136,20 @@ class PolyClassifier(ClassifierMixin, WithProbabilities, PolyEstimator):
     def _task(self) -> str:
         return "multilabel" if self._multilabel else "classification"
 
-    def _output_position(self, output: Any) -> Any:
-        if self._multilabel:
-            return super()._output_position(output)
-        if output is None:
-            if len(self.classes_) == 2:
-                return 1
-            raise ValueError(f"say for which class: one of {self.classes_.tolist()}")
-        found = [i for i, each in enumerate(self.classes_.tolist()) if each == output]
-        if found:
-            return found[0]
-        if isinstance(output, str) or self.classes_.dtype.kind in "iufb":
-            # It is never a position: class 1 may be the first of 1, 2, 3.
-            names = self.model_.output_names or ()
-            if output not in names:
-                raise ValueError(
-                    f"there is no class {output!r}; the classes are {self.classes_.tolist()}"
-                )
-        return output
+    def _output_labels(self) -> tuple[str, list[Any]] | None:
+        return None if self._multilabel else ("class", self.classes_.tolist())
 
     def _output_names(self) -> list[str] | None:
         if self._multilabel and self._target_names:
             return self._target_names
-        names = list(map(str, self.classes_))
-        return None if any("\0" in name for name in names) else names
+        return usable_names(map(str, self.classes_))
 
     def decision_function(self, X: Any) -> Floats:
         """Outputs of the model.
 
         Parameters
         ----------
-        X : array-like, DataFrame or sparse, (n, d)
+        X : array-like, DataFrame or sparse, (n, d), or Shards
 
         Returns
         -------
@@ -175,8 +157,25 @@ class PolyClassifier(ClassifierMixin, WithProbabilities, PolyEstimator):
             One column per class or label, (n, m); for two classes the output of the second minus
             that of the first, (n,).
         """
-        now = self._snapshot()
-        return now._apply(now._decision, X)
+        return self._by_model(PolyModel.decision_function, X)
+
+    def score(
+        self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """The share of rows whose class, or all of whose labels, are predicted.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+        y : array-like, (n,) or (n, m)
+            It may be left out with shards, which hold targets and weights.
+        sample_weight : array-like, (n,), optional
+
+        Returns
+        -------
+        float
+        """
+        return super().score(X, *stored_targets(X, y, sample_weight))
 
 
 @documented(LOSS, CLASSES, CLASS_WEIGHT)

@@ -1,6 +1,7 @@
 """Training rows, in memory or in shards: checked, split, and given to the core."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import current_thread, main_thread
@@ -10,12 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.model_selection import train_test_split
+from sklearn.utils.validation import validate_data
 
+from fastpoly.estimators.advice import warn
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.kernels.matrix import as_csr
 from fastpoly.rows import Design, Rows, Shards
 from fastpoly.rows.block import Block, Targets
+from fastpoly.rows.design import check_largest
 from fastpoly.rows.rows import shard_statistics
 from fastpoly.rows.shard import Form
 from fastpoly.rows.statistics import Moments, Scaling, Statistics, row_statistics
@@ -67,13 +71,13 @@ class TrainingRows:
         """Whether a pass over the rows is cheap."""
         return not self.stored and is_small(self.X)
 
-    def hold_out(self, share: float, seed: int, strata: Any) -> tuple[Self, Self]:
-        """Rows to train on and rows to validate with, by stratum where there are strata."""
+    def hold_out(self, share: float, seed: int, task: str) -> tuple[Self, Self]:
+        """Rows to train on and rows to validate with, by class or level where there are any."""
         if self.stored:
             train, held = self.X.split(1 - share, share, seed=seed)
             return replace(self, X=train.opened()), replace(self, X=held.opened())
-        rows = np.arange(self.X.shape[0])
-        parts = train_test_split(rows, test_size=share, random_state=seed, stratify=strata)
+        rows, by = np.arange(self.X.shape[0]), strata(self.y, task, share)
+        parts = train_test_split(rows, test_size=share, random_state=seed, stratify=by)
         return tuple(self._take(part) for part in parts)
 
     def _take(self, rows: NDArray[np.intp]) -> Self:
@@ -96,6 +100,37 @@ class TrainingRows:
                 else row_statistics(self.X, w=self.w)
             )
         return self.__dict__["found"]
+
+    def units(self, standardize: bool, explicit: bool, names: Sequence[str] | None) -> Scaling:
+        """The units of the features in which a model is trained; `names` are for messages."""
+        found = self.statistics
+        check_largest(found.largest)
+        if not found.weight:
+            raise ValueError("the weights of all rows are zero")
+        if not standardize:
+            return Scaling.none(found)
+
+        def column(positions: NDArray[np.intp]) -> str:
+            j = int(positions[0])
+            return f"column {j if names is None else repr(names[j])} of X"
+
+        scaling = Scaling.standard(found, explicit)
+        if len(lost := scaling.mostly_mean(0.95)):
+            raise ValueError(
+                f"the mean of {column(lost)} is so much larger than its deviation that predictions "
+                "would have no digits left; subtract a constant from it"
+            )
+        if len(rounded := found.below_rounding()):
+            warn(
+                f"{column(rounded)} varies by no more than the rounding of its entries, and is "
+                "ignored; subtract a constant from it, or rescale it"
+            )
+        if len(costly := scaling.mostly_mean(2 / 3)):
+            warn(
+                f"the mean of {column(costly)} is more than 1e5 times its deviation, which costs "
+                "digits in predictions; subtract a constant from it"
+            )
+        return scaling
 
     @property
     def target_moments(self) -> Moments:
@@ -120,9 +155,31 @@ class TrainingRows:
 
     def score(self, model: Any) -> float:
         """The `score` of an estimator on these rows."""
-        if self.stored:
-            return model.score(self.X, self.X.targets(), self.X.weights())
-        return model.score(self.X, self.y, self.w)
+        return model.score(self.X) if self.stored else model.score(self.X, self.y, self.w)
+
+
+def stored_targets(X: Any, y: Any, w: Any) -> tuple[Any, Any]:
+    """y and weights as they are given, or those that shards hold."""
+    return (X.targets(), X.weights()) if isinstance(X, Shards) and y is None else (y, w)
+
+
+def strata(y: NDArray | None, task: str, share: float) -> NDArray | None:
+    """The class or level of every row, (n,), where each can be in both parts of a split."""
+    if y is None or task not in ("classification", "ordinal"):
+        return None
+    _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    held = math.ceil(share * len(codes))
+    enough = counts.min() >= 2 and len(counts) <= min(held, len(codes) - held)
+    return codes if enough else None
+
+
+def validate(model: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+    """X, or X and y, as scikit-learn validates them; sparse ones in CSR form."""
+    given = checked_csr(X), y if isinstance(y, str) else checked_csr(y)
+    with explained_text(X):
+        return validate_data(
+            model, *given, accept_sparse="csr", dtype=[np.float64, np.float32], **options
+        )
 
 
 @contextmanager
@@ -166,7 +223,13 @@ def default_threads(X: Any) -> int | None:
 
 
 def column_names(y: Any) -> list[str] | None:
-    """The column names of a frame of targets, if they can name outputs: distinct strings."""
+    """The column names of a frame of targets, if they can name outputs."""
     names = list(getattr(y, "columns", ()))
-    usable = all(isinstance(name, str) and "\0" not in name for name in names)
-    return names if names and usable and len(set(names)) == len(names) else None
+    return usable_names(names) if all(isinstance(name, str) for name in names) else None
+
+
+def usable_names(names: Iterable[str]) -> list[str] | None:
+    """Names if a model can have them: distinct, and without the character NUL."""
+    names = list(names)
+    usable = names and len(set(names)) == len(names) and not any("\0" in name for name in names)
+    return names if usable else None

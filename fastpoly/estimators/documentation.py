@@ -51,8 +51,10 @@ tol : float, default=0.1
     vector has a violation above (1 + tol) alpha. With a smaller value than 0.1 the objective falls
     by less than 0.3 % in most cases and predictions do not improve; use 1e-3 if you need a
     certificate.
-selection : {"refine", "random+refine", "l1", "random", "best_data", "exact"}, default="refine"
-    How the next basis vectors are found; see `fastpoly.select_basis`.
+selection : {"refine", "random+refine", "l1", "random", "best_data", "exact"} or callable, \
+default="refine"
+    How the next basis vectors are found; see `fastpoly.select_basis`. A callable takes a
+    `fastpoly.selection.Request` and returns unit vectors (b, d).
 early_stopping : bool, default=False
     Hold out a part of the data, score it after each round, stop when the score no longer improves,
     and keep the model with the best score. Classes are held out in proportion, and so are ordinal

@@ -1,17 +1,18 @@
-"""The folds of a search: rows in memory or in shards, their splits, and the scores of one fold.
+"""The folds of a search: splits of rows in memory or in shards, and the scores of one fold.
 
 In a fold, the model is trained along the path of alphas, and the model of every round is scored.
 """
 
+import copy
 import numbers
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import (
     KFold,
@@ -20,115 +21,85 @@ from sklearn.model_selection import (
     StratifiedShuffleSplit,
     check_cv,
 )
-from sklearn.utils import _safe_indexing, indexable
+from sklearn.utils import _safe_indexing
 
+from fastpoly.estimators.advice import Progress
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import checked_csr
+from fastpoly.estimators.data import TrainingRows, strata
 from fastpoly.model import PolyModel
+from fastpoly.path import largest_alpha, walk
 from fastpoly.rows.shards import Shards
+from fastpoly.state import State
+from fastpoly.strengths import default_ridge
 
 Floats = NDArray[np.float64]
+Scorer = Callable[..., float]
 
 
 @dataclass(frozen=True)
-class ArrayFolds:
-    """Rows in memory, as they were given; w and groups may be None."""
+class SearchRows:
+    """The rows of a search as they were given; shards hold their targets and weights.
+
+    `metadata` are arrays with an entry per row, by the one that takes them: "model", "head" (the
+    transformers of a Pipeline), "splitter" and "scorer".
+    """
 
     X: Any
     y: Any
-    w: Any
-    groups: Any
+    metadata: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def transformed(self, head: BaseEstimator) -> Any:
-        """X after the transformers of a Pipeline, fitted on all rows."""
-        return clone(head).fit_transform(self.X, self.y)
+    def given_to(self, taker: str, rows: Any = None) -> dict[str, Any]:
+        """The metadata of the rows, or of some rows, for one that takes them."""
+        given = self.metadata.get(taker, {})
+        if rows is None:
+            return given
+        return {name: _safe_indexing(value, rows) for name, value in given.items()}
 
-    def splits(self, cv: Any, model: PolyEstimator, labels: NDArray) -> list[tuple[Any, Any]]:
-        """Training and test rows; `labels` is y in the form of the model."""
-        if self.groups is not None and (cv is None or isinstance(cv, numbers.Real)):
+    def splits(self, cv: Any, model: PolyEstimator, labels: NDArray | None) -> list[tuple]:
+        """Rows to train on and rows to test with; `labels` is y in the form of the model."""
+        share = isinstance(cv, numbers.Real) and not isinstance(cv, numbers.Integral)
+        if share and not 0 < cv < 1:
+            raise ValueError(f"cv as a share of the rows must be in 0..1, got {cv}")
+        count = 5 if cv is None else cv
+        seed = model.random_state if isinstance(model.random_state, numbers.Integral) else None
+        if isinstance(self.X, Shards):
+            if share:
+                return [tuple(self.X.split(1 - float(cv), float(cv), seed=int(seed or 0)))]
+            if isinstance(count, numbers.Integral):
+                return self.X.folds(int(count), seed=int(seed or 0))
+            return as_pairs_of_shards(cv)
+        groups = self.given_to("splitter")
+        if groups and (cv is None or isinstance(cv, numbers.Real)):
             raise ValueError(
                 f"groups need a splitter that takes them, such as cv=GroupKFold(5); got cv={cv!r}"
             )
-        if isinstance(cv, numbers.Real) and not isinstance(cv, numbers.Integral):
-            check_share(cv)
-            seed = model.random_state if isinstance(model.random_state, numbers.Integral) else None
-            strata = model._strata(labels, float(cv))
-            kind = ShuffleSplit if strata is None else StratifiedShuffleSplit
-            split = kind(n_splits=1, test_size=float(cv), random_state=seed)
-            return list(split.split(self.X, strata))
-        if model._task == "ordinal" and (cv is None or isinstance(cv, numbers.Integral)):
-            n_folds = 5 if cv is None else int(cv)
-            strata = model._strata(labels, 1 / n_folds)
-            kind = KFold if strata is None else StratifiedKFold
-            return list(kind(n_folds).split(self.X, strata))
+        if share:
+            by = strata(labels, model._task, float(cv))
+            kind = ShuffleSplit if by is None else StratifiedShuffleSplit
+            return list(kind(1, test_size=float(cv), random_state=seed).split(self.X, by))
+        if model._task == "ordinal" and isinstance(count, numbers.Integral):
+            by = strata(labels, model._task, 1 / int(count))
+            return list((KFold if by is None else StratifiedKFold)(int(count)).split(self.X, by))
         splitter = check_cv(cv, self.y, classifier=is_classifier(model))
-        return list(splitter.split(self.X, self.y, self.groups))
+        return list(splitter.split(self.X, self.y, **groups))
 
-    def fold(self, split: tuple[Any, Any]) -> tuple[Any, ...]:
-        """X, y, w to train on, X and y to test with."""
-        train, test = split
-        w = None if self.w is None else _safe_indexing(self.w, train)
-        X, X_test = _safe_indexing(self.X, train), _safe_indexing(self.X, test)
-        return X, _safe_indexing(self.y, train), w, X_test, _safe_indexing(self.y, test)
-
-    def trainable(self, model: PolyEstimator, X: Any, y: Any) -> bool:
-        """Whether there is more than one class or level to train on."""
-        return len(labels_of(model, y)) != 1
+    def take(self, part: Any) -> tuple[Any, Any]:
+        """X and y of one part of a split; of shards, y is None."""
+        if isinstance(self.X, Shards):
+            return part, None
+        return _safe_indexing(self.X, part), _safe_indexing(self.y, part)
 
 
-@dataclass(frozen=True)
-class ShardFolds:
-    """Rows in shards, which hold targets and weights; y and w must be None."""
-
-    X: Shards
-    y: None
-    w: None
-
-    def transformed(self, head: BaseEstimator) -> Any:
-        raise TypeError("shards cannot go through a Pipeline; transform the rows first")
-
-    def splits(self, cv: Any, model: PolyEstimator, labels: None) -> list[tuple[Shards, Shards]]:
-        """Parts of shards to train on and to test with: random rows, or the parts in cv."""
-        seed = model.random_state if isinstance(model.random_state, numbers.Integral) else 0
-        if cv is None or isinstance(cv, numbers.Integral):
-            return self.X.folds(5 if cv is None else int(cv), seed=int(seed))
-        if isinstance(cv, numbers.Real):
-            check_share(cv)
-            return [tuple(self.X.split(1 - float(cv), float(cv), seed=int(seed)))]
-        splits = list(cv) if np.iterable(cv) else []
-        pairs = all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in splits)
-        if not (splits and pairs and all(isinstance(s, Shards) for pair in splits for s in pair)):
-            raise TypeError(
-                "cv must be a number of folds, a share, or pairs of shards to train on and to "
-                "test with, such as (shards.take([0, 1]), shards.take([2]))"
-            )
-        return splits
-
-    def fold(self, split: tuple[Shards, Shards]) -> tuple[Any, ...]:
-        """X, y, w to train on, X and y to test with."""
-        train, test = split
-        return train, None, None, test, test.targets()
-
-    def trainable(self, model: PolyEstimator, X: Shards, y: None) -> bool:
-        """Whether shards to train a classifier on have rows of every class."""
-        if not is_classifier(model) or X.classes is None:
-            return True
-        return bool(X.class_counts().all())
-
-
-def as_folds(X: Any, y: Any, w: Any, groups: Any) -> ArrayFolds | ShardFolds:
-    """The rows of a search, wherever they are."""
-    if isinstance(X, Shards):
-        if groups is not None:
-            raise ValueError("groups must be None: give cv as pairs of shards instead")
-        return ShardFolds(X, y, w)
-    return ArrayFolds(*indexable(checked_csr(X), y, w, groups))
-
-
-def check_share(cv: float) -> None:
-    """Raise unless cv is a share of the rows to test with."""
-    if not 0 < cv < 1:
-        raise ValueError(f"cv as a share of the rows must be in 0..1, got {cv}")
+def as_pairs_of_shards(cv: Any) -> list[tuple[Shards, Shards]]:
+    """Folds of shards that a user made."""
+    splits = list(cv) if np.iterable(cv) else []
+    pairs = all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in splits)
+    if not (splits and pairs and all(isinstance(s, Shards) for pair in splits for s in pair)):
+        raise TypeError(
+            "cv must be a number of folds, a share, or pairs of shards to train on and to "
+            "test with, such as (shards.take([0, 1]), shards.take([2]))"
+        )
+    return splits
 
 
 def labels_of(model: PolyEstimator, y: Any) -> set[Any]:
@@ -137,7 +108,14 @@ def labels_of(model: PolyEstimator, y: Any) -> set[Any]:
         return set()  # shards, whose parts have all classes
     y = np.asarray(y)
     y = y.ravel() if y.ndim == 2 and y.shape[1] == 1 else y  # as `fit` does
-    return set() if model._numeric_targets() or y.ndim != 1 else set(y.tolist())
+    return set() if model._numeric_targets or y.ndim != 1 else set(y.tolist())
+
+
+def is_trainable(model: PolyEstimator, X: Any, y: Any) -> bool:
+    """Whether a training part has two classes or levels; of shards, whether it has all classes."""
+    if isinstance(X, Shards):
+        return not is_classifier(model) or X.classes is None or bool(X.class_counts().all())
+    return len(labels_of(model, y)) != 1
 
 
 class FoldResult(NamedTuple):
@@ -167,7 +145,7 @@ class FoldResult(NamedTuple):
         return self.models[max(visited)][k - 1] if visited else None
 
 
-def default_scorer(model: PolyEstimator) -> Callable[..., float]:
+def default_scorer(model: PolyEstimator) -> Scorer:
     """The negative log-loss for classifiers that have probabilities, else their `score`.
 
     Accuracy on few rows is a step function of the model; the log-loss distinguishes better.
@@ -177,7 +155,7 @@ def default_scorer(model: PolyEstimator) -> Callable[..., float]:
     return check_scoring(model, None)
 
 
-def score_name(scoring: Any, scorer: Callable[..., float]) -> str:
+def score_name(scoring: Any, scorer: Scorer) -> str:
     """The name of a scorer, from the parameter `scoring` and the `scorer` that it stands for."""
     if isinstance(scoring, str):
         return scoring.replace("neg_", "negative ").replace("_", " ")
@@ -201,10 +179,35 @@ def negative_log_loss(
     return float(np.average(np.log(P[np.arange(len(y)), codes]), weights=sample_weight))
 
 
+def path_begin(model: PolyEstimator, data: TrainingRows) -> tuple[float, float | None]:
+    """Where a path begins: the largest alpha, and alpha_linear by rows held out."""
+    model._scaling = model._units(data)
+    objective, ridge = model._objective(data), model.alpha_linear
+    if ridge is None and objective.explicit:
+        ridge = default_ridge(objective, model._options())
+    return largest_alpha(objective.at(alpha_linear=ridge), model.tol), ridge
+
+
+def walk_path(
+    model: PolyEstimator, data: TrainingRows, alphas: Floats
+) -> Iterator[tuple[int, State, PolyEstimator]]:
+    """The position of an alpha, a state, and the estimator fitted at that state, for all states.
+
+    A run ends early where rounds gain little, and is not finished.
+    """
+    model._scaling = model._units(data)
+    progress = Progress(model, data)
+    for i, state in walk(model._objective(data), alphas, model._options(finish=False)):
+        here = copy.copy(model)
+        here._set_fit(state, model._scaling.fold(state.model, model._activation))
+        progress.warn_if_slow(state)
+        yield i, state, here
+
+
 def path_scores(
-    model: PolyEstimator, transformers: BaseEstimator | None, rows: ArrayFolds | ShardFolds,
+    model: PolyEstimator, transformers: BaseEstimator | None, rows: SearchRows,
     split: tuple[Any, Any], alphas: Floats, all_alphas: bool,
-    scorer: Callable[..., float], keep_models: bool, report: Callable[..., None] | None = None,
+    scorer: Scorer, keep_models: bool, report: Callable[..., None] | None = None,
 ) -> FoldResult:  # fmt: skip
     """Walk down the path of alphas on the training rows, and score every model on the test rows.
 
@@ -214,8 +217,7 @@ def path_scores(
         Unfitted; its n_components is K.
     transformers : estimator or None
         Unfitted; fitted on the training rows.
-    rows : ArrayFolds or ShardFolds
-        All rows.
+    rows : SearchRows
     split : tuple
         One of the splits of these rows.
     alphas : ndarray, (a,)
@@ -227,25 +229,29 @@ def path_scores(
     report : callable, optional
         Called after each alpha with its scores (K,) and the number of alphas that are done now.
     """
-    K, shape = model.n_components, (len(alphas), model.n_components)
-    scores, seconds, models = np.full(shape, np.nan), np.zeros((2, len(alphas))), {}
-    X_train, y_train, w_train, X_test, y_test = rows.fold(split)
-    if not rows.trainable(model, X_train, y_train):
-        if report is not None:
-            report(scores, len(alphas))
+    K, report = model.n_components, report or (lambda *_: None)
+    scores, seconds, models = np.full((len(alphas), K), np.nan), np.zeros((2, len(alphas))), {}
+    (train, test), stored = split, isinstance(rows.X, Shards)
+    (X_train, y_train), (X_test, y_test) = rows.take(train), rows.take(test)
+    if not is_trainable(model, X_train, y_train):
+        report(scores, len(alphas))
         return FoldResult(scores, *seconds, models)
     if transformers is not None:
-        X_train = transformers.fit_transform(X_train, y_train)
+        X_train = transformers.fit_transform(X_train, y_train, **rows.given_to("head", train))
         X_test = transformers.transform(X_test)
+    y_test = X_test.targets() if stored else y_test
+    weights = {} if stored else rows.given_to("scorer", test)
     begun = perf_counter()
+    w = {} if stored else rows.given_to("model", train)
+    data = model._prepare(X_train, y_train, w.get("sample_weight"))
     row, kept, best, best_alpha, at = np.full(K, np.nan), [None] * K, -np.inf, 0, 0
-    for i, state, here in model._path(X_train, y_train, w_train, alphas):
+    for i, state, here in walk_path(model, data, alphas):
         scored = perf_counter()
         seconds[0, i] += scored - begun
         if i != at:  # a model of another alpha says nothing about this one
             row, kept, at = np.full(K, np.nan), [None] * K, i
         first = max(state.n_components, 1) - 1
-        row[first:] = score = _score(scorer, here, X_test, y_test, y_train)
+        row[first:] = score = _score(scorer, here, X_test, y_test, y_train, weights)
         kept[first:] = [here.model_] * (K - first)
         if score > best:
             best, best_alpha = score, i
@@ -254,20 +260,21 @@ def path_scores(
             models[i] = list(kept)
         begun = perf_counter()
         seconds[1, i] += begun - scored
-        if state.stop and report is not None:
+        if state.stop:
             report(row)
         # If a third of the grid brings no better score, the model overfits, and the remaining runs
         # would take longest.
         if state.stop and not all_alphas and i - best_alpha >= max(2, len(alphas) // 3):
-            if report is not None:
-                report(row, len(alphas) - 1 - i)
+            report(row, len(alphas) - 1 - i)
             break
     return FoldResult(scores, *seconds, models)
 
 
-def _score(scorer: Callable[..., float], view: Any, X: Any, y: Any, y_train: Any) -> float:
+def _score(
+    scorer: Scorer, view: PolyEstimator, X: Any, y: Any, y_train: Any, weights: dict[str, Any]
+) -> float:
     try:
-        return scorer(view, X, y)
+        return scorer(view, X, y, **weights)
     except ValueError:
         if labels_of(view, y) <= labels_of(view, y_train):
             raise

@@ -16,12 +16,12 @@ from sklearn.utils.validation import column_or_1d
 from fastpoly.decoding import NUMBERS, level_values
 from fastpoly.estimators.advice import warn
 from fastpoly.estimators.base import PolyEstimator, with_shared_parameters
-from fastpoly.estimators.data import TrainingRows
+from fastpoly.estimators.data import TrainingRows, stored_targets, usable_names
 from fastpoly.estimators.documentation import documented
 from fastpoly.estimators.prediction import WithProbabilities
+from fastpoly.kernels.checks import shown
+from fastpoly.model import PolyModel
 from fastpoly.problem import named_loss
-from fastpoly.rows import Shards
-from fastpoly.rows.block import Targets, as_codes
 
 Floats = NDArray[np.float64]
 
@@ -75,15 +75,6 @@ def as_numbers(y: NDArray) -> NDArray:
     return plain if plain.dtype.kind in "iuf" else y.astype(np.float64)
 
 
-def warn_of_many_levels(n_levels: int, n_samples: int) -> None:
-    """Warn where most levels have a single row, as in a continuous y."""
-    if n_samples < 2 * n_levels:
-        warn(
-            f"y has {n_levels} levels in {n_samples} rows, and the model has an output for each "
-            "of them: the fit is slow; use a regressor, or a scale of fewer levels"
-        )
-
-
 def _has_levels(estimator: "PolyOrdinalRegressor") -> bool:
     if not getattr(estimator, "_has_levels", True):
         raise AttributeError(
@@ -91,11 +82,6 @@ def _has_levels(estimator: "PolyOrdinalRegressor") -> bool:
             "probabilities of; use `predict`, or round y to a scale of few levels"
         )
     return True
-
-
-def level_signs(ranks: NDArray[np.intp]) -> Floats:
-    """Whether a level of that rank is at most rank c, as -1 and +1, for c < m - 1: (m, m - 1)."""
-    return np.where(ranks[:, None] <= np.arange(len(ranks) - 1), 1.0, -1.0)
 
 
 class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
@@ -126,53 +112,47 @@ class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
         tags.classifier_tags = ClassifierTags()  # a regressor that also has `predict_proba`
         return tags
 
-    def _encode_targets(self, y: Any) -> tuple[NDArray, Targets, int, dict[str, Any]]:
-        y = column_or_1d(y, warn=True)
+    def _split_targets(self, y: Any) -> tuple[NDArray, NDArray, NDArray]:
+        y = as_numbers(column_or_1d(y, warn=True))
         try:
             levels, codes = np.unique(y, return_inverse=True)
         except TypeError:
             raise ValueError(
                 "y must not mix numbers, strings and None; drop or fill rows"
             ) from None
-        if self._declared is not None:
+        if self._declared is not None:  # rows are held out in this order
             order = np.argsort(self._positions(levels))
             levels, codes = levels[order], np.argsort(order)[codes]
-        y, levels = as_numbers(y), as_numbers(levels)
-        if self._declared is None and levels.dtype.kind not in NUMBERS:
+        return y, levels, codes
+
+    def _encode(
+        self, classes: NDArray | None, shape: tuple[int, ...]
+    ) -> tuple[Floats, int, dict[str, Any]]:
+        """The signs of y <= level for every level that occurs."""
+        if classes is None:
+            raise ValueError("the targets of the shards are arbitrary numbers, not levels")
+        if self._declared is not None:
+            rank = np.argsort(np.argsort(self._positions(classes)))
+        elif classes.dtype.kind in NUMBERS:
+            rank = np.arange(len(classes))
+        else:
             raise ValueError(
-                f"the order of the levels {levels[:5].tolist()} is not known: give "
+                f"the order of the levels {classes[:5].tolist()} is not known: give "
                 "levels=[lowest, ..., highest], or an ordered pandas Categorical as y"
             )
-        if len(levels) < 2:
+        n, m = shape[0], len(classes)
+        if m < 2:
             raise ValueError(
-                f"y must have at least 2 levels, not one class only: {levels.tolist()[0]!r}"
+                "y must have at least 2 levels, not one class only: " + shown(classes[0])
             )
-        warn_of_many_levels(len(levels), len(y))
-        targets = Targets(as_codes(codes, len(levels)), level_signs(np.arange(len(levels))))
-        graded = len(levels) < len(y) or type_of_target(y) != "continuous"
-        return y, targets, len(levels) - 1, {"classes_": levels, "_has_levels": graded}
-
-    def _encode_shards(self, shards: Shards) -> tuple[Floats, int, dict[str, Any], None]:
-        """The signs of y <= level for every level that the shards hold."""
-        known = shards.classes
-        if known is None:
-            raise ValueError("the targets of the shards are arbitrary numbers, not levels")
-        self._declared = None if self.levels is None else as_levels(self.levels)
-        if self._declared is None and known.dtype.kind not in NUMBERS:
-            raise ValueError(
-                f"the order of the levels {known[:5].tolist()} is not known: give "
-                "levels=[lowest, ..., highest]"
+        if n < 2 * m:
+            warn(
+                f"y has {m} levels in {n} rows, and the model has an output for each of them: the "
+                "fit is slow; use a regressor, or a scale of fewer levels"
             )
-        rank = np.arange(len(known))
-        if self._declared is not None:
-            rank = np.argsort(np.argsort(self._positions(known)))
-        if len(known) < 2:
-            raise ValueError(
-                f"y must have at least 2 levels, not one class only: {known.tolist()[0]!r}"
-            )
-        warn_of_many_levels(len(known), shards.n_samples)
-        classes = known[np.argsort(rank)]
-        return level_signs(rank), len(known) - 1, {"classes_": classes, "_has_levels": True}, None
+        graded = m < n or type_of_target(classes) != "continuous"
+        signs = np.where(rank[:, None] <= np.arange(m - 1), 1.0, -1.0)
+        return signs, m - 1, {"classes_": classes[np.argsort(rank)], "_has_levels": graded}
 
     def _positions(self, levels: NDArray) -> list[int]:
         """The positions of levels in the declared order."""
@@ -192,20 +172,11 @@ class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
             )
         return self.loss
 
-    def _output_position(self, output: Any) -> Any:
-        found = [i for i, each in enumerate(self.classes_.tolist()[:-1]) if each == output]
-        if found or output is None:
-            return found[0] if found else super()._output_position(None)
-        if output not in (self.model_.output_names or ()):
-            raise ValueError(
-                f"there is no output for {output!r}; say which level y is to be at most: one of "
-                f"{self.classes_.tolist()[:-1]}"
-            )
-        return output
+    def _output_labels(self) -> tuple[str, list[Any]]:
+        return "level", self.classes_.tolist()[:-1]
 
     def _output_names(self) -> list[str] | None:
-        names = [f"<= {level}" for level in self.classes_[:-1]]
-        return None if any("\0" in name for name in names) else names
+        return usable_names(f"<= {level}" for level in self.classes_[:-1])
 
     def _numbers(self, levels: NDArray) -> Floats:
         """Levels as numbers: themselves, or their ranks among the declared levels, from 1.
@@ -221,14 +192,17 @@ class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
         known = level_values(self.classes_, len(values))
         return None if np.array_equal(values, known) else values
 
-    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    def score(
+        self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
         """Coefficient of determination R^2 of the expected level.
 
         Parameters
         ----------
-        X : array-like, DataFrame or sparse, (n, d)
+        X : array-like, DataFrame or sparse, (n, d), or Shards
         y : array-like, (n,)
             Levels; for those that are not numbers, their ranks among the declared levels are used.
+            It may be left out with shards, which hold targets and weights.
         sample_weight : array-like, (n,), optional
 
         Returns
@@ -236,6 +210,7 @@ class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
         float
         """
         prediction = self.predict(X)
+        y, sample_weight = stored_targets(X, y, sample_weight)
         y = self._numbers(as_numbers(column_or_1d(y)))
         return r2_score(y, prediction, sample_weight=sample_weight)
 
@@ -245,14 +220,13 @@ class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
 
         Parameters
         ----------
-        X : array-like, DataFrame or sparse, (n, d)
+        X : array-like, DataFrame or sparse, (n, d), or Shards
 
         Returns
         -------
         ndarray, (n, len(classes_) - 1)
         """
-        now = self._snapshot()
-        return now._apply(now._decision, X)
+        return self._by_model(PolyModel.decision_function, X)
 
 
 @documented(LOSS, CLASSES, LEVELS)

@@ -1,9 +1,8 @@
-"""Prediction from a fitted model, and from the models of earlier stages of training."""
+"""What a fitted estimator gives, all of it by its `PolyModel`: predictions, features, meaning."""
 
 import copy
 import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -11,15 +10,10 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from fastpoly.decoding import decision_values, log_probabilities, predictions, probabilities
-from fastpoly.estimators.data import (
-    SMALL_DATA_ENTRIES,
-    checked_csr,
-    default_threads,
-    explained_text,
-)
+from fastpoly.estimators.data import SMALL_DATA_ENTRIES, default_threads, validate
+from fastpoly.interactions import importances
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
 from fastpoly.rows.format import replacing
@@ -29,23 +23,14 @@ from fastpoly.state import Model
 from fastpoly.storage.checkpoint import Stages
 
 Floats = NDArray[np.float64]
-
-
-def has_probabilities(estimator: "WithProbabilities") -> bool:
-    """A condition for `available_if`: the outputs of the estimator are log odds."""
-    estimator._can_have_probabilities()
-    if not has_log_odds(estimator.loss):
-        raise AttributeError(
-            f'predict_proba needs loss="logistic", or an object whose log_odds is True, not '
-            f"{estimator.loss!r}"
-        )
-    return True
+Method = Callable[[PolyModel, Any, int | None], NDArray]
 
 
 class Predictor(BaseEstimator):
     """The methods of a fitted estimator, from its `model_` and its `_stages`.
 
-    Subclasses define `_task`, the kind of targets of the `PolyModel`, which decodes its outputs.
+    Subclasses define `_task`, the kind of targets of the `PolyModel`, which decodes its outputs;
+    and `_output_labels`, the classes or levels by which users name outputs.
     """
 
     _activation: str
@@ -53,57 +38,41 @@ class Predictor(BaseEstimator):
     _scaling: Scaling
     _stages: Stages
     _stored_names: FeatureNames | None = None  # of the features of shards
+    _target_names: list[str] | None
+    n_features_in_: int
     model_: PolyModel
 
-    def _snapshot(self) -> Self:
-        """A copy of this estimator that a `fit` in another thread does not change."""
-        return copy.copy(self)
+    def _by_model(self, method: Method, X: Any, out: Any = None) -> NDArray:
+        """What a method of `PolyModel` gives for rows in memory or, one by one, for shards."""
+        now = copy.copy(self)  # a fit in another thread does not change it
+        n, parts = now._rows_of(X)
+        return join(map(now._shape, parts(method, now.model_)), n, out)
 
-    def _validated(self, X: Any) -> Any:
-        check_is_fitted(self, "model_")
-        with explained_text(X):
-            return validate_data(
-                self, checked_csr(X), accept_sparse="csr", dtype=[np.float64, np.float32],
-                reset=False,
-            )  # fmt: skip
+    def _by_stages(self, method: Method, X: Any) -> Iterator[NDArray]:
+        """The same for the model of every stage."""
+        now = copy.copy(self)
+        n, parts = now._rows_of(X)
+        models = (now._poly_model(now._stages[i]) for i in range(len(now._stages)))
+        return (join(map(now._shape, parts(method, model)), n) for model in models)
 
-    def _threads(self, X: Any) -> int | None:
-        return default_threads(X) if self.n_threads is None else self.n_threads
-
-    def _outputs_of(self, X: Any) -> tuple[int, Callable[[PolyModel], Iterator[Floats]]]:
-        """The number of rows, and a function from a model to outputs, one part of the rows each."""
+    def _rows_of(self, X: Any) -> tuple[int, Callable[[Method, PolyModel], Iterator[NDArray]]]:
+        """The number of rows, and how to apply a method of a model to them, part by part."""
         check_is_fitted(self, "model_")
         if isinstance(X, Shards):
-            return sum(shard.n_own_rows for shard in X), partial(self._shard_outputs, X)
-        X = self._validated(X)
-        n_threads = self._threads(X)
-        return X.shape[0], lambda model: iter([model.decision(X, n_threads=n_threads)])
 
-    def _shard_outputs(self, shards: Shards, model: PolyModel) -> Iterator[Floats]:
-        """The outputs of rows in files, one shard at a time."""
-        for shard in shards:
-            yield model.decision(shard.matrix(model.augment), self.n_threads)[shard.own_rows()]
+            def parts(method: Method, model: PolyModel) -> Iterator[NDArray]:
+                for shard in X:
+                    rows = shard.matrix(model.augment)
+                    yield method(model, rows, self.n_threads)[shard.own_rows()]
 
-    def _predict(self, O: Floats) -> NDArray:
-        """Predictions from outputs (n, m)."""
-        model = self.model_
-        return predictions(O, model.task, model.classes, model.level_values)
+            return sum(shard.n_own_rows for shard in X), parts
+        X = validate(self, X, reset=False)
+        n_threads = default_threads(X) if self.n_threads is None else self.n_threads
+        return X.shape[0], lambda method, model: iter([method(model, X, n_threads)])
 
-    def _decision(self, O: Floats) -> Floats:
-        """The decision function from outputs (n, m)."""
-        return decision_values(O, self.model_.task)
-
-    def _apply(self, form: Callable[[Floats], NDArray], X: Any, out: Any = None) -> NDArray:
-        """What `form` makes of the outputs (n, m); of shards, one shard's outputs at a time."""
-        n, outputs = self._outputs_of(X)
-        return joined(map(form, outputs(self.model_)), n, out)
-
-    def _staged(self, form: Callable[[Floats], NDArray], X: Any) -> Iterator[NDArray]:
-        """The same for the model of every stage."""
-        n, outputs = self._outputs_of(X)
-        for i in range(len(self._stages)):
-            stage = self._stages[i]
-            yield joined(map(form, outputs(self._poly_model(stage))), n)
+    def _shape(self, values: NDArray) -> NDArray:
+        """Predictions or outputs in the shape of the y of `fit`."""
+        return values
 
     def predict(self, X: Any, out: str | os.PathLike[str] | None = None) -> NDArray:
         """Predict targets, in the form of the y of `fit`; for ordinal levels, the expected level.
@@ -119,37 +88,34 @@ class Predictor(BaseEstimator):
         -------
         ndarray, (n,) or (n, m)
         """
-        now = self._snapshot()
-        return now._apply(now._predict, X, out)
+        return self._by_model(PolyModel.predict, X, out)
 
     def staged_predict(self, X: Any) -> Iterator[NDArray]:
         """Yield the predictions after each entry of `history_`.
 
         Parameters
         ----------
-        X : array-like, DataFrame or sparse, (n, d)
+        X : array-like, DataFrame or sparse, (n, d), or Shards
 
         Yields
         ------
         ndarray
             Predictions in the form of `predict`; the last ones are those of `predict`.
         """
-        now = self._snapshot()
-        return now._staged(now._predict, X)
+        return self._by_stages(PolyModel.predict, X)
 
     def staged_decision_function(self, X: Any) -> Iterator[Floats]:
         """Yield the outputs after each entry of `history_`.
 
         Parameters
         ----------
-        X : array-like, DataFrame or sparse, (n, d)
+        X : array-like, DataFrame or sparse, (n, d), or Shards
 
         Yields
         ------
         ndarray, (n,) or (n, m)
         """
-        now = self._snapshot()
-        return now._staged(now._decision, X)
+        return self._by_stages(PolyModel.decision_function, X)
 
     def interaction_matrix(self, output: Any = None) -> Floats:
         """The quadratic part of an output as a symmetric matrix C: it equals x'Cx.
@@ -197,6 +163,19 @@ class Predictor(BaseEstimator):
             return found
         return [(names[i], names[j], coefficient) for i, j, coefficient in found]
 
+    @property
+    def feature_importances_(self) -> Floats:
+        """How much each feature matters, (d,), adding up to 1.
+
+        The importance of a feature is the root of the sum of squares, over outputs, of the
+        coefficients of all terms with the feature. Features are in units of their deviation (of
+        their largest |x| where they are not centered; not scaled with standardize=False).
+        """
+        check_is_fitted(self, "model_")
+        model = self._standard_model()
+        linear = np.array([model.linear_terms(c) for c in range(model.n_outputs)])
+        return importances(model.H[:, model.augment :], model.V, linear, self._activation)
+
     def _feature_names(self) -> Sequence[str] | None:
         """The names of the features, if `fit` saw any."""
         names = getattr(self, "feature_names_in_", None)
@@ -207,41 +186,28 @@ class Predictor(BaseEstimator):
         model = self._scaling.unfold(self.model_.parameters(), self._activation)
         return self._poly_model(model)
 
-    @property
-    def feature_importances_(self) -> Floats:
-        """How much each feature matters, (d,), adding up to 1.
-
-        The importance of a feature is the root of the sum of squares, over outputs, of the
-        coefficients of all terms with the feature. Features are in units of their deviation (of
-        their largest |x| where they are not centered; not scaled with standardize=False).
-        """
-        check_is_fitted(self, "model_")
-        model, total = self._standard_model(), np.zeros(self.n_features_in_)
-        F = model.H[:, model.augment :]
-        pair = 1 if self._activation == "anova" else 2
-        for c in range(model.n_outputs):
-            # The rows of C = F' diag(v) F have |C_j|^2 = f_j' diag(v) F F' diag(v) f_j, and the
-            # coefficient of x_i x_j is pair * C_ij.
-            v = model.V[:, c, None]
-            squares = np.einsum("rj,rj->j", F, (v * (F @ F.T) * v.T) @ F)
-            own = (v[:, 0] @ F**2) ** 2
-            products = pair**2 * np.maximum(squares - own, 0)
-            total += products + (own if self._activation == "squared" else 0)
-            total += model.linear_terms(c) ** 2
-        importances = np.sqrt(total)
-        largest = importances.sum()
-        return importances / largest if largest else importances
+    def _output_labels(self) -> tuple[str, list[Any]] | None:
+        """What users call outputs ("class", "level"), and that of each; None for names only."""
+        return None
 
     def _output_position(self, output: Any) -> Any:
         """The position or the name by which `PolyModel` knows an output."""
-        if output is not None:
-            return output
-        if self.model_.n_outputs > 1:
-            raise ValueError(
-                f"there are {self.model_.n_outputs} outputs; say which one, by its position"
-                + (f" or its name: {self.model_.output_names}" if self.model_.output_names else "")
-            )
-        return 0
+        kind, labels = self._output_labels() or ("output", [])
+        names, m = self.model_.output_names, self.model_.n_outputs
+        if output is None:
+            if m == 1 or (kind == "class" and m == 2):
+                return m - 1
+            known = labels or f"a position below {m}" + (f" or a name of {names}" if names else "")
+            raise ValueError(f"say for which {kind}: one of {known}")
+        found = [i for i, each in enumerate(labels) if each == output]
+        if found:
+            return found[0]
+        # A number is never a position where labels are numbers: class 1 may be the first of three.
+        if output not in (names or ()) and (
+            labels and (isinstance(output, str) or isinstance(labels[0], (int, float)))
+        ):
+            raise ValueError(f"there is no {kind} {output!r}; known: {labels}")
+        return output
 
     def _with_model(self, model: Model) -> Self:
         """A copy of this estimator that predicts with another model."""
@@ -273,15 +239,28 @@ class Predictor(BaseEstimator):
         )  # fmt: skip
 
     def _output_names(self) -> list[str] | None:
-        return None
+        return self._target_names
 
     def _level_values(self) -> Floats | None:
         """The numbers that ordinal levels stand for, where they are not the default."""
         return None
 
 
+def has_probabilities(estimator: "WithProbabilities") -> bool:
+    """A condition for `available_if`: the outputs of the estimator are log odds."""
+    estimator._can_have_probabilities()
+    if not has_log_odds(estimator.loss):
+        raise AttributeError(
+            f'predict_proba needs loss="logistic", or an object whose log_odds is True, not '
+            f"{estimator.loss!r}"
+        )
+    return True
+
+
 class WithProbabilities(Predictor):
     """The methods of estimators whose outputs may be log odds of classes, labels or levels."""
+
+    loss: Any
 
     def _can_have_probabilities(self) -> None:
         """Raise AttributeError if `predict_proba` makes no sense for this y."""
@@ -299,8 +278,7 @@ class WithProbabilities(Predictor):
         ndarray, (n, len(classes_))
             Rows sum to 1. For multi-label y they do not: each entry is the probability of a label.
         """
-        now = self._snapshot()
-        return now._apply(lambda O: probabilities(O, now._task), X)
+        return self._by_model(PolyModel.predict_proba, X)
 
     @available_if(has_probabilities)
     def predict_log_proba(self, X: Any) -> Floats:
@@ -314,8 +292,7 @@ class WithProbabilities(Predictor):
         -------
         ndarray, (n, len(classes_))
         """
-        now = self._snapshot()
-        return now._apply(lambda O: log_probabilities(O, now._task), X)
+        return self._by_model(PolyModel.predict_log_proba, X)
 
     @available_if(has_probabilities)
     def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
@@ -323,17 +300,16 @@ class WithProbabilities(Predictor):
 
         Parameters
         ----------
-        X : array-like, DataFrame or sparse, (n, d)
+        X : array-like, DataFrame or sparse, (n, d), or Shards
 
         Yields
         ------
         ndarray, (n, len(classes_))
         """
-        now = self._snapshot()
-        return now._staged(lambda O: probabilities(O, now._task), X)
+        return self._by_stages(PolyModel.predict_proba, X)
 
 
-def joined(parts: Iterator[NDArray], n: int, out: str | os.PathLike[str] | None = None) -> NDArray:
+def join(parts: Iterator[NDArray], n: int, out: str | os.PathLike[str] | None = None) -> NDArray:
     """Parts of n rows in one array, or in one that is mapped from a new file `out`.
 
     The file appears when it is complete; a file that was there before stays as it was for those who
@@ -349,11 +325,11 @@ def joined(parts: Iterator[NDArray], n: int, out: str | os.PathLike[str] | None 
                     npy.write_array_header_1_0(file, {**head, "shape": (n, *part.shape[1:])})
                 file.write(np.ascontiguousarray(part).data)
         return np.load(out, mmap_mode="r+")
-    result, first = None, 0
+    result, first = np.empty(0), 0
     for part in parts:
         if len(part) == n:
             return part
-        if result is None:
+        if not first:
             result = np.empty((n, *part.shape[1:]), part.dtype)
         result[first : first + len(part)] = part
         first += len(part)

@@ -3,19 +3,18 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 
-from fastpoly.decoding import predictions
+from fastpoly.decoding import NUMBERS
 from fastpoly.estimators.base import PolyEstimator, with_shared_parameters
-from fastpoly.estimators.data import TrainingRows
+from fastpoly.estimators.data import TrainingRows, stored_targets
 from fastpoly.estimators.documentation import documented
 from fastpoly.kernels.losses import complete_loss, get_loss
+from fastpoly.model import PolyModel
 from fastpoly.problem import named_loss
-from fastpoly.rows import Shards
-from fastpoly.rows.block import Targets
 from fastpoly.rows.statistics import Moments, Scaling
 
 Floats = NDArray[np.float64]
@@ -38,6 +37,8 @@ def _has_columns(estimator: "PolyRegressor") -> bool:
 class PolyRegressor(RegressorMixin, PolyEstimator):
     """Base of the two regressors: y (n,) or (n, m)."""
 
+    _numeric_targets = True
+
     @property
     def _task(self) -> str:
         return "rates" if getattr(self, "_link", None) == "log" else "regression"
@@ -51,32 +52,27 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         tags.target_tags.multi_output = True
         return tags
 
-    def _numeric_targets(self) -> bool:
-        return True
+    def _split_targets(self, y: NDArray) -> tuple[NDArray, None, Floats]:
+        return y, None, np.asarray(y, dtype=np.float64).reshape(len(y), -1)
 
-    def _encode_targets(self, y: NDArray) -> tuple[NDArray, Targets, int, dict[str, Any]]:
-        Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-        return y, Targets(Y), Y.shape[1], self._decoding(y.ndim == 1)
+    def _encode(
+        self, classes: NDArray | None, shape: tuple[int, ...]
+    ) -> tuple[Floats | None, int, dict[str, Any]]:
+        """Numbers, or the classes of shards, if they are numbers."""
+        if classes is not None and classes.dtype.kind not in NUMBERS:
+            raise ValueError(
+                f"the targets of the shards are not numbers: {classes[:3].tolist()}; "
+                "use a classifier"
+            )
+        table = None if classes is None else classes.astype(np.float64)[:, None]
+        m = 1 if len(shape) == 1 else shape[1]
+        link = complete_loss(get_loss(self._model_loss())).link
+        return table, m, {"_one_dimensional": len(shape) == 1, "_link": link}
 
-    def _decoding(self, one_dimensional: bool) -> dict[str, Any]:
-        return {"_one_dimensional": one_dimensional, "_link": self._complete_loss().link}
-
-    def _complete_loss(self) -> Any:
-        return complete_loss(get_loss(self._model_loss()))
-
-    def _encode_shards(self, shards: Shards) -> tuple[Any, int, dict[str, Any], None]:
-        """Take targets that are numbers, or levels that are numbers."""
-        classes = shards.classes
-        if classes is None:
-            m = shards.manifest.n_targets
-            return None, m, self._decoding(m == 1), None
-        if classes.dtype.kind not in "iufb":
-            raise ValueError(f"the targets of the shards are not numbers: {classes[:3].tolist()}")
-        return classes.astype(np.float64)[:, None], 1, self._decoding(True), None
-
-    def _target_units(self, scaling: Scaling, data: TrainingRows) -> Scaling:
-        loss = self._complete_loss()
-        if not (loss.equivariant or loss.robust):  # such a loss depends on the scale of the targets
+    def _units(self, data: TrainingRows) -> Scaling:
+        scaling, loss = super()._units(data), complete_loss(get_loss(self._model_loss()))
+        # Other losses depend on the scale of the targets.
+        if not self.standardize or not (loss.equivariant or loss.robust):
             return scaling
         found = data.target_moments
         if loss.robust and not data.stored:  # shards have no medians
@@ -95,20 +91,34 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
 
         Parameters
         ----------
-        X : array-like, DataFrame or sparse, (n, d)
+        X : array-like, DataFrame or sparse, (n, d), or Shards
 
         Returns
         -------
         ndarray, (n, m)
         """
-        now = self._snapshot()
-        return now._apply(now._decision, X)
+        return self._by_model(PolyModel.decision_function, X)
 
-    def _decision(self, O: Floats) -> Floats:
-        return O[:, 0] if self._one_dimensional else O
+    def _shape(self, values: NDArray) -> NDArray:
+        return values if self._one_dimensional else values.reshape(len(values), -1)
 
-    def _predict(self, O: Floats) -> Floats:
-        return self._decision(predictions(O, self._task, None, None).reshape(O.shape))
+    def score(
+        self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """Coefficient of determination R^2, the mean over outputs.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+        y : array-like, (n,) or (n, m)
+            It may be left out with shards, which hold targets and weights.
+        sample_weight : array-like, (n,), optional
+
+        Returns
+        -------
+        float
+        """
+        return super().score(X, *stored_targets(X, y, sample_weight))
 
 
 @documented(LOSS)

@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.metrics import check_scoring
 from sklearn.pipeline import Pipeline
-from sklearn.utils import Tags, get_tags
+from sklearn.utils import Tags, get_tags, indexable
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
@@ -20,9 +20,17 @@ from tqdm.auto import tqdm
 
 from fastpoly.estimators.advice import collected_warnings, warn, warn_once
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.folds import FoldResult, as_folds, default_scorer, path_scores
+from fastpoly.estimators.data import checked_csr
+from fastpoly.estimators.folds import (
+    FoldResult,
+    SearchRows,
+    default_scorer,
+    path_begin,
+    path_scores,
+)
 from fastpoly.kernels.checks import as_flag
 from fastpoly.path import alpha_grid, as_alphas
+from fastpoly.rows.shards import Shards
 
 Floats = NDArray[np.float64]
 
@@ -210,23 +218,47 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_")]:
             del vars(self)[name]  # left from an earlier fit
         head, model, self._prefix = pipeline_parts(self.estimator)
-        rows = as_folds(X, y, sample_weight, groups)
+        rows = self._rows(X, y, sample_weight, groups)
         model = clone(model).set_params(alpha=None)  # its alpha is not used
         model._check_parameters()
-        whole = rows.X if head is None else rows.transformed(head)
-        prepared = clone(model)
-        labels = prepared._prepare(whole, rows.y, rows.w).y  # raises the errors of a fit
+        prepared, w = clone(model), rows.given_to("model").get("sample_weight")
+        data = prepared._prepare(self._transform(head, rows), rows.y, w)  # raises errors of a fit
         self.scorer_ = (
             default_scorer(model) if self.scoring is None else check_scoring(model, self.scoring)
         )
-        self.alphas_, model.alpha_linear = self._grid(clone(model), whole, rows.y, rows.w)
-        splits = rows.splits(self.cv, prepared, labels)
+        if self.alphas is not None:
+            self.alphas_ = as_alphas(self.alphas)
+        else:
+            largest, model.alpha_linear = path_begin(prepared, data)
+            # Where there is nothing to select, the empty model is optimal for every alpha.
+            self.alphas_ = alpha_grid(largest or 1.0, self.n_alphas, self.alpha_min_ratio)
+        splits = rows.splits(self.cv, prepared, data.y)
         self.n_splits_ = len(splits)
         folds = self._run(head, model, rows, splits)
         self._tabulate(folds, model.n_components)
         self._warn_at_borders(model.n_components)
         if self.refit:
-            self._refit(folds[0], rows.X, rows.y, rows.w, model.alpha_linear)
+            self._refit(folds[0], rows, model.alpha_linear)
+
+    def _rows(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> SearchRows:
+        """The rows as they were given."""
+        if isinstance(X, Shards):
+            if groups is not None:
+                raise ValueError("groups must be None: give cv as pairs of shards instead")
+            return SearchRows(X, y, {"model": {"sample_weight": sample_weight}})
+        X, y, w, groups = indexable(checked_csr(X), y, sample_weight, groups)
+        metadata = {"model": {} if w is None else {"sample_weight": w}}
+        return SearchRows(
+            X, y, metadata | {"splitter": {} if groups is None else {"groups": groups}}
+        )
+
+    def _transform(self, head: Pipeline | None, rows: SearchRows) -> Any:
+        """X after the transformers of a Pipeline, fitted on all rows."""
+        if head is None:
+            return rows.X
+        if isinstance(rows.X, Shards):
+            raise TypeError("shards cannot go through a Pipeline; transform the rows first")
+        return clone(head).fit_transform(rows.X, rows.y, **rows.given_to("head"))
 
     def _run(
         self, head: Pipeline | None, model: PolyEstimator, rows: Any, splits: list
@@ -263,24 +295,23 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
                 results.append(result)
             return results
 
-    def _refit(
-        self, fold: FoldResult, X: Any, y: Any, sample_weight: Any, ridge: float | None
-    ) -> None:
+    def _refit(self, fold: FoldResult, rows: SearchRows, ridge: float | None) -> None:
         """Fit the best pair on all rows, from the model of a fold."""
         best = clone(self.estimator).set_params(**self.best_params_)
         head, model, _ = pipeline_parts(best)
         model.set_params(alpha_linear=ridge)
+        X = rows.X
         if head is not None:
-            X = head.fit_transform(X, y)
+            X = head.fit_transform(X, rows.y, **rows.given_to("head"))
             best.steps[:-1] = head.steps
         i = int(self.best_index_) // (len(self.cv_results_["params"]) // len(self.alphas_))
-        begun = perf_counter()
-        complaint = model._fit(X, y, sample_weight, fold.model(i, model.n_components), True)
+        begun, w = perf_counter(), rows.given_to("model").get("sample_weight")
+        advice = model._fit(X, rows.y, w, fold.model(i, model.n_components), by_score=True)
         self.refit_time_ = perf_counter() - begun
         self.best_estimator_ = best
         said = self.alphas is None and self._largest_alpha_is_best()  # that the model is linear
-        if complaint is not None and not (said and complaint.converged):
-            complaint.give()
+        if advice is not None and not (said and advice[1] is UserWarning):
+            warn(*advice)
         for name in ("classes_", "feature_names_in_", "n_features_in_"):
             if hasattr(best, name):
                 setattr(self, name, getattr(best, name))
@@ -305,16 +336,6 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
             raise TypeError(f"scoring must be one scorer, its name or None, got {self.scoring!r}")
         for name in ("refit", "one_standard_error"):
             as_flag(getattr(self, name), name)
-
-    def _grid(
-        self, model: PolyEstimator, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[Floats, float | None]:
-        """The alphas, and the alpha_linear that goes with them."""
-        if self.alphas is not None:
-            return as_alphas(self.alphas), model.alpha_linear
-        largest, ridge = model._path_begin(X, y, sample_weight)
-        # Where there is nothing to select, the empty model is optimal for every alpha.
-        return alpha_grid(largest or 1.0, self.n_alphas, self.alpha_min_ratio), ridge
 
     def _tabulate(self, folds: list[FoldResult], n_sizes: int) -> None:
         """cv_results_ and the best pair."""

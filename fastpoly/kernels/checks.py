@@ -93,13 +93,13 @@ def shown(x: object) -> str:
     return repr(x.item() if isinstance(x, np.generic) else x)
 
 
-def as_count(x: int, name: str) -> int:
-    """Return an int >= 1."""
+def as_count(x: int, name: str, *, or_zero: bool = False) -> int:
+    """Return an int >= 1 (>= 0 with `or_zero`)."""
     if isinstance(x, (bool, np.bool_)) or not hasattr(x, "__index__"):
         raise TypeError(f"{name} must be an integer, got {shown(x)}")
     x = x.__index__()
-    if x < 1:
-        raise ValueError(f"{name} must be at least 1, got {x}")
+    if x < (0 if or_zero else 1):
+        raise ValueError(f"{name} must be at least {0 if or_zero else 1}, got {x}")
     return x
 
 

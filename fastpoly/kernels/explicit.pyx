@@ -65,12 +65,6 @@ cdef class ExplicitGamma(Gamma):
         self._check_made()
         return self.blocks.base[:, :, :self.m]
 
-    def combined(self, S):
-        """The operators sum_c S_ce Gamma_c for every column e of S (m, e)."""
-        self._check_made()
-        S = as_float_array(S, "S", (self.m, None))
-        return ExplicitGamma(np.tensordot(S.T, self.dense(), 1))
-
     def dense(self):
         """The operators as an array (m, d, d)."""
         self._check_made()

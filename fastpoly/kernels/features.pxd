@@ -1,10 +1,10 @@
-# Activations, one block of rows at a time: computed (Features) or stored (StoredFeatures).
+# Activations, computed one block of rows at a time.
 from fastpoly.kernels.matrix cimport Matrix
 
 
 # A method over all rows: what its threads read and write.
 cdef struct features_pass:
-    void* features                        # RowBlocks
+    void* features                        # Features
     int verb
     int n_shares
     double* O                             # (n, m)
@@ -17,19 +17,16 @@ cdef struct features_pass:
     Py_ssize_t buffer
 
 
-cdef class RowBlocks:
+cdef class Features:
+    cdef readonly Matrix X
+    cdef readonly bint anova
+    cdef readonly object H                # (k, d)
     cdef readonly Py_ssize_t n, k
     cdef readonly int n_threads           # largest number; short passes use fewer
     cdef double seconds                   # about how long one thread takes for all activations
     cdef readonly Py_ssize_t block        # rows per call
-    # Activations of rows first..last-1, at most `block` of them, as (rows, k): a pointer to stored
-    # ones or to `buffer`, which has buffer_size() doubles.
-    cdef const double* rows(
-        self, Py_ssize_t first, Py_ssize_t last, double* buffer
-    ) noexcept nogil
-    cdef Py_ssize_t buffer_size(self) noexcept nogil
-    cdef int _check_new(self) except -1
-    # The same activations, written to S.
+    # Activations of rows first..last-1, at most `block` of them, to S (rows, k). `buffer` has
+    # buffer_size() doubles and may be S.
     cdef void fill(
         self, Py_ssize_t first, Py_ssize_t last, double* S, double* buffer
     ) noexcept nogil
@@ -44,16 +41,7 @@ cdef class RowBlocks:
         self, Py_ssize_t first, Py_ssize_t last, const double* D, Py_ssize_t m, double* G,
         double* buffer
     ) noexcept nogil
-
-
-cdef class StoredFeatures(RowBlocks):
-    cdef const double[:, ::1] A
-
-
-cdef class Features(RowBlocks):
-    cdef readonly Matrix X
-    cdef readonly bint anova
-    cdef readonly object H                # (k, d)
+    cdef Py_ssize_t buffer_size(self) noexcept nogil
     cdef double prepare(self) except -1
     cdef Py_ssize_t scratch_size(self) noexcept nogil
     cdef Py_ssize_t grad_size(self) noexcept nogil

@@ -18,8 +18,6 @@ that stays in cache, and use it there. `features_csr.pxi` and `features_dense.px
 
 import numpy as np
 
-from libc.string cimport memcpy
-
 from fastpoly.kernels.blas cimport SERIAL_PRODUCT, product, product_nt, product_tn
 from fastpoly.kernels.features_loops cimport choose_features_loops, features_loops
 from fastpoly.kernels.matrix cimport CsrMatrix, Matrix
@@ -45,49 +43,51 @@ cdef void run_share(int share, int worker, void* job) noexcept nogil:
     cdef features_pass* p = <features_pass*> job
     cdef double* sums = p.sums + share * p.slot
     cdef double* buffer = p.buffers + worker * p.buffer
-    cdef Py_ssize_t n = (<RowBlocks> p.features).n
+    cdef Py_ssize_t n = (<Features> p.features).n
     cdef Py_ssize_t first = n * share // p.n_shares, last = n * (share + 1) // p.n_shares
     if p.verb == OUTPUTS:
-        (<RowBlocks> p.features).add_outputs(first, last, p.O, p.V, p.m, buffer)
+        (<Features> p.features).add_outputs(first, last, p.O, p.V, p.m, buffer)
     elif p.verb == PULLBACK:
-        (<RowBlocks> p.features).add_pullback(first, last, p.D, p.m, sums, buffer)
+        (<Features> p.features).add_pullback(first, last, p.D, p.m, sums, buffer)
     else:
         (<Features> p.features).add_gradients(first, last, p.D, p.V, p.m, sums, buffer)
 
 
-cdef class RowBlocks:
-    """Base class: n rows of k activations, which are produced one block at a time."""
+cdef Py_ssize_t serial_rows(Py_ssize_t block, Py_ssize_t per_row) noexcept nogil:
+    """At most `block` rows, and few enough that BLAS keeps the product on this thread."""
+    return max(1, min(block, max(8, SERIAL_PRODUCT // max(1, per_row))))
 
-    cdef const double* rows(
-        self, Py_ssize_t first, Py_ssize_t last, double* buffer
-    ) noexcept nogil:
-        return buffer
 
-    cdef int _check_new(self) except -1:
+cdef class Features:
+    """Activations of X on H, computed whenever they are needed; see `make_features`."""
+
+    def __init__(self, Matrix X not None, H, bint anova=False, n_threads=1):
         if self.block:
             raise TypeError("these activations cannot be made a second time")
-        return 0
+        # A copy, because the loops keep H squared or transposed, which must stay consistent with H.
+        H = as_float_array(H, "H", (None, X.d)).copy()
+        self.X, self.H, self.anova = X, H, anova
+        self.n, self.k = X.n, H.shape[0]
+        self.block = max(8, min(256, ROW_BLOCK_DOUBLES // max(1, self.k)))
+        self.n_threads = effective_n_threads(n_threads)
+        self.seconds = flop_seconds(2.0 * X.n * self.prepare() * self.k)
 
-    cdef void fill(
-        self, Py_ssize_t first, Py_ssize_t last, double* S, double* buffer
-    ) noexcept nogil:
-        memcpy(S, self.rows(first, last, buffer), (last - first) * self.k * sizeof(double))
+    def _read(self):
+        """The array from which the rows are made."""
+        return self.X.arrays[0] if self.X.sparse else self.X.array
 
-    cdef Py_ssize_t buffer_size(self) noexcept nogil:
-        return self.block * self.k
+    cdef double prepare(self) except -1:
+        """Lay out H for the loops; return how many dense entries a row of X costs."""
+        return self.X.d
 
     def activations(self, out=None):
         """All activations S, (n, k), in the memory `out` if that is given."""
         S = as_output(out, "out", (self.n, self.k))
-        if out is not None and np.may_share_memory(S, self._read()):
+        if out is not None and S.size and np.may_share_memory(S, self._read()):
             raise ValueError("out must not overlap the data; pass another array")
         if S.size:
             self._outputs(S, None)
         return S
-
-    def _read(self):
-        """The array from which the rows are made."""
-        return np.empty(0)
 
     def blocks(self):
         """Iterate over (S of a block of rows, slice of those rows); S is overwritten."""
@@ -139,7 +139,6 @@ cdef class RowBlocks:
     ) noexcept nogil:
         """O = S V for some rows, or O = S if there is no V."""
         cdef Py_ssize_t stop, step = self.block
-        cdef const double* S
         if V != NULL:
             step = serial_rows(step, self.k * m)
         while first < last:
@@ -147,8 +146,8 @@ cdef class RowBlocks:
             if V == NULL:
                 self.fill(first, stop, O + first * m, buffer)
             else:
-                S = self.rows(first, stop, buffer)
-                product(stop - first, m, self.k, S, self.k, V, m, 0, O + first * m, m)
+                self.fill(first, stop, buffer, buffer)
+                product(stop - first, m, self.k, buffer, self.k, V, m, 0, O + first * m, m)
             first = stop
 
     def pullback(self, D):
@@ -167,70 +166,11 @@ cdef class RowBlocks:
         double* buffer
     ) noexcept nogil:
         cdef Py_ssize_t stop, step = serial_rows(self.block, self.k * m)
-        cdef const double* S
         while first < last:
             stop = min(first + step, last)
-            S = self.rows(first, stop, buffer)
-            product_tn(self.k, m, stop - first, S, self.k, D + first * m, m, 1, G, m)
+            self.fill(first, stop, buffer, buffer)
+            product_tn(self.k, m, stop - first, buffer, self.k, D + first * m, m, 1, G, m)
             first = stop
-
-
-cdef Py_ssize_t serial_rows(Py_ssize_t block, Py_ssize_t per_row) noexcept nogil:
-    """At most `block` rows, and few enough that BLAS keeps the product on this thread."""
-    return max(1, min(block, max(8, SERIAL_PRODUCT // max(1, per_row))))
-
-
-cdef class StoredFeatures(RowBlocks):
-    """Activations A (n, k) in memory, or any dense matrix that is used as activations."""
-
-    def __init__(self, A, n_threads=1):
-        self._check_new()
-        self.A = as_float_array(A, "A", (None, None))
-        self.n, self.k = self.A.shape[0], self.A.shape[1]
-        self.block = max(8, min(256, ROW_BLOCK_DOUBLES // max(1, self.k)))
-        self.n_threads = effective_n_threads(n_threads)
-        self.seconds = flop_seconds(10.0 * self.n * self.k)  # to read them
-
-    @property
-    def array(self):
-        """The stored matrix, (n, k)."""
-        if not self.block:
-            raise TypeError("StoredFeatures.__init__ was not called")
-        return self.A.base
-
-    def _read(self):
-        return self.A.base
-
-    cdef const double* rows(
-        self, Py_ssize_t first, Py_ssize_t last, double* buffer
-    ) noexcept nogil:
-        if self.k == 0:
-            return buffer
-        return &self.A[first, 0]
-
-    cdef Py_ssize_t buffer_size(self) noexcept nogil:
-        return 0
-
-
-cdef class Features(RowBlocks):
-    """Activations of X on H, computed whenever they are needed; see `make_features`."""
-
-    def __init__(self, Matrix X not None, H, bint anova=False, n_threads=1):
-        self._check_new()
-        # A copy, because the loops keep H squared or transposed, which must stay consistent with H.
-        H = as_float_array(H, "H", (None, X.d)).copy()
-        self.X, self.H, self.anova = X, H, anova
-        self.n, self.k = X.n, H.shape[0]
-        self.block = max(8, min(256, ROW_BLOCK_DOUBLES // max(1, self.k)))
-        self.n_threads = effective_n_threads(n_threads)
-        self.seconds = flop_seconds(2.0 * X.n * self.prepare() * self.k)
-
-    def _read(self):
-        return self.X.arrays[0] if self.X.sparse else self.X.array
-
-    cdef double prepare(self) except -1:
-        """Lay out H for the loops; return how many dense entries a row of X costs."""
-        return self.X.d
 
     def basis_grad(self, M):
         """Gradient of sum(S * M) with respect to H, (k, d); M (n, k)."""
@@ -272,11 +212,10 @@ cdef class Features(RowBlocks):
             self.add_basis_grad(first, stop, weights, G, buffer)
             first = stop
 
-    cdef const double* rows(
-        self, Py_ssize_t first, Py_ssize_t last, double* buffer
+    cdef void fill(
+        self, Py_ssize_t first, Py_ssize_t last, double* S, double* buffer
     ) noexcept nogil:
-        self.fill(first, last, buffer, buffer)
-        return buffer
+        pass
 
     cdef Py_ssize_t scratch_size(self) noexcept nogil:
         """Doubles that `fill` and `add_basis_grad` need; the first block * k are free in `fill`."""

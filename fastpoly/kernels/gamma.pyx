@@ -189,6 +189,14 @@ cdef class Gamma:
             G[:, :, j] = self.matvecs(B).T
         return G
 
+    def combined(self, S):
+        """The operators sum_c S_ce Gamma_c for every column e of S (m, e); they are formed."""
+        from fastpoly.kernels.explicit import ExplicitGamma  # which imports this module
+
+        self._check_made()
+        S = as_float_array(S, "S", (self.m, None))
+        return ExplicitGamma(np.tensordot(S.T, self.dense(), 1))
+
 
 cdef class RowGamma(Gamma):
     """Gamma_c as sums over the rows of X; subclasses know how rows are stored.

@@ -323,7 +323,7 @@ cdef class JointObjective(JointPass):
             O += LinearTerms(self.X).outputs(W)
         return O
 
-    def curvature(self, H, V, b=None, W=None):
+    def curvature(self, H, V, b=None, W=None, *, bint flat=False):
         """Second derivatives in H, V, b and W, as a preconditioner needs them.
 
         The coupling of outputs in the loss is left out, and so is the curvature of the activations.
@@ -334,6 +334,8 @@ cdef class JointObjective(JointPass):
         ----------
         H, V, b, W : array-like
             As for `value_grad`.
+        flat : bool
+            Whether every row has the mean curvature of each output in place of its own.
 
         Returns
         -------
@@ -342,6 +344,9 @@ cdef class JointObjective(JointPass):
         """
         x, k = self._pack(H, V, b, W)
         C = loss_curvature(self.loss, self.targets, self.outputs(H, V, b, W), self.w_array)
+        if flat and self.n:
+            w = np.ones(self.n) if self.w_array is None else self.w_array
+            C = np.outer(w, C.sum(axis=0) / max(w.sum(), 1e-300))
         basis, output = np.zeros((k, self.d)), np.zeros((k, k))
         intercept = C.sum(axis=0) if self.linear else None
         linear = np.zeros((self.d, self.m)) if self.linear else None

@@ -15,7 +15,7 @@ def get_axes(ax: "Axes | None", **size: Any) -> "Axes":
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError(
-            'plots need matplotlib; install it with: pip install "fastpoly[plot]"'
+            "plots need matplotlib; install it with: pip install matplotlib"
         ) from error
     return plt.subplots(layout="constrained", **size)[1] if ax is None else ax
 

@@ -20,10 +20,8 @@ from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.objective import Objective
-from fastpoly.refit.lbfgs import SHORTEST, minimize
-from fastpoly.refit.preconditioner import Preconditioner
-from fastpoly.refit.pruning import merge_parallel
-from fastpoly.refit.rounds import OutputRefit
+from fastpoly.refit.lbfgs import SHORTEST, Preconditioner, minimize
+from fastpoly.refit.output import OutputRefit, merge_parallel
 from fastpoly.selection import Selection
 from fastpoly.state import Model, State
 
@@ -36,8 +34,8 @@ STRETCHES = (10, 20, 40, 80)
 # Share of the gain of a round. A few iterations of the next round must gain at least this much, and
 # merging and dropping vectors may cost at most this much.
 GAIN_SHARE = 0.1
-LOOSEST = 1e-3  # relative gain of a few iterations that is always enough to continue
-LIGHTEST = 1e-4  # share of the largest weight below which vectors are dropped
+ENOUGH_GAIN = 1e-3  # relative gain of a few iterations that is always enough to continue
+NO_WEIGHT = 1e-4  # share of the largest weight below which vectors are dropped
 
 
 class JointRefit:
@@ -103,7 +101,7 @@ class JointRefit:
 
         With l1 a vector may then serve several outputs.
         """
-        return self.output.polished(self.descend(state.model, self.tol**3, last=True))
+        return self.output.refit(self.descend(state.model, self.tol**3, last=True), self.tol)
 
     def enter(self, model: Model, H: Floats, Q: Floats, outputs: Floats) -> Model:
         """The model with the vectors H appended, at the best step along their polar rows.
@@ -148,7 +146,7 @@ class JointRefit:
         last : bool
             Whether no round will follow; it then takes as many iterations as it needs.
         """
-        ftol = min(GAIN_SHARE * gain, LOOSEST)
+        ftol = min(GAIN_SHARE * gain, ENOUGH_GAIN)
         previous = np.inf
         for n_iter in self.stretches(last):
             scaled = self.scaled(model)
@@ -205,7 +203,7 @@ class JointRefit:
     def without_light(self, model: Model) -> Model:
         """The model without the vectors that have almost no weight."""
         weights = self.problem.penalty.row_norms(model.V)
-        return model.keep(weights > LIGHTEST * weights.max(initial=0.0))
+        return model.keep(weights > NO_WEIGHT * weights.max(initial=0.0))
 
     def merged(self, model: Model) -> Model:
         """The model with each bundle of nearly parallel vectors merged into one.
@@ -220,7 +218,7 @@ class JointRefit:
         for group in np.unique(groups):
             h, v = model.H[groups == group], model.V[groups == group]
             while (fewer := merge_parallel(h, v)) is not None:
-                _, h, v = fewer
+                h, v = fewer
             H.append(h)
             V.append(v)
         return model._replace(H=np.vstack(H), V=np.vstack(V))

@@ -1,28 +1,26 @@
-"""Proximal Newton for the refit of the output layer: few passes over the data, each expensive.
+"""Proximal Newton for the convex refit: few iterations, each expensive.
 
-Around P the loss is replaced by its second-order model
+Around P the loss is replaced by its second-order model, and the minimum of
 
-    <G, P+ - P> + 1/2 <P+ - P, B (P+ - P)>,    B = the Hessian, or its blocks of single outputs
+    q(x) = <G, x - P> + 1/2 <x - P, B (x - P)> + alpha Omega(V),    B = the Hessian in groups
 
-Its penalized minimum is found without touching the n rows again (`newton_step`). The step toward
-it is as long as the objective allows (Armijo). Dense quadratic features are ill-conditioned; for
-them this is far faster than accelerated gradient. `bench/ablation.py` measures each mechanism.
+is found without touching the n rows again (`fastpoly.kernels.quadratic`). There is one group of all
+outputs, or one per output where the loss does not couple them or B would be too large. The step
+toward the minimum is as long as the objective allows (Armijo). Dense quadratic features are
+ill-conditioned; for them this is far faster than FISTA. `bench/ablation.py` has its parts.
 """
 
 import numpy as np
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.explicit import explicit_gamma
-from fastpoly.kernels.features import StoredFeatures
-from fastpoly.kernels.matrix import as_matrix
-from fastpoly.refit.fista import PATIENCE, Certificate, Solution
+from fastpoly.kernels.quadratic import Quadratic
+from fastpoly.refit.convex import Certificate, Floats, OutputProblem, Solution
 from fastpoly.refit.lbfgs import ARMIJO, SHORTEST
-from fastpoly.refit.newton_step import minimize_model
-from fastpoly.refit.output_problem import Floats, OutputProblem
 
-# B without interactions of outputs is kept until the curvature has changed by this share. That is
-# three times faster.
-CHANGE = 0.1
+STALL_ITERATIONS = 40  # without progress; collinear columns always leave a little to gain
+CURVATURE_CHANGE = 0.1  # share by which the curvature changes before an incomplete B is made anew
+EPS = float(np.finfo(np.float64).eps)
 
 
 def newton(
@@ -32,8 +30,7 @@ def newton(
     run = _Newton(problem, P)
     best = mark = None
     for n_iter in range(max_iter + 1):
-        P = run.P
-        value, G, objective, gap = run.certify()
+        P, (value, G, objective, gap) = run.P, run.certify()
         size = problem.size(objective)
         # Near the optimum the objective stops falling, within rounding, before the gap does.
         if best is None or objective < best.objective - rounding(objective) or gap < best.gap:
@@ -42,8 +39,8 @@ def newton(
             break
         if mark is None or mark.objective - objective > 0.1 * tol * size or gap < 0.5 * mark.gap:
             mark = best
-        elif n_iter - mark.n_iter >= 4 * PATIENCE:
-            break  # collinear columns always leave a little to gain
+        elif n_iter - mark.n_iter >= STALL_ITERATIONS:
+            break
         if not P.size or not run.step(G, objective):
             break
     return best._replace(n_iter=n_iter)
@@ -55,104 +52,88 @@ def rounding(objective: float) -> float:
 
 
 def couples(problem: OutputProblem) -> bool:
-    """Whether B, (k m)^2 entries, keeps the interactions of outputs; l1 and l1/linf need them."""
-    objective = problem.objective
-    return (
-        0 < (objective.k * objective.m) ** 2 <= BLOCK_DOUBLES
-        and 4 * objective.n * objective.m * (objective.m + 1) <= problem.memory
-        and isinstance(objective.features, StoredFeatures)
-        and objective.loss.shift_invariant
-        and objective.loss.hessian is not None
-    )
+    """Whether B, (k m)^2 entries, has the interactions of outputs; l1 and l1/linf need them."""
+    (n, k), m, loss = problem.Z.shape, problem.problem.m, problem.problem.loss
+    fits = (k * m) ** 2 <= BLOCK_DOUBLES and 4 * n * m * (m + 1) <= problem.memory
+    return fits and loss.shift_invariant and loss.hessian is not None
 
 
 class _Newton:
-    """The iterate P with its outputs O, and B with the curvature C from which it is made.
-
-    C has the weighted second derivatives of the loss in the outputs of every row: (n, m), or
-    (n, m (m + 1) / 2) with the interactions.
+    """The iterate P with its outputs O, and B with the curvature C (n, .) of the loss in O.
 
     B is damped by a share of the largest curvature of the loss, which grows tenfold while steps
     fail: where the loss is nearly linear, the minimum of the undamped model is too far away.
     """
 
     def __init__(self, problem: OutputProblem, P: Floats) -> None:
-        self.problem, self.objective = problem, problem.objective
-        self.P, self.O = P, self.objective.outputs(P)
+        self.problem, self.loss, self.P, self.O = problem, problem.problem.loss, P, problem.Z @ P
         self.C = self.B = None
-        self.damping, self.coupled = np.finfo(np.float64).eps, couples(problem)
+        self.damping, self.coupled = EPS, couples(problem)
         # Whether B is only part of the Hessian. It then has curvature where all outputs grow alike.
-        self.shifts = self.objective.loss.shift_invariant and not self.coupled
+        self.partial = self.loss.shift_invariant and not self.coupled
 
     def certify(self) -> Certificate:
         """The certificate of P."""
-        objective, problem, P = self.objective, self.problem, self.P
-        value, D = objective.loss.value_grad(objective.targets, self.O, objective.w_array)
-        G = objective.gradient(D) + problem.ridge * P
-        return problem.certificate(P, value + problem.ridge_value(P), G, D)
+        p, (Y, w) = self.problem, self.problem.targets
+        value, D = self.loss.value_grad(Y, self.O, w)
+        return p.certificate(self.P, value, p.Z.T @ D, lambda c: self.loss.conjugate(Y, D, c, w))
 
     def step(self, G: Floats, objective: float) -> bool:
         """Move from P, given its gradient and objective; return False if nothing is gained."""
-        loss, Y, w = self.objective.loss, self.objective.targets, self.objective.w_array
-        C = (loss.hessian if self.coupled else loss.curvature)(Y, self.O, w)
-        kept = self.shifts and self.C is not None
-        if not kept or np.abs(C - self.C).sum() > CHANGE * np.abs(self.C).sum():
+        Y, w = self.problem.targets
+        C = (self.loss.hessian if self.coupled else self.loss.curvature)(Y, self.O, w)
+        change = np.inf if self.C is None else np.abs(C - self.C).sum()
+        if not self.partial or self.C is None or change > CURVATURE_CHANGE * np.abs(self.C).sum():
             self.C, self.B = C, self.hessian(C)
         while self.damping <= 1.0:
-            t = self.search(minimize_model(self.problem, self.P, G, self.damped()), G, objective)
-            if t:
-                self.damping = max(0.1 * self.damping, np.finfo(np.float64).eps)
+            if self.search(self.target(G), G, objective):
+                self.damping = max(0.1 * self.damping, EPS)
                 return True
             self.damping *= 10
         return False
 
     def hessian(self, C: Floats) -> Floats:
         """B (1, k m, k m), or (m, k, k) without interactions of outputs."""
-        objective = self.objective
+        matrix, m = self.problem.rows.block.design.matrix, self.P.shape[1]
+        sums = explicit_gamma(matrix, C, n_threads=self.problem.rows.block.design.n_threads)
         if not self.coupled:
-            return objective.hessian_blocks(C)
-        m, X = objective.m, as_matrix(objective.features.array)
-        packed = explicit_gamma(X, C, n_threads=objective.features.n_threads).blocks_array()
+            return sums.dense()
         pair = np.zeros((m, m), dtype=np.intp)
-        pair[np.triu_indices(m)] = np.arange(packed.shape[2])
-        B = packed[:, :, np.maximum(pair, pair.T)].transpose(0, 2, 1, 3)
+        pair[np.triu_indices(m)] = np.arange(C.shape[1])
+        B = sums.blocks_array()[:, :, np.maximum(pair, pair.T)].transpose(0, 2, 1, 3)
         return B.reshape(1, B.shape[0] * m, -1)
 
-    def damped(self) -> Floats:
-        """B with the ridge and some damping."""
+    def target(self, G: Floats) -> Floats:
+        """The minimum of q, with some damping."""
         problem, B = self.problem, self.B.copy()
         i = np.arange(B.shape[1])
         row = i // (len(i) // len(self.P))
-        bound = float(self.objective.loss.smoothness(self.objective.m)) * problem.metric[row]
+        bound = float(self.loss.smoothness(self.P.shape[1])) * problem.metric[row]
         bound = np.where(np.isfinite(bound), bound, B[:, i, i])
         B[:, i, i] += problem.ridge[row, 0] + self.damping * bound
-        return B
+        thresholds = problem.problem.alpha * problem.weights
+        return Quadratic(problem.problem.penalty, B, self.P, G, thresholds).minimum()
 
-    def search(self, target: Floats, G: Floats, objective: float) -> float:
-        """Armijo's rule on the way from P to the target: the share taken, or 0."""
-        problem, move = self.problem, target - self.P
+    def search(self, target: Floats, G: Floats, objective: float) -> bool:
+        """Armijo's rule on the way from P to the target; whether a step was taken."""
+        problem, move, (Y, w) = self.problem, target - self.P, self.problem.targets
         slope = float((G * move).sum())
         slope += problem.penalty_value(target) - problem.penalty_value(self.P)
         slack = rounding(objective)
-        if not slope <= slack:
-            return 0.0
-        O_move, t = self.objective.outputs(move), 1.0
-        while t >= SHORTEST:
+        O_move, t = problem.Z @ move, 1.0
+        while slope <= slack and t >= SHORTEST:
             # A full step ends on the minimizer itself, whose zero rows are exactly zero.
             P, O = (target if t == 1.0 else self.P + t * move), self.O + t * O_move
-            total = self.objective.loss.value(self.objective.targets, O, self.objective.w_array)
-            total += problem.ridge_value(P) + problem.penalty_value(P)
+            total = self.loss.value(Y, O, w) + problem.ridge_value(P) + problem.penalty_value(P)
             if total <= objective + ARMIJO * t * min(slope, 0.0) + slack:
-                self.P, self.O = P, O
-                if self.shifts:
-                    self.center()
-                return t
+                self.P, self.O = self.centered(P, O) if self.partial else (P, O)
+                return True
             t *= 0.5
-        return 0.0
+        return False
 
-    def center(self) -> None:
-        """Subtract its mean from every row if that is a gain; the loss does not change."""
-        shift = self.P.mean(axis=1, keepdims=True)
-        if self.problem.penalty_value(self.P - shift) < self.problem.penalty_value(self.P):
-            self.P = self.P - shift
-            self.O = self.O - self.objective.features.outputs(shift)
+    def centered(self, P: Floats, O: Floats) -> tuple[Floats, Floats]:
+        """Rows without their means if that is a gain; the loss does not change."""
+        shift = P.mean(axis=1, keepdims=True)
+        if self.problem.penalty_value(P - shift) < self.problem.penalty_value(P):
+            return P - shift, O - self.problem.Z @ shift
+        return P, O

@@ -1,35 +1,50 @@
-"""The refit of the output layer alone: a convex problem, with a certificate."""
+"""The refit of the output layer alone: a convex problem, with a certificate.
+
+`refit_output` fits V on any activations. `OutputRefit` and `StepRefit` are the rounds of Algorithm
+1 that add one vector, as the paper does. The three classes of refits (the third is `JointRefit`)
+have the same methods, each of which returns a model with unit vectors H:
+
+    first(model)              before the first round: lower-order terms, or another problem's model
+    advance(state, chosen)    append the chosen vectors, refit, drop what became zero
+    polish(state)             the same vectors, refitted as accurately as the tolerance asks for
+
+They also say how many vectors a round should add (`block`), what a round costs approximately
+(`flops`), and whether they are `corrective`, which means that they refit V, so that an inaccurate V
+is worth a polish.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
+import scipy.sparse
+from numpy.typing import ArrayLike
 
 from fastpoly.kernels.checks import as_count, as_float_array, as_positive, as_weights
-from fastpoly.kernels.features import RowBlocks, StoredFeatures
-from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.losses import complete_loss
-from fastpoly.kernels.matrix import Matrix
-from fastpoly.kernels.objective import Objective as RowObjective
+from fastpoly.kernels.matrix import as_matrix
 from fastpoly.objective import Objective, small_objective
 from fastpoly.problem import Problem, check_choice, resolve_loss
-from fastpoly.refit.fista import Solution, fista
+from fastpoly.refit.convex import Floats, OutputProblem, Solution, fista
 from fastpoly.refit.newton import newton
-from fastpoly.refit.output_problem import OutputProblem, SummedProblem
-from fastpoly.rows.block import Targets
-from fastpoly.state import Model
+from fastpoly.rows import Rows
+from fastpoly.rows.block import Block, Targets
+from fastpoly.rows.design import Design, take_rows
+from fastpoly.selection import Selection
+from fastpoly.state import Model, State
 
-Floats = NDArray[np.float64]
 Solver = Callable[..., Solution]
 
-# Number of linear terms up to which "auto" takes Newton's method, which stores them as activations.
-# Measured with n = 20000 and m = 4: fista is 7 times faster with 200 well-conditioned terms, and
-# 2.5 times slower with 36 correlated ones.
-AUTO_LINEAR = 64
-
 SOLVERS = ("auto", "fista", "newton")
+# Number of linear terms up to which "auto" takes Newton's method. Measured with n = 20000 and
+# m = 4: fista is 7 times faster with 200 well-conditioned terms, and 2.5 times slower with 36
+# correlated ones.
+AUTO_LINEAR = 64
+MOST_LINEAR = 4 * AUTO_LINEAR  # linear terms of Newton's method, and of sparse rows made dense
+# Largest relative gap of a refit, for models far from the optimum; the true error is far smaller.
+LOOSEST_REFIT_TOL = 5e-2
+# 1 - |cosine| below which two vectors are merged: an angle of 2.6 degrees.
+NEARLY_PARALLEL = 1e-3
 
 
 class Refit(NamedTuple):
@@ -63,16 +78,8 @@ class Refit(NamedTuple):
     converged: bool
 
 
-def check_linear(linear: LinearTerms, n_samples: int) -> None:
-    """Raise unless these are linear terms with the same number of rows."""
-    if not isinstance(linear, LinearTerms):
-        raise TypeError(f"linear must be LinearTerms(as_matrix(X)) or None, got {type(linear)}")
-    if linear.X.n != n_samples:
-        raise ValueError(f"linear has {linear.X.n} rows, the activations {n_samples}")
-
-
 def refit_output(
-    A: ArrayLike | RowBlocks,
+    A: ArrayLike,
     y: ArrayLike,
     *,
     loss: Any = "logistic",
@@ -85,7 +92,7 @@ def refit_output(
     sample_weight: ArrayLike | None = None,
     n_outputs: int | None = None,
     start: ArrayLike | None = None,
-    linear: LinearTerms | None = None,
+    linear: Any = None,
     alpha_linear: float = 1.0,
     n_threads: int | None = 1,
 ) -> Refit:
@@ -95,7 +102,7 @@ def refit_output(
 
     Parameters
     ----------
-    A : array-like, (n, k), or RowBlocks
+    A : array-like, (n, k)
         Activations, or any dense matrix.
     y : array-like
         Targets in the form of the loss: class codes (n,), signs or numbers (n, m).
@@ -116,9 +123,10 @@ def refit_output(
         Number of classes, if y does not show it.
     start : array-like, (k, m), optional
         Output layer to start from.
-    linear : LinearTerms, optional
-        Also fit an intercept and linear weights, the latter with a ridge penalty
-        alpha_linear / 2 |W|^2.
+    linear : array-like or scipy sparse matrix or array, (n, d), optional
+        Features for which an intercept and linear weights are fitted, too, the latter with a ridge
+        penalty alpha_linear / 2 |W|^2.
+    alpha_linear : float
     n_threads : int or None
 
     Returns
@@ -138,112 +146,65 @@ def refit_output(
     """
     tol = as_positive(tol, "tol")
     check_choice(solver, "solver", SOLVERS)
-    features = A if isinstance(A, RowBlocks) else StoredFeatures(A, n_threads)
-    if linear is not None:
-        check_linear(linear, features.n)
+    A = as_float_array(A, "A", (None, None))
+    n, k = A.shape
     loss = complete_loss(resolve_loss(loss, y))
     targets, m = Targets.of(loss, y, n_outputs)
-    if len(targets.values) != features.n:
-        raise ValueError(f"y has {len(targets.values)} samples, A has {features.n}")
-    if not features.n:
+    if len(targets.values) != n:
+        raise ValueError(f"y has {len(targets.values)} samples, A has {n}")
+    if not n:
         raise ValueError("there are no samples: A and y are empty")
-    w = as_weights(sample_weight, "sample_weight", features.n, some=True)
+    w = as_weights(sample_weight, "sample_weight", n, some=True)
     problem = Problem.of(loss, penalty, m, alpha=alpha, tau=tau, alpha_linear=alpha_linear)
-    Y = targets.expanded()
-    nothing = float(loss.value(Y, np.zeros((len(Y), m)), w))
-    given = Given(problem, Y, w, small_objective(nothing))
-    V = np.zeros((features.k, problem.m)) if start is None else start
-    V = as_float_array(V, "start", (features.k, problem.m))
+    V = np.zeros((k, m)) if start is None else as_float_array(start, "start", (k, m))
     max_iter = as_count(max_iter, "max_iter")
-    return solve(
-        given, features, V, linear=linear, solver=solver, tol=tol, max_iter=max_iter, at_least=0
-    )
+    if not k and linear is None:  # nothing to fit
+        value = float(loss.value(targets.expanded(), np.zeros((n, m)), w))
+        return Refit(V, np.zeros(m), None, value, value, 0.0, 0, True)
+    Z = A if linear is None else stored_rows(A, features(linear, n))
+    rows = Rows.of_block(Block(linear_design(Z, n_threads), targets, loss, m, w))
+    convex = OutputProblem(problem, rows, None, k, small_objective(rows.loss_at_zero))
+    return solve(convex, Model(A[:0], V, np.zeros(m), None), solver, tol, max_iter, at_least=0)
 
 
-class Given(NamedTuple):
-    """A problem with targets (n, 1 or m), weights, and the objective of a perfect fit."""
-
-    problem: Problem
-    Y: Floats
-    w: Floats | None
-    small: float
-
-
-def output_problem(
-    given: Given,
-    features: RowBlocks,
-    linear: LinearTerms | None = None,
-    memory: float = 1e9,
-) -> OutputProblem:
-    """The refit on these activations, in the form of the solvers."""
-    problem, Y, w, small = given
-    objective = RowObjective(features, problem.loss, Y, problem.m, w, linear)
-    return OutputProblem(problem, objective, features.k, small, memory)
+def features(X: Any, n: int) -> Any:
+    """X (n, d), checked: an array, or a csr_array if it is sparse."""
+    matrix = as_matrix(X)
+    if matrix.n != n:
+        raise ValueError(f"linear has {matrix.n} rows, A has {n}")
+    return take_rows(matrix, np.arange(n))
 
 
-def joined_problem(
-    given: Given, features: RowBlocks, linear: LinearTerms, memory: float = 1e9
-) -> OutputProblem:
-    """The same problem in the same parameters, with [1, X] stored next to the activations."""
-    A = np.hstack([features.activations(), np.ones((features.n, 1)), dense_array(linear.X)])
-    joined = StoredFeatures(A, features.n_threads)
-    problem, Y, w, small = given
-    objective = RowObjective(joined, problem.loss, Y, problem.m, w)
-    return OutputProblem(problem, objective, features.k, small, memory)
+def stored_rows(A: Floats, X: Any) -> Any:
+    """[A | 1 | X], sparse where X is sparse and wide."""
+    ones = np.ones((len(A), 1))
+    if scipy.sparse.issparse(X) and X.shape[1] > MOST_LINEAR:
+        return scipy.sparse.hstack([A, ones, X], "csr")
+    return np.hstack([A, ones, X.toarray() if scipy.sparse.issparse(X) else X])
+
+
+def linear_design(Z: Any, n_threads: int | None) -> Design:
+    """Stored activations as the features of a linear model."""
+    return Design(Z, fit_lower="explicit", n_threads=n_threads)
 
 
 def solve(
-    given: Given,
-    features: RowBlocks,
-    V: Floats,
-    intercept: Floats | None = None,
-    W: Floats | None = None,
-    *,
-    linear: LinearTerms | None = None,
-    solver: str = "auto",
-    tol: float,
-    max_iter: int,
-    at_least: int = 1,
-    memory: float = 1e9,
+    convex: OutputProblem, model: Model, solver: str, tol: float, max_iter: int, at_least: int = 1
 ) -> Refit:
-    """Refit from (V, intercept, W), with at least the given number of iterations."""
-    method = choose_solver(given, features, linear, solver, memory)
-    make = joined_problem if method is newton and linear is not None else output_problem
-    convex = make(given, features, linear, memory)
-    return _solve(convex, method, V, intercept, W, tol, max_iter, at_least)
-
-
-def solve_sums(
-    objective: Objective, model: Model, *, solver: str, tol: float, max_iter: int
-) -> Refit:
-    """Refit from a model, with sums over rows that are not in memory."""
-    if solver == "newton":
-        raise ValueError('solver="newton" needs rows in memory; use solver="fista"')
-    convex = SummedProblem(objective, model.H)
-    return _solve(convex, fista, model.V, model.intercept, model.linear, tol, max_iter, 1)
-
-
-def _solve(
-    convex: OutputProblem,
-    method: Solver,
-    V: Floats,
-    intercept: Floats | None,
-    W: Floats | None,
-    tol: float,
-    max_iter: int,
-    at_least: int,
-) -> Refit:
-    problem, k, m = convex.problem, convex.n_penalized, convex.problem.m
-    P = np.zeros((len(convex.ridge), m))
+    """Refit from a model, with at least the given number of iterations."""
+    problem, k = convex.problem, convex.k
+    method = choose_solver(convex, solver)
+    P = np.zeros((len(convex.ridge), problem.m))
     explicit = len(P) > k
-    P[:k] = V if problem.tau is None or not k else problem.penalty.project(V, problem.tau)
-    if explicit and W is not None:
-        P[k], P[k + 1 :] = intercept, W
+    bounded = problem.tau is not None and k
+    P[:k] = problem.penalty.project(model.V, problem.tau) if bounded else model.V
+    if explicit and model.linear is not None:
+        P[k], P[k + 1 :] = model.intercept, model.linear
     solution = method(convex, P, tol=tol, max_iter=max_iter, at_least=at_least)
     P = solution.P
     return Refit(
         P[:k].copy(),
-        P[k].copy() if explicit else np.zeros(m),
+        P[k].copy() if explicit else np.zeros(problem.m),
         P[k + 1 :].copy() if explicit else None,
         solution.objective,
         solution.value - convex.ridge_value(P),
@@ -253,55 +214,212 @@ def _solve(
     )
 
 
-def choose_solver(
-    given: Given,
-    features: RowBlocks,
-    linear: LinearTerms | None,
-    solver: str,
-    memory: float = 1e9,
-) -> Solver:
+def choose_solver(convex: OutputProblem, solver: str) -> Solver:
     """The named solver, or for "auto" the faster one: Newton's method where it is cheap."""
     if solver == "fista":
         return fista
-    obstacle = newton_obstacle(given, features, linear, memory)
+    obstacle = newton_obstacle(convex)
     if solver == "newton":
         if obstacle:
             raise ValueError(f'solver="newton" {obstacle}; use solver="fista"')
         return newton
-    many = linear is not None and linear.X.d > AUTO_LINEAR
-    return fista if obstacle or many else newton
+    return fista if obstacle or len(convex.ridge) - convex.k - 1 > AUTO_LINEAR else newton
 
 
-def newton_obstacle(
-    given: Given, features: RowBlocks, linear: LinearTerms | None, memory: float
-) -> str:
+def newton_obstacle(convex: OutputProblem) -> str:
     """Why Newton's method cannot be used; empty if it can."""
-    problem = given.problem
+    problem, n_linear = convex.problem, len(convex.ridge) - convex.k - 1
     if problem.tau is not None:
         return "fits the penalized form only (alpha)"
     if not problem.penalty.compiled:
         return f"needs a compiled penalty, got {problem.penalty!r}"
-    if not has_curvature(given):
-        return "needs a loss with a method `curvature`"
-    if linear is None:
-        return ""
-    if linear.X.d > 4 * AUTO_LINEAR:
-        return f"fits at most {4 * AUTO_LINEAR} linear terms, X has {linear.X.d}"
-    if 8.0 * features.n * (features.k + 1 + linear.X.d) > memory:
-        return f"stores {linear.X.d} linear terms, which exceeds memory={memory:g} bytes"
-    return ""
+    if convex.rows.block is None:
+        return "needs rows in memory"
+    if n_linear > MOST_LINEAR:
+        return f"fits at most {MOST_LINEAR} linear terms, X has {n_linear}"
+    if convex.H is not None:
+        return f"stores the activations, which exceeds memory={convex.memory:g} bytes"
+    # The curvature of a loss without `curvature` is infinite.
+    Y = convex.targets[0][:1]
+    C = problem.loss.curvature(Y, np.zeros((1, problem.m)), None)
+    return "" if np.isfinite(C).all() else "needs a loss with a method `curvature`"
 
 
-def has_curvature(given: Given) -> bool:
-    """Whether the second derivatives of the loss are known."""
-    Y, m = given.Y[:1], given.problem.m
-    # That of a loss without `curvature` is infinite.
-    C = given.problem.loss.curvature(Y, np.zeros((len(Y), m)), None)
-    return bool(np.isfinite(C).all())
+class OutputRefit:
+    """The paper's fully corrective step: refit V on all vectors, a convex problem."""
+
+    corrective = True
+
+    def __init__(
+        self, objective: Objective, tol: float, max_iter: int, solver: str, memory: float
+    ) -> None:
+        self.objective, self.problem = objective, objective.problem
+        self.tol, self.max_iter, self.solver, self.memory = tol, max_iter, solver, memory
+        # The activations of the last refit.
+        self.H, self.A = np.empty((0, objective.rows.n_features)), np.empty((0, 0))
+
+    def block(self, k: int) -> int:
+        return 1  # which costs no more than finding it
+
+    def flops(self, state: State) -> float:
+        return 0.0
+
+    def first(self, model: Model) -> Model:
+        return self.refit(model, self.tol)
+
+    def polish(self, state: State) -> Model:
+        return self.refit(state.model, self.tol)
+
+    def advance(self, state: State, chosen: Selection) -> Model:
+        zeros = np.zeros((len(chosen.H), self.problem.m))
+        model = self.refit(state.model.append(chosen.H, zeros), self.refit_tol(state))
+        return merge_unless_worse(self.objective, model)
+
+    def refit_tol(self, state: State) -> float:
+        """The tolerance of the refit after this state; it is looser far from the optimum."""
+        problem = self.problem
+        if problem.tau is not None:
+            excess = state.gap_found / max(self.objective.size(state.objective), 1e-300)
+        else:
+            excess = state.violation / problem.alpha - 1 if problem.alpha else 1.0
+        return float(np.clip(0.1 * excess, 0.1 * self.tol, max(self.tol, LOOSEST_REFIT_TOL)))
+
+    def refit(self, model: Model, tol: float) -> Model:
+        """The model with V and the lower-order terms refitted, without rows that became zero."""
+        if not len(model.H) and not self.objective.explicit:
+            return model
+        fit = solve(self.convex(model.H), model, self.solver, tol, self.max_iter)
+        return Model(model.H, fit.V, fit.intercept, fit.linear).nonzero()
+
+    def convex(self, H: Floats) -> OutputProblem:
+        """The refit on H, with stored activations where they fit the budget.
+
+        Beside them are stored the features of the linear terms, unless they are sparse and many.
+        """
+        objective, block, k = self.objective, self.objective.rows.block, len(H)
+        n, d = objective.rows.n_samples, objective.rows.n_features if objective.explicit else -1
+        wide = block is not None and block.design.matrix.sparse and d > MOST_LINEAR
+        if block is None or wide or 8.0 * n * (k + 1 + d) > self.memory:
+            self.H, self.A = self.H[:0], self.A[:, :0]
+            rows, given = objective.rows, H
+        else:
+            Z = self.activations(H, block.design)
+            if objective.explicit:
+                Z = stored_rows(Z, block.design.rows(np.arange(n)))
+            design = linear_design(Z, block.design.n_threads)
+            stored = Block(design, block.targets, block.loss, block.m, block.w)
+            rows, given = Rows.of_block(stored), None
+        return OutputProblem(self.problem, rows, given, k, objective.small, self.memory)
+
+    def activations(self, H: Floats, design: Design) -> Floats:
+        """The activations on H; those of the last refit are not computed again.
+
+        A column is always computed on its own, so that a run that restarts from a state gets the
+        same bits as the run that added the column.
+        """
+        A, have = np.empty((design.n_samples, len(H))), 0
+        for r, h in enumerate(H):
+            while have < len(self.H) and not np.array_equal(self.H[have], h):
+                have += 1
+            known = have < len(self.H)
+            A[:, r] = self.A[:, have] if known else design.activations(h[None])[:, 0]
+        self.H, self.A = H, A
+        return A
 
 
-def dense_array(X: Matrix) -> NDArray:
-    """The rows of X, (n, d)."""
-    if not X.sparse:
-        return X.rows(slice(None))
-    return csr_array(X.arrays, shape=(X.n, X.d)).toarray()
+class StepRefit(OutputRefit):
+    """The plain conditional gradient step: it only chooses a length. Lower-order terms stay."""
+
+    corrective = False
+
+    def polish(self, state: State) -> Model:
+        return state.model
+
+    def advance(self, state: State, chosen: Selection) -> Model:
+        model = plain_step(self.objective, state.model, chosen.H[0], chosen.Q[0])
+        return merge_unless_worse(self.objective, model.nonzero())
+
+
+def merge_parallel(H: Floats, V: Floats) -> tuple[Floats, Floats] | None:
+    """H and V with every bundle of nearly parallel basis vectors replaced by its mean, or None.
+
+    Close to the optimum, the next best vector is often almost one that the model already has. Two
+    such vectors take two places and make the refit ill-conditioned, and their mean is mostly
+    better: v1 h1h1' + v2 h2h2' is (v1 + v2) hh' plus a little of tt' at the expense of hh', where t
+    is orthogonal to h, and at the optimum no direction is worth more than h. Vectors that stay come
+    first; the new ones have norm 1. The norm of V, by rows, does not grow.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.refit.output import merge_parallel
+    >>> H = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 1e-9]])
+    >>> H, V = merge_parallel(H, np.array([[1.0], [2.0], [3.0]]))
+    >>> abs(H.round(6)), V
+    (array([[0., 1.],
+           [1., 0.]]), array([[2.],
+           [4.]]))
+    """
+    norms = np.linalg.norm(H, axis=1)
+    if len(H) < 2 or not norms.all():
+        return None
+    U = H / norms[:, None]
+    cosines = U @ U.T
+    close = np.triu(np.abs(cosines) > 1 - NEARLY_PARALLEL, 1)
+    if not close.any():
+        return None
+    kept = np.ones(len(H), dtype=bool)
+    weights = np.abs(V).sum(axis=1) * norms**2
+    vectors, rows = [], []
+    for r in range(len(H)):
+        bundle = np.flatnonzero(close[r] & kept)
+        if not kept[r] or not bundle.size:
+            continue
+        bundle = np.append(r, bundle)
+        kept[bundle] = False
+        mean = (weights[bundle] * np.sign(cosines[r, bundle])) @ U[bundle]
+        vectors.append(mean / np.linalg.norm(mean))
+        rows.append(norms[bundle] ** 2 @ V[bundle])
+    return np.vstack([H[kept], *vectors]), np.vstack([V[kept], *rows])
+
+
+def merge_unless_worse(objective: Objective, model: Model) -> Model:
+    """The model with nearly parallel basis vectors merged, unless the objective rises."""
+    fewer = merge_parallel(model.H, model.V)
+    if fewer is None:
+        return model
+    new = model._replace(H=fewer[0], V=fewer[1])
+    return new if objective.value(new) <= objective.value(model) else model
+
+
+def plain_step(objective: Objective, model: Model, h: Floats, q: Floats) -> Model:
+    """The model after a step toward the basis vector h (d,), with gradient q (m,) in its row of V.
+
+    Constrained: (1 - g) V and g tau p in the new row, with g in 0..1. Penalized: a V and b p, with
+    a, b >= 0. The row p is the vertex of the unit ball that decreases the linearized loss most.
+    The one or two numbers minimize the objective. Lower-order terms stay.
+    """
+    from scipy.optimize import minimize  # slow to import, and rarely needed
+
+    problem, rows = objective.problem, objective.rows
+    p = problem.penalty.polar(-q)
+    old, new = model.append(h[None], 0 * p[None]), np.zeros((len(model.V) + 1, len(p)))
+    new[-1] = p
+    omega, alpha, tau = problem.omega(model.V), problem.alpha, problem.tau
+    # In units in which the new activations have size one.
+    squares = float(rows.squared_norms(h[None])[0])
+    unit = np.sqrt(rows.n_samples / max(squares, 1e-300)) if tau is None else tau
+
+    def value_grad(x: Floats) -> tuple[float, Floats]:
+        a, b = (x[0], unit * x[1]) if tau is None else (1 - x[0], tau * x[0])
+        value, G, _, _ = rows.value_layers(old._replace(V=a * old.V + b * new))
+        da, db = float(np.vdot(G, old.V)), float(np.vdot(G, new))
+        if tau is not None:
+            return value, np.array([tau * db - da])
+        value += alpha * (a * omega + b)
+        return value, np.array([da + alpha * omega, unit * (db + alpha)])
+
+    start, bounds = ([1.0, 0.0], [(0, None)] * 2) if tau is None else ([0.0], [(0, 1)])
+    x = minimize(value_grad, start, jac=True, bounds=bounds, method="L-BFGS-B").x
+    a, b = (x[0], unit * x[1]) if tau is None else (1 - x[0], tau * x[0])
+    return old._replace(V=a * old.V + b * new)

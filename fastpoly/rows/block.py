@@ -22,14 +22,9 @@ Floats = NDArray[np.float64]
 
 
 class Targets(NamedTuple):
-    """Targets in the form of a loss.
+    """Targets in the form of a loss: numbers (n, m), or class codes (n,) with a table.
 
-    Attributes
-    ----------
-    values : ndarray, (n,) or (n, m)
-        Class codes, where there is a table; otherwise numbers.
-    table : ndarray, (n_classes, 1 or m), or None
-        What each class is to the loss.
+    Row c of the table, (n_classes, 1 or m), is what class c is to the loss.
     """
 
     values: NDArray
@@ -86,23 +81,10 @@ class Point:
 
 
 class Block:
-    """Some rows of a fit.
+    """Some rows of a fit: X, targets, a complete loss of m outputs, and weights (n,) or None.
 
-    Parameters
-    ----------
-    design : Design
-        X with an activation.
-    targets : Targets
-    loss : object
-        A complete loss.
-    m : int
-        Number of outputs.
-    w : ndarray, (n,), or None
-        Weights of the rows.
-    place : int
-        The position among the blocks.
-    spare : list, optional
-        Memory of earlier passes for reuse; all blocks of a process share it.
+    `place` is the position among the blocks. `spare` is memory of earlier passes for reuse, which
+    all blocks of a process share.
     """
 
     def __init__(
@@ -180,9 +162,9 @@ class Block:
         w = np.ones(features.n) if w is None else w
         return np.concatenate([norms, [w.sum()], linear.squared_column_norms(w)])
 
-    def diagonal_curvature(self, model: Model) -> tuple[Any, ...]:
-        """The `Curvature` along unit vectors, which needs no directions."""
-        return tuple(self.objective.curvature(*self._parts(model)))
+    def diagonal_curvature(self, model: Model, flat: bool = False) -> tuple[Any, ...]:
+        """The `Curvature` along unit vectors; `flat`: with the mean curvature of the outputs."""
+        return tuple(self.objective.curvature(*self._parts(model), flat=flat))
 
     def _parts(self, model: Model) -> tuple[Any, ...]:
         return tuple(model) if self.explicit else (model.H, model.V)

@@ -30,22 +30,7 @@ NO_CURVATURE = 1e-250
 
 
 class DenseCurvature:
-    """The sums over the rows of a dense design in memory.
-
-    Parameters
-    ----------
-    design : Design
-        It must be dense.
-    loss : object
-        A complete loss.
-    Y : ndarray, (n, 1 or m)
-        Targets.
-    w : ndarray, (n,), or None
-        Weights.
-    model : Model
-    O : ndarray, (n, m)
-        Outputs of the model.
-    """
+    """The sums over rows of a dense design, with targets Y (n, 1 or m) and outputs O (n, m)."""
 
     def __init__(
         self, design: Design, loss: Any, Y: Floats, w: Floats | None, model: Model, O: Floats

@@ -117,16 +117,7 @@ class Design:
         return make_gamma(self.matrix, D, self.activation, self.n_threads)
 
     def rows(self, numbers: NDArray[np.intp]) -> Any:
-        """Some rows by their numbers, without the constant: an array or a csr_array.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from fastpoly import Design
-        >>> Design(np.array([[1.0], [2.0], [3.0]])).rows(np.array([2, 0]))
-        array([[3.],
-               [1.]])
-        """
+        """Some rows by their numbers, without the constant: an array or a csr_array."""
         return take_rows(self.matrix, numbers)
 
 

@@ -44,13 +44,6 @@ def add(a: Any, b: Any) -> Any:
     """a + b for numbers and arrays, for tuples of them, and for lists, which are concatenated.
 
     An array on the left may be overwritten.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastpoly.rows.engine import add
-    >>> add((1.0, None, [3]), (2.0, None, [4]))
-    (3.0, None, [3, 4])
     """
     if isinstance(a, tuple):
         return tuple(map(add, a, b))
@@ -60,14 +53,7 @@ def add(a: Any, b: Any) -> Any:
 
 
 def subtrees(first: int, last: int) -> list[Node]:
-    """The fewest nodes that cover the positions first..last-1, in order.
-
-    Examples
-    --------
-    >>> from fastpoly.rows.engine import subtrees
-    >>> subtrees(3, 8)
-    [(0, 3), (2, 1)]
-    """
+    """The fewest nodes that cover the positions first..last-1, in order."""
     nodes = []
     while first < last:
         level = (first & -first).bit_length() - 1 if first else (last - first).bit_length() - 1
@@ -79,14 +65,7 @@ def subtrees(first: int, last: int) -> list[Node]:
 
 
 def equal_ranges(n: int, n_parts: int) -> list[list[Node]]:
-    """The nodes of at most n_parts ranges of nearly equal length that cover n positions.
-
-    Examples
-    --------
-    >>> from fastpoly.rows.engine import equal_ranges
-    >>> equal_ranges(5, 2)
-    [[(1, 0)], [(1, 1), (0, 4)]]
-    """
+    """The nodes of at most n_parts ranges of nearly equal length that cover n positions."""
     n_parts = min(n, n_parts)
     cuts = [n * i // n_parts for i in range(n_parts + 1)]
     return [subtrees(first, last) for first, last in pairwise(cuts)]
@@ -104,23 +83,13 @@ def node_sum(items: Sequence[Any], node: Node, method: Method, arguments: tuple[
 
 
 def tree_sum(sums: Iterable[tuple[Node, Any]], n: int) -> Any:
-    """The sum over n positions from the sums of subtrees that cover them.
-
-    Examples
-    --------
-    >>> from fastpoly.rows.engine import node_sum, subtrees, tree_sum
-    >>> numbers = [0.0, 1.0, 2.0, 3.0, 4.0]
-    >>> tree_sum([(node, node_sum(numbers, node, float, ())) for node in subtrees(0, 5)], 5)
-    10.0
-    """
-    known = dict(sums)
-    level = 0
+    """The sum over n positions from the sums of subtrees that cover them."""
+    known, level = dict(sums), 0
     while n > 1 << level:
         for i in range(0, -(-n // (1 << level)), 2):
             left, right = known.pop((level, i), None), known.pop((level, i + 1), None)
-            if left is None:
-                continue  # part of a larger subtree, which is known
-            known[level + 1, i // 2] = left if right is None else add(left, right)
+            if left is not None:  # else it is part of a larger subtree, which is known
+                known[level + 1, i // 2] = left if right is None else add(left, right)
         level += 1
     return known[level, 0]
 
@@ -130,11 +99,6 @@ class ThreadEngine:
 
     The thread that asks for a sum works like the others, so a pass never waits for a thread that
     has not begun.
-
-    Parameters
-    ----------
-    n_threads : int or None
-        None for the OpenMP default.
     """
 
     def __init__(self, n_threads: int | None = None) -> None:
@@ -202,10 +166,7 @@ def receive(make: Method, key: str, *arguments: Any) -> Any:
 def remote_sum(
     items: Sequence[Any] | str, nodes: list[Node], method: Method, arguments: tuple[Any, ...]
 ) -> list[Any] | None:
-    """The sums over some nodes in another process; None where more must be sent along.
-
-    The items may be named by their key.
-    """
+    """The sums over some nodes, of items or those of a key; None where more must be sent along."""
     if isinstance(items, str):
         with _lock:
             if items not in _received:
@@ -230,15 +191,9 @@ def sum_in_tasks(
     """The sum of method(item, *arguments) over the items in other processes, a task per slot.
 
     A process keeps the items and models that it received. So a task first names the items by their
-    key, and does not send the model; whatever a process does not have is sent along next.
-
-    Parameters
-    ----------
-    slots : list
-        What runs at the same time.
-    run : callable
-        From tasks (slot, nodes), items or their key, method and arguments to the `remote_sum` of
-        each task.
+    key, and does not send the model; whatever a process does not have is sent along next. `run`
+    takes tasks (slot, nodes), items or their key, method and arguments, and returns the
+    `remote_sum` of each task.
     """
     tasks = list(zip(slots, equal_ranges(len(items), len(slots)), strict=False))
     sums = run(tasks, getattr(items, "key", items), method, arguments)
@@ -255,8 +210,7 @@ def sum_in_tasks(
 class ExecutorEngine:
     """Computes sums on any executor, for example one of processes.
 
-    An executor gives tasks to any of its processes, so each may end up with the gradients of all
-    rows.
+    An executor gives tasks to any of its processes, so each may keep the gradients of all rows.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -274,13 +228,9 @@ class ExecutorEngine:
         futures = [submit(remote_sum, items, nodes, *rest) for _, nodes in tasks]
         try:
             return [future.result() for future in futures]
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            for future in futures:
-                if not future.cancelled():
-                    future.exception()
-            raise
+        finally:
+            for future in [future for future in futures if not future.cancel()]:
+                future.exception()
 
 
 def as_engine(engine: Any) -> Engine:

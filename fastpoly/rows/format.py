@@ -25,6 +25,7 @@ import mmap
 import os
 import re
 import secrets
+import stat
 import weakref
 from collections import Counter
 from collections.abc import Iterator
@@ -69,7 +70,7 @@ class File:
     def map(self, folder: Path) -> NDArray[Any]:
         """Map the array read-only; ValueError unless the file holds it and nothing else."""
         try:
-            with open(folder / self.name, "rb") as file:
+            with open_file(folder / self.name) as file:
                 return self._mapped(file)
         except OSError as error:
             raise ValueError(f"it cannot be read: {error.strerror or error}") from None
@@ -149,7 +150,8 @@ class Manifest:
         """Read the manifest of a folder; a ValueError says what is wrong with it."""
         path = folder / NAME
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            with open_file(path) as file:
+                content = json.loads(file.read())
         except FileNotFoundError:
             raise ValueError(
                 f"{folder} holds no {NAME}: it is no folder of shards, or was not written to its "
@@ -346,6 +348,14 @@ def write_array(path: Path, array: NDArray[Any], *, sync: bool = False) -> str:
             file.flush()
             os.fsync(file.fileno())
     return digest.hexdigest()
+
+
+def open_file(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file to read it; ValueError for a device or pipe, which may have no end."""
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # `open` has an error for folders
+        raise ValueError(f"{path} is not a file but a device or pipe, which may have no end")
+    return open(path, "rb")
 
 
 def sync_folder(folder: Path) -> None:

@@ -32,7 +32,7 @@ def arrow() -> Any:
         import pyarrow.parquet
     except ImportError:
         raise ImportError(
-            'tables and files need pyarrow: pip install "fastpoly[shards]"; pairs (X, y) do not'
+            "tables and files need pyarrow: pip install pyarrow; pairs (X, y) do not"
         ) from None
     return pyarrow
 

@@ -45,20 +45,8 @@ class Gradient(NamedTuple):
 class Rows:
     """Blocks of rows with targets and weights, for one loss.
 
-    Parameters
-    ----------
-    blocks : sequence of Block
-    engine : Engine
-    loss : object
-        A complete loss.
-    m : int
-        Number of outputs.
-    shape : tuple of int
-        (n_samples, n_features), the latter with the constant of fit_lower="augment".
-    activation : {"squared", "anova"}
-    fit_lower : {None, "augment", "explicit"}
-    entries : float or None
-        Stored entries per row; None where rows are dense.
+    `shape` is (n_samples, n_features), with the constant of fit_lower="augment". `entries` is the
+    number of stored entries per row; None where rows are dense.
     """
 
     def __init__(
@@ -178,6 +166,11 @@ class Rows:
 
     def sample(self, most: int, rng: np.random.Generator) -> Activations:
         """The activations of at most this many distinct rows, drawn at random."""
+        X = self.sample_rows(most, rng)
+        return Design(X, self.activation, fit_lower=self.fit_lower, n_threads=1).activations
+
+    def sample_rows(self, most: int, rng: np.random.Generator) -> Any:
+        """At most this many distinct rows, without the constant: an array or a csr_array."""
         n, sizes = self.n_samples, [self.n_samples]
         if self.block is None:
             sizes = [shard.n_rows for shard in self.blocks.shards]
@@ -187,20 +180,18 @@ class Rows:
         numbers = [own - end + size for own, end, size in zip(numbers, ends, sizes, strict=True)]
         parts = self.sum(Block.sample, numbers)
         if self.entries is None:
-            X = np.vstack(parts)
-        else:
-            from scipy.sparse import vstack
+            return np.vstack(parts)
+        from scipy.sparse import vstack
 
-            X = vstack(parts, "csr")
-        return Design(X, self.activation, fit_lower=self.fit_lower, n_threads=1).activations
+        return vstack(parts, "csr")
 
     def ray(
         self, model: Model, H: Floats, V: Floats
     ) -> tuple[Callable[[float], tuple[float, float]], float]:
         """The loss and its slope at the model with t V appended on H, as a function of t.
 
-        Also returns a bound on its second derivative. Where the smoothness of the loss is not
-        known, the bound is that of a loss of smoothness 1.
+        Also returns a bound on its second derivative; where the smoothness of the loss is not
+        known, that of a loss of smoothness 1.
         """
         point = replace(self.point(model), send=True)
         bound = float(self.loss.smoothness(self.m))
@@ -213,8 +204,8 @@ class Rows:
     def curvature(self, model: Model, penalty: Floats) -> Curvature:
         """The sums of the preconditioner, in an eigenbasis where there are few features.
 
-        `penalty` (k,) is the mean curvature of the penalty in each vector. The choice of the basis
-        takes it into account.
+        `penalty` (k,) is the mean curvature of the penalty in each vector, for the choice of the
+        basis.
         """
         k, d = model.H.shape
         if not has_eigenbasis(self.entries is not None, d):

@@ -79,29 +79,16 @@ def shared(identities: Identities) -> Identities:
 class Shard:
     """The rows of one shard, mapped when they are first used. It can be pickled.
 
-    Attributes
-    ----------
-    folder : Path
-    number : int
-        The number of the shard, which names it in errors and seeds its random rows.
-    files : dict of File
-    kind : str
-    shape : tuple of int
-        (n, d)
-    n_classes : int
-        0 where targets are arbitrary numbers.
-    part : Part or None
-    identities : dict of tuple of int
-        The identities of the files when the shards were opened. In another process only their
-        first numbers are known. What is not known is added at first use.
+    `identities` are those of the files when the shards were opened. In another process only their
+    first numbers are known. What is not known is added at first use.
     """
 
     folder: Path
-    number: int
+    number: int  # names the shard in errors, and seeds its random rows
     files: dict[str, File]
     kind: str
-    shape: tuple[int, int]
-    n_classes: int
+    shape: tuple[int, int]  # (n, d)
+    n_classes: int  # 0 where targets are arbitrary numbers
     part: Part | None
     identities: Identities
     _arrays: dict[str, NDArray] | None = None
@@ -182,10 +169,7 @@ class Shard:
         return found
 
     def statistics(self, by_class: Floats | None) -> Statistics:
-        """The statistics of these rows, without the classes that their codes stand for.
-
-        `by_class` (n_classes,) are weights of the classes.
-        """
+        """The statistics of these rows; `by_class` (n_classes,) are weights of the classes."""
         X, w = self.matrix(False), self.weights(by_class)
         if not X.sparse:
             return row_statistics(X.array, self.targets(), w, self.n_classes)
@@ -264,20 +248,9 @@ class ShardList(list[Shard]):
 class Form:
     """How stored rows become rows of a fit.
 
-    Attributes
-    ----------
-    activation : {"squared", "anova"}
-    fit_lower : {None, "augment", "explicit"}
-    loss : object
-        A complete loss.
-    m : int
-        Number of outputs.
-    table : ndarray, (n_classes, 1 or m), or None
-        What each stored class is to the loss; None where stored targets are numbers.
-    by_class : ndarray, (n_classes,), or None
-        Weights of the classes.
-    scaling : Scaling or None
-        Units of the features, and of targets that are numbers.
+    `table` (n_classes, 1 or m) is what each class is to the loss; None where targets are numbers.
+    `by_class` (n_classes,) are weights of the classes. `scaling` has the units of the features, and
+    of targets that are numbers.
     """
 
     activation: str
@@ -311,17 +284,9 @@ class Form:
 class StoredBlocks:
     """The blocks of shards.
 
-    Parameters
-    ----------
-    shards : ShardList
-    form : Form
-    memory : float or None
-        Bytes that the blocks may keep in a process between two passes: those of the first shards
-        are kept, the others are opened again in every pass. None for no limit.
-    part : Part, optional
-        Only these rows have a weight.
-    key : str, optional
-        The name by which other processes know the list; by default drawn at random.
+    Blocks may keep `memory` bytes in a process between two passes: those of the first shards are
+    kept, the others are opened again in every pass. Only rows of `part` have a weight. Other
+    processes know the list by its `key`.
     """
 
     def __init__(

@@ -21,17 +21,7 @@ from fastpoly.rows.shard import Part, Shard, ShardList, shared
 class FeatureNames(Sequence[str]):
     """Names such as "user=3", made when they are asked for: there may be millions.
 
-    Parameters
-    ----------
-    fields : sequence of tuples (name, categories)
-        The columns of the table in the order of the features; categories is None for a number.
-
-    Examples
-    --------
-    >>> from fastpoly.rows.shards import FeatureNames
-    >>> names = FeatureNames([("age", None), ("user", [3, 7])])
-    >>> list(names), names[-1], names[:2]
-    (['age', 'user=3', 'user=7'], 'user=7', ['age', 'user=3'])
+    From pairs of a column's name and its categories, which are None for a number.
     """
 
     def __init__(self, fields: Sequence[tuple[str, NDArray | None]]) -> None:

@@ -28,14 +28,6 @@ class Moments:
 
     They are merged, not computed from a sum of squares. That loses no digits where the mean is much
     larger than the deviation, and the deviation of a constant column is exactly 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastpoly.rows.statistics import Moments
-    >>> both = Moments.of(np.array([[1.0], [2.0]])) + Moments.of(np.array([[6.0]]))
-    >>> both.mean, both.deviation**2
-    (array([3.]), array([4.66666667]))
     """
 
     weight: float
@@ -184,25 +176,10 @@ class Statistics:
 def row_statistics(
     X: Any, y: NDArray | None = None, w: Floats | None = None, n_classes: int = 0
 ) -> Statistics:
-    """The statistics of rows in memory.
+    """The statistics of rows in memory, with weights w (n,).
 
-    Parameters
-    ----------
-    X : ndarray or CSR, (n, d)
-        CSR is any object with shape, data, indices and indptr, without duplicates.
-    y : ndarray, (n,) or (n, m), optional
-        Class codes 0 .. n_classes - 1, or numbers if n_classes is 0.
-    w : ndarray, (n,), optional
-        Weights of the rows.
-    n_classes : int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastpoly.rows.statistics import row_statistics
-    >>> found = row_statistics(np.array([[1.0, 0.0], [-3.0, 0.0]]), np.array([0, 1]), n_classes=2)
-    >>> found.largest, found.unseen, found.counts
-    (3.0, array([1]), array([1., 1.]))
+    X is an array, or any object with shape, data, indices and indptr of CSR without duplicates. y
+    holds class codes 0 .. n_classes - 1, or numbers, (n,) or (n, m), if n_classes is 0.
     """
     n, d = X.shape
     counted = None if w is None or w.all() else w > 0
@@ -245,25 +222,15 @@ def _largest_sparse(X: Any, counted: NDArray[np.bool_] | None) -> Floats:
 class Scaling(NamedTuple):
     """Units in which a model is trained: features are f (x - c), and targets are (y - b) / u.
 
-    Attributes
-    ----------
-    center : ndarray, (d,), or None
-        c; None where features are not centered.
-    factor : ndarray, (d,), or None
-        f; None where features are not scaled.
-    seen : ndarray of bool, (d,)
-        Features that are not constant (or, where they are not centered, not zero). The weights of
-        the others mean nothing and become zero.
-    target_center : ndarray, (m,), or None
-    target_unit : ndarray, (m,), or None
-        b and u; None where the targets are not scaled.
+    What is None is not changed. `seen` (d,) are features that are not constant (or, where they are
+    not centered, not zero). The weights of the others mean nothing and become zero.
     """
 
-    center: Floats | None
-    factor: Floats | None
+    center: Floats | None  # c, (d,)
+    factor: Floats | None  # f, (d,)
     seen: NDArray[np.bool_]
-    target_center: Floats | None = None
-    target_unit: Floats | None = None
+    target_center: Floats | None = None  # b, (m,)
+    target_unit: Floats | None = None  # u, (m,)
 
     @classmethod
     def none(cls, found: Statistics) -> Self:
@@ -274,15 +241,9 @@ class Scaling(NamedTuple):
     def standard(cls, found: Statistics, centered: bool) -> Self:
         """Dense X gets mean 0 and unit variance; where it is not centered, |x| is at most 1.
 
-        Without centering, the largest |x| is a better unit than the deviation, and it leaves
-        one-hot features unchanged.
-
-        Parameters
-        ----------
-        found : Statistics
-        centered : bool
-            Whether the model has a linear part, which takes the terms that centering adds. Sparse X
-            is never centered.
+        Without centering, the largest |x| is a better unit than the deviation, and it leaves one-
+        hot features unchanged. It needs a linear part, `centered`, for the terms that it adds.
+        Sparse X is never centered.
         """
         if found.features is None or not centered:
             seen = found.by_column >= np.finfo(np.float64).tiny

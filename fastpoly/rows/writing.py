@@ -66,7 +66,7 @@ def write_shards(
         Data frames of pandas or polars, Arrow record batches or tables, mappings of names to
         arrays, paths of CSV, parquet or libsvm files (`fastpoly.rows.ingest.DataFile` has options),
         or tuples (X, y) or (X, y, weights). Only one of them is in memory at a time, and a part of
-        a file. Everything but tuples and libsvm files needs ``pip install "fastpoly[shards]"``.
+        a file. Everything but tuples and libsvm files needs pyarrow.
     one_hot : sequence of str
         Columns of categories, which are numbers or strings. Each category becomes a feature. Rows
         with two one-hot fields and nothing else are sorted by the first one within each shard,

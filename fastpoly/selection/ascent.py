@@ -7,25 +7,24 @@ h+' M h+ >= h' M h never loses:
 
     ||q(h+)||_* >= w'q(h+) = h+' M h+ >= h' M h = ||q(h)||_*.
 
-Two such steps are used. The better vector of span{h, M h} is cheap, and is taken from many starts
-at once. The top eigenvector of M is the best step, and is taken from the few best points.
+Two such steps are used. The best vector of span{h, M h, last step} is cheap, and is taken from many
+starts at once. The top eigenvector of M is the best step, and is taken from the few best points.
 
 There are many local maxima. The plain search starts from eigenvectors. Its cheap steps use slopes
 of a smoothed dual norm, because with plain signs an eigenvector of G_c is often a fixed point
 already (multi-class gradients sum to zero over the outputs).
 
-The thorough search asks whether there is anything above a threshold. It adds random starts; flips,
-where the dual norm has kinks (at a maximum with slopes w, negate one w_c at a time and ascend from
-the top eigenvector of M there: for l1/linf, a local search over the signs); and restarts, plain
-ascents from random points until they keep ending at maxima that were seen before. The share of
-ascents that ended alone estimates the chance that one more finds a new maximum (Good and Turing).
-Only if it is small, or if the tolerance is coarse, the search counts as complete.
+The thorough search asks whether there is anything above a threshold. It adds flips, where the dual
+norm has kinks (at a maximum with slopes w, negate one w_c at a time and ascend from the top
+eigenvector of M there: for l1/linf, a local search over the signs), and restarts, plain ascents
+from random points. At an optimum the model's own vectors are maxima, so most restarts end at one of
+them. The share of restarts that end at a maximum which nothing else led to estimates the chance
+that one more finds a new one (Good and Turing). Only if it is small the search counts as complete.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,290 +37,50 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-# |cosine| at which two points of the ascent count as one.
-SAME_POINT = 0.99
-# Restarts are complete when, of those that ended within a hundredth of the best, at least
-# `LEAST_RESTARTS` and at most this share ended alone. The 16 false claims of 250 hard problems
-# (noise as targets, l1/linf, m of 13 to 27) had shares of 0.12 to 0.98.
-LARGEST_SHARE_ALONE = 0.02
-NEAR_BEST = 0.99
-LEAST_RESTARTS, MOST_RESTARTS = 128, 1024
-RESTART_FLOPS = 2e9  # what restarts may cost in any case, about half a second
+SAME_POINT = 0.99  # |cosine| at which two points of the ascent count as one
+# Steps from all starts, and how many of the points are then followed to the end. A point stops when
+# a step gains less than a share of the tolerance.
+CHEAP_STEPS, FOLLOWED = 5, 3
+STOP_SHARE_OF_TOL = 0.1
 # Features up to which NumPy's `eigh` of many matrices is faster than LAPACK's search for the top
 # eigenvector of one at a time; with 80 features it takes three times as long.
 BATCHED_FEATURES = 24
+
+# The thorough search. Restarts are complete when enough of them ended within a hundredth (a quarter
+# of the tolerance, if that is more) of the best, and at most this share of those ended alone.
+LARGEST_SHARE_ALONE = 0.02
+LEAST_RESTARTS, LEAST_NEAR_BEST, MOST_RESTARTS = 128, 32, 1024
+RESTART_STEPS = 40
+RESTART_FLOPS = 1e10  # what restarts may cost in any case, about half a second
+COARSE_TOL = 0.01  # from here on, maxima so far apart need fewer restarts
 FLIPPED_MAXIMA = 12
 
 
-@dataclass(frozen=True)
-class Effort:
-    """How hard to search.
-
-    Attributes
-    ----------
-    eigenvectors : int
-        Eigenvectors to start from, in addition to the dominant one of every output.
-    random : int
-        Number of random starts.
-    cheap_steps : int
-        Steps from all starts.
-    maxima : int
-        Number of points that are followed to the end.
-    precision : float
-        A point stops moving when a step gains less than this share of the tolerance.
-    sign_flops : float
-        Floating-point operations that the enumeration of sign vectors may cost.
-    row_signs : int
-        Largest number of sign vectors to try as the outputs of one Lanczos run over the rows.
-    row_starts : int
-        Starts of an ascent over the rows, at one pass over X each; a block of vectors has more.
-    lanczos_steps : int
-        Largest number of steps for a block of vectors; the stop rule may require more.
-    """
-
-    eigenvectors: int
-    random: int
-    cheap_steps: int
-    maxima: int
-    precision: float
-    sign_flops: float
-    row_signs: int
-    row_starts: int = 16
-    lanczos_steps: int = 40
-
-
-# On 42 models for l1/linf that an earlier search had called optimal at tol 1e-3 (m 4 to 30, d 10 to
-# 171), the thorough one missed the best value of any search by 1e-3 in 6 cases with flips, and in
-# 14 without. A tolerance of a hundredth or more is coarse: maxima so far apart need fewer starts.
-NORMAL = Effort(
-    eigenvectors=96,
-    random=0,
-    cheap_steps=5,
-    maxima=3,
-    precision=0.1,
-    sign_flops=0.0,
-    row_signs=0,
-)
-THOROUGH = Effort(
-    eigenvectors=32,
-    random=96,
-    cheap_steps=10,
-    maxima=24,
-    precision=0.1,
-    sign_flops=3e8,
-    row_signs=64,
-    row_starts=64,
-)
-COARSE = replace(THOROUGH, random=32, cheap_steps=5, maxima=8)
-COARSE_TOL = 0.01
-
-
 class Points(NamedTuple):
-    """Unit vectors Y (k, p), their forms Q (k, m) and dual norms (k,), best first."""
+    """Unit vectors Y (k, p), their forms Q (k, m) and dual norms (k,)."""
 
     Y: Floats
     Q: Floats
     values: Floats
 
+    def take(self, which: NDArray | list[int] | slice) -> Self:
+        return type(self)(self.Y[which], self.Q[which], self.values[which])
+
+    def join(self, other: Points) -> Self:
+        return type(self)(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+
+    def best_first(self) -> Self:
+        return self.take(np.argsort(-self.values, kind="stable"))
+
+    def distinct(self, most: int) -> Self:
+        """The best few points that are not nearly the same, best first."""
+        points = self.best_first()
+        return points.take(thin(points.Y, most, SAME_POINT))
+
 
 def unit(H: Floats) -> Floats:
     """Rows scaled to norm 1."""
     return H / np.linalg.norm(H, axis=-1, keepdims=True)
-
-
-def images_of(G: Floats, Y: Floats) -> Floats:
-    """G_c y_k, (k, m, p)."""
-    m, p, _ = G.shape
-    return (Y @ G.reshape(m * p, p).T).reshape(len(Y), m, p)
-
-
-def forms_of(G: Floats, Y: Floats) -> Floats:
-    """y_k' G_c y_k, (k, m); a few vectors at a time where there are many outputs."""
-    block = max(1, BLOCK_DOUBLES // (G.shape[0] * G.shape[1]))
-    if len(Y) <= block:
-        return _forms(images_of(G, Y), Y)
-    parts = [Y[first : first + block] for first in range(0, len(Y), block)]
-    return np.concatenate([_forms(images_of(G, part), part) for part in parts])
-
-
-def _forms(image: Floats, Y: Floats) -> Floats:
-    return np.matmul(image, Y[:, :, None])[:, :, 0]
-
-
-def ascend(
-    G: Floats,
-    Y: Floats,
-    penalty: MatrixPenalty,
-    tol: float,
-    max_iter: int = 30,
-    effort: Effort = NORMAL,
-    rng: np.random.Generator | None = None,
-) -> Points:
-    """Ascend from the rows of Y, and from random points if the effort asks for them.
-
-    Parameters
-    ----------
-    G : ndarray, (m, p, p)
-    Y : ndarray, (k, p)
-        Unit vectors.
-    penalty : MatrixPenalty
-    tol : float
-        Relative tolerance of the best value.
-    max_iter : int
-        Largest number of steps of each kind.
-    effort : Effort
-    rng : Generator, optional
-        For the random starts.
-
-    Returns
-    -------
-    Points
-        The local maxima found, at most `effort.maxima`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastpoly.kernels.penalties import L1L2
-    >>> from fastpoly.selection.ascent import ascend
-    >>> G = np.array([np.diag([3.0, 0.0]), np.diag([0.0, 4.0])])
-    >>> np.round(ascend(G, np.array([[0.6, 0.8]]), L1L2(), 1e-6).values, 3)
-    array([4.])
-    """
-    Y = with_random(Y, effort.random, len(G), rng)
-    cheap = min(max_iter, effort.cheap_steps)
-    points = distinct_maxima(cheap_steps(G, Y, penalty, cheap), effort.maxima)
-    return eigen_steps(G, points, penalty, effort.precision * tol, max_iter)
-
-
-def ascend_thoroughly(
-    G: Floats, Y: Floats, penalty: MatrixPenalty, tol: float, max_iter: int,
-    rng: np.random.Generator, threshold: float, flops: float,
-) -> tuple[Points, bool]:  # fmt: skip
-    """Search until something is above the threshold, or until nothing new is found.
-
-    `flops` is what restarts may cost. Returns the maxima and whether the search was complete. For a
-    coarse tolerance it is, if even a maximum as far above the best as the median of all ascents is
-    below it would be within the tolerance of the threshold.
-    """
-    coarse, kinks = tol >= COARSE_TOL, penalty.n_vertices(len(G)) is not None
-    effort = COARSE if coarse and not kinks else THOROUGH
-    Y = with_random(Y, effort.random, len(G), rng)
-    ends = cheap_steps(G, Y, penalty, min(max_iter, effort.cheap_steps))
-    points = distinct_maxima(ends, effort.maxima)
-    precision = effort.precision * min(tol, COARSE_TOL)
-    points = eigen_steps(G, points, penalty, precision, max_iter)
-    if kinks and points.values[0] <= threshold:
-        points = flip_slopes(G, points, penalty, precision, max_iter)
-    best = points.values[0]
-    if best > threshold:
-        return points, False
-    if coarse and 2 * best - np.median(ends.values) <= (1 + tol) * threshold:
-        return points, True
-    return restart(G, points, penalty, precision, max_iter, rng, threshold, flops)
-
-
-def restart(
-    G: Floats, points: Points, penalty: MatrixPenalty, tol: float, steps: int,
-    rng: np.random.Generator, threshold: float, flops: float,
-) -> tuple[Points, bool]:  # fmt: skip
-    """Ascend from random points, without the smoothing, which favors a few large basins.
-
-    Returns the maxima and whether they are complete. The share of ascents that end alone falls
-    about as fast as their number grows; where that is too slow, the rest is not worth its time.
-    """
-    m, p, _ = G.shape
-    most = min(MOST_RESTARTS, int(flops / (4 * eigen_flops(m, p))))  # four eigenvectors each
-    n_starts = 0 if most >= LEAST_RESTARTS else most
-    ends = Points(np.empty((0, p)), np.empty((0, m)), np.empty(0))
-    while n_starts < most and points.values[0] <= threshold:
-        Y = unit(rng.standard_normal((min(most - n_starts, max(64, n_starts)), p)))
-        found = cheap_steps(G, Y, penalty, 5, smooth=False)
-        found = eigen_steps(G, found, penalty, tol, steps)
-        points = distinct_maxima(joined(points, found), len(points.Y))
-        n_starts += len(Y)
-        ends = joined(ends, found)
-        ends = Points(*(a[ends.values >= NEAR_BEST * ends.values.max()] for a in ends))
-        alone = share_alone(ends, penalty)
-        if len(ends.Y) >= LEAST_RESTARTS and alone <= LARGEST_SHARE_ALONE:
-            return points, bool(points.values[0] <= threshold)
-        if alone * n_starts > 4 * LARGEST_SHARE_ALONE * most:
-            break
-    return points, False
-
-
-def share_alone(points: Points, penalty: MatrixPenalty) -> float:
-    """The share of points unlike all others, in y or in the slopes (for l1/linf, the signs)."""
-    W = unit(penalty.slopes(points.Q))
-    alike = (np.abs(points.Y @ points.Y.T) >= SAME_POINT) & (W @ W.T >= SAME_POINT)
-    return float((alike.sum(axis=1) == 1).mean())
-
-
-def eigen_flops(m: int, p: int) -> float:
-    """The cost of forming M and of an eigenvector; a small matrix takes as long as 2e4."""
-    return 2e4 + 2.0 * m * p**2 + 2.0 * p**3
-
-
-def joined(first: Points, second: Points) -> Points:
-    return Points(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
-
-
-def with_random(Y: Floats, n_random: int, m: int, rng: np.random.Generator | None) -> Floats:
-    """The points Y (k, p) and random points of the sphere, as many as memory allows."""
-    most = max(1, BLOCK_DOUBLES // (m * Y.shape[1]))
-    n_random = min(n_random, most - len(Y))
-    if rng is None or n_random <= 0:
-        return Y[:most]
-    return np.vstack([Y, unit(rng.standard_normal((n_random, Y.shape[1])))])
-
-
-def cheap_steps(
-    G: Floats, Y: Floats, penalty: MatrixPenalty, steps: int, smooth: bool = True
-) -> Points:
-    """Steps from all starts at once: y <- the better vector of span{y, M y}.
-
-    Returns the points where they ended and the best point seen, unsorted.
-    """
-    image = images_of(G, Y)
-    Q = _forms(image, Y)
-    values = penalty.dual_norms(Q)
-    best = _best(Y, Q, values)
-    for t in range(steps):
-        # The dual norm becomes less and less smooth.
-        W = penalty.slopes(Q, 1 - t / steps) if smooth else penalty.slopes(Q)
-        MY = np.matmul(W[:, None, :], image)[:, 0]
-        theta = np.einsum("kp,kp->k", MY, Y)
-        U = MY - theta[:, None] * Y
-        U -= np.einsum("kp,kp->k", U, Y)[:, None] * Y
-        coupling = np.sqrt(np.einsum("kp,kp->k", U, U))
-        coupling[coupling <= 1e-8 * np.sqrt(np.einsum("kp,kp->k", MY, MY))] = 0
-        U /= np.where(coupling > 0, coupling, np.inf)[:, None]
-        image_U = images_of(G, U)
-        cross, Q_U = _forms(image, U), _forms(image_U, U)
-        # The top eigenvector (cos, sin) of [[theta, coupling], [coupling, w'q_U]] on (y, u).
-        angle = np.arctan2(2 * coupling, theta - np.einsum("kc,kc->k", W, Q_U)) / 2
-        cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
-        Y = cos * Y + sin * U
-        image *= cos[:, :, None]
-        image_U *= sin[:, :, None]
-        image += image_U
-        Q = cos**2 * Q + 2 * cos * sin * cross + sin**2 * Q_U
-        values = penalty.dual_norms(Q)
-        best = max(best, _best(Y, Q, values), key=lambda point: point.values)
-    return Points(
-        *(np.concatenate([a, b[None]]) for a, b in zip((Y, Q, values), best, strict=True))
-    )
-
-
-def _best(Y: Floats, Q: Floats, values: Floats) -> Points:
-    top = values.argmax()
-    return Points(Y[top], Q[top], values[top])
-
-
-def distinct_maxima(points: Points, most: int) -> Points:
-    """The best few points that are not nearly the same, best first."""
-    order = np.argsort(-points.values, kind="stable")
-    chosen = order[thin(points.Y[order], most, SAME_POINT)]
-    return Points(*(a[chosen] for a in points))
 
 
 def thin(
@@ -344,6 +103,119 @@ def thin(
     return kept
 
 
+def images_of(G: Floats, Y: Floats) -> Floats:
+    """G_c y_k, (k, m, p)."""
+    m, p, _ = G.shape
+    return (Y @ G.reshape(m * p, p).T).reshape(len(Y), m, p)
+
+
+def forms_of(G: Floats, Y: Floats) -> Floats:
+    """y_k' G_c y_k, (k, m); a few vectors at a time where there are many outputs."""
+    block = max(1, BLOCK_DOUBLES // (G.shape[0] * G.shape[1]))
+    if len(Y) <= block:
+        return _forms(images_of(G, Y), Y)
+    parts = [Y[first : first + block] for first in range(0, len(Y), block)]
+    return np.concatenate([_forms(images_of(G, part), part) for part in parts])
+
+
+def _forms(images: Floats, Y: Floats) -> Floats:
+    return np.matmul(images, Y[:, :, None])[:, :, 0]
+
+
+def points_at(G: Floats, Y: Floats, penalty: MatrixPenalty) -> Points:
+    Q = forms_of(G, Y)
+    return Points(Y, Q, penalty.dual_norms(Q))
+
+
+def ascend(
+    G: Floats, Y: Floats, penalty: MatrixPenalty, tol: float, max_iter: int = 30
+) -> Points:  # fmt: skip
+    """Ascend from the rows of Y (k, p), unit vectors; at most `FOLLOWED` local maxima, best first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.kernels.penalties import L1L2
+    >>> from fastpoly.selection.ascent import ascend
+    >>> G = np.array([np.diag([3.0, 0.0]), np.diag([0.0, 4.0])])
+    >>> np.round(ascend(G, np.array([[0.6, 0.8]]), L1L2(), 1e-6).values, 3)
+    array([4.])
+    """
+    Y = Y[: max(1, BLOCK_DOUBLES // (len(G) * Y.shape[1]))]
+    points = cheap_steps(G, Y, penalty, min(max_iter, CHEAP_STEPS)).distinct(FOLLOWED)
+    return eigen_steps(G, points, penalty, STOP_SHARE_OF_TOL * tol, max_iter)
+
+
+def cheap_steps(
+    G: Floats, Y: Floats, penalty: MatrixPenalty, steps: int, smooth: bool = True,
+    tol: float = 0.0,
+) -> Points:  # fmt: skip
+    """Steps from all starts at once: y <- the best vector of span{y, M y, last step}.
+
+    The dual norm becomes less and less smooth. Without `smooth`, the steps end early when none
+    gains more than tol times the best value. Returns the points where they ended and the best point
+    seen, unsorted. It computes in the precision of G.
+    """
+    Y = Y.astype(G.dtype)
+    images = images_of(G, Y)
+    Q = _forms(images, Y)
+    values = penalty.dual_norms(Q)
+    top = values.argmax()
+    best = Points(Y, Q, values).take([top])
+    P = images_P = None  # the last step
+    for t in range(steps):
+        W = penalty.slopes(Q, 1 - t / steps) if smooth else penalty.slopes(Q)
+        W = W.astype(G.dtype)[:, None, :]
+        MY = np.matmul(W, images)[:, 0]
+        U = _orthogonal(MY, Y)
+        basis, images_B = [Y, U], [images, images_of(G, U)]
+        MB = [MY, np.matmul(W, images_B[1])[:, 0]]
+        if P is not None:
+            a, b = _dots(Y, P), _dots(U, P)
+            Z = P - a * Y - b * U
+            size = np.linalg.norm(Z, axis=1, keepdims=True)
+            scale = np.where(size > 1e-3, 1 / np.maximum(size, 1e-3), 0)
+            basis.append(Z * scale)
+            images_P -= a[:, :, None] * images + b[:, :, None] * images_B[1]
+            images_P *= scale[:, :, None]
+            images_B.append(images_P)
+            MB.append(np.matmul(W, images_P)[:, 0])
+        # The Ritz vector: the top eigenvector of the projected M, (k, 3, 3). A direction of length
+        # zero has the eigenvalue 0, below that of y.
+        A = np.array([[_dots(x, Mz)[:, 0] for Mz in MB] for x in basis]).transpose(2, 0, 1)
+        turn = np.linalg.eigh(A + A.transpose(0, 2, 1))[1][:, :, -1].astype(G.dtype)
+        turn[~A.any(axis=(1, 2))] = np.eye(1, len(basis))  # M = 0: stay
+        turn *= np.copysign(1, turn[:, :1])
+        first, *others = turn.T[:, :, None]
+        P = sum(x * z for x, z in zip(others, basis[1:], strict=True))
+        images_P = sum(x[:, :, None] * z for x, z in zip(others, images_B[1:], strict=True))
+        Y, images = first * Y + P, first[:, :, None] * images + images_P
+        length = np.linalg.norm(P, axis=1, keepdims=True)
+        length[length == 0] = 1
+        P, images_P = P / length, images_P / length[:, :, None]
+        Q, before = _forms(images, Y), values
+        values = penalty.dual_norms(Q)
+        top = values.argmax()
+        if values[top] > best.values[0]:
+            best = Points(Y, Q, values).take([top])
+        if tol and (values - before).max() <= tol * best.values[0]:
+            break
+    return Points(Y, Q, values).join(best)
+
+
+def _dots(X: Floats, Y: Floats) -> Floats:
+    return np.einsum("kp,kp->k", X, Y)[:, None]
+
+
+def _orthogonal(X: Floats, Y: Floats) -> Floats:
+    """The part of x_k that is orthogonal to y_k, scaled to norm 1; 0 where nothing is left."""
+    sizes = np.linalg.norm(X, axis=1, keepdims=True)
+    U = X - _dots(X, Y) * Y
+    U -= _dots(U, Y) * Y
+    length = np.linalg.norm(U, axis=1, keepdims=True)
+    return U / np.where(length > 10 * np.finfo(X.dtype).eps ** 0.5 * sizes, length, np.inf)
+
+
 def eigen_steps(
     G: Floats, points: Points, penalty: MatrixPenalty, tol: float, steps: int
 ) -> Points:
@@ -354,18 +226,14 @@ def eigen_steps(
     Y, Q, values = (a.copy() for a in points)
     moving = np.arange(len(Y))
     for _ in range(steps):
-        new = top_eigenvectors(G, penalty.slopes(Q[moving]))
-        new_Q = forms_of(G, new)
-        new_values = penalty.dual_norms(new_Q)
-        gains = new_values - values[moving]
+        new = points_at(G, top_eigenvectors(G, penalty.slopes(Q[moving])), penalty)
+        gains = new.values - values[moving]
         better = gains > 0
-        at = moving[better]
-        Y[at], Q[at], values[at] = new[better], new_Q[better], new_values[better]
+        Y[moving[better]], Q[moving[better]], values[moving[better]] = new.take(better)
         moving = moving[gains > tol * values.max()]
         if not len(moving):
             break
-    order = np.argsort(-values, kind="stable")
-    return Points(Y[order], Q[order], values[order])
+    return Points(Y, Q, values).best_first()
 
 
 def top_eigenvectors(G: Floats, W: Floats) -> Floats:
@@ -383,6 +251,51 @@ def top_eigenvectors(G: Floats, W: Floats) -> Floats:
     return vectors
 
 
+# ---- the thorough search -------------------------------------------------------------------------
+
+
+def search_thoroughly(
+    G: Floats, starts: Floats, known: Floats, penalty: MatrixPenalty, tol: float, max_iter: int,
+    rng: np.random.Generator, threshold: float, flops: float,
+) -> tuple[Points, bool]:  # fmt: skip
+    """Search until something is above the threshold, or until nothing new is found.
+
+    Parameters
+    ----------
+    G : ndarray, (m, p, p)
+    starts, known : ndarray, (k, p)
+        Unit vectors; many restarts are expected to end at those known.
+    flops : float
+        What restarts may cost.
+
+    Returns
+    -------
+    points : Points
+        The best distinct points, best first.
+    complete : bool
+        Whether nothing was above the threshold, and restarts found nothing new.
+    """
+    kinks = penalty.n_vertices(len(G)) is not None
+    stop = STOP_SHARE_OF_TOL * min(tol, COARSE_TOL)
+    starts = starts[: max(1, BLOCK_DOUBLES // (len(G) * G.shape[1]))]
+    points = cheap_steps(G, starts, penalty, 2 * CHEAP_STEPS).distinct(2 * FLIPPED_MAXIMA)
+    if points.values[0] <= threshold:
+        points = follow(G, points, FLIPPED_MAXIMA if kinks else FOLLOWED, penalty, stop, max_iter)
+    if points.values[0] <= threshold and kinks:
+        points = flip_slopes(G, points, penalty, stop, max_iter)
+    if points.values[0] > threshold:
+        return points, False
+    return restart(G, points, known, penalty, tol, max_iter, rng, threshold, flops)
+
+
+def follow(
+    G: Floats, points: Points, most: int, penalty: MatrixPenalty, tol: float, steps: int
+) -> Points:
+    """The points, best first, after eigen-steps of the best of them."""
+    moved = eigen_steps(G, points.take(slice(most)), penalty, tol, steps)
+    return moved.join(points.take(slice(most, None))).distinct(len(points.Y))
+
+
 def flip_slopes(
     G: Floats, points: Points, penalty: MatrixPenalty, tol: float, steps: int
 ) -> Points:
@@ -391,17 +304,166 @@ def flip_slopes(
     It ends when a sweep over all single flips finds no new point among the best.
     """
     flips = 1 - 2 * np.eye(len(G))
-    fresh = Points(*(a[:FLIPPED_MAXIMA] for a in points))
+    fresh = points.take(slice(FLIPPED_MAXIMA))
     for _ in range(steps):
         W = penalty.slopes(fresh.Q)[:, None, :] * flips
-        Y = top_eigenvectors(G, W.reshape(-1, len(G)))
-        Q = forms_of(G, Y)
-        found = distinct_maxima(Points(Y, Q, penalty.dual_norms(Q)), FLIPPED_MAXIMA)
-        found = eigen_steps(G, found, penalty, tol, steps)
+        found = points_at(G, top_eigenvectors(G, W.reshape(-1, len(G))), penalty)
+        found = eigen_steps(G, found.distinct(FLIPPED_MAXIMA), penalty, tol, steps)
         least = points.values[:FLIPPED_MAXIMA][-1]
         new = (np.abs(found.Y @ points.Y.T) < SAME_POINT).all(axis=1)
-        fresh = Points(*(a[new & (found.values > (1 + tol) * least)] for a in found))
+        fresh = found.take(new & (found.values > (1 + tol) * least))
         if not len(fresh.Y):
             break
-        points = distinct_maxima(joined(points, fresh), len(points.Y))
+        points = points.join(fresh).distinct(len(points.Y))
     return points
+
+
+def restart(
+    G: Floats, points: Points, known: Floats, penalty: MatrixPenalty, tol: float, max_iter: int,
+    rng: np.random.Generator, threshold: float, flops: float,
+) -> tuple[Points, bool]:  # fmt: skip
+    """Ascend from random points, without the smoothing, which favors a few large basins.
+
+    Single precision finds the maxima; only the best of them are followed further. The share of
+    ascents that end alone falls about as fast as their number grows; where that is too slow, the
+    rest is not worth its time. With kinks, ascents end at many maxima of all heights. There a
+    coarse tolerance is enough if even a maximum as far above the best as the median is below it
+    would be within the tolerance of the threshold.
+    """
+    m, p, _ = G.shape
+    coarse, kinks = tol >= COARSE_TOL, penalty.n_vertices(m) is not None
+    stop, near = STOP_SHARE_OF_TOL * min(tol, COARSE_TOL), 1 - max(0.01, tol / 4)
+    most = min(MOST_RESTARTS, int(flops / (RESTART_STEPS * 2.0 * m * p**2)))
+    least = LEAST_RESTARTS // 2 if coarse else LEAST_RESTARTS
+    if kinks and not coarse:  # one in a hundred ascents may lead above the threshold: make them all
+        least = max(least, most)
+    size = max(1, min(64, BLOCK_DOUBLES // (m * p)))
+    # Only directions are taken from it; at this scale no entry overflows.
+    single = np.ldexp(G, -np.frexp(np.abs(G).max())[1]).astype(np.float32)
+    known = points_at(G, known, penalty)
+    ends, heights = known.take(slice(0)), np.empty(0)
+    while len(heights) < most and points.values[0] <= threshold:
+        Y = unit(rng.standard_normal((size, p)))
+        if p <= BATCHED_FEATURES:
+            found = cheap_steps(G, Y, penalty, CHEAP_STEPS, smooth=False).take(slice(size))
+            found = eigen_steps(G, found, penalty, stop, max_iter)
+        else:
+            found = cheap_steps(single, Y, penalty, RESTART_STEPS, False, stop).take(slice(size))
+            found = points_at(G, unit(found.Y.astype(np.float64)), penalty)
+        best = eigen_steps(G, found.distinct(FOLLOWED), penalty, stop, max_iter)
+        points = points.join(best).distinct(len(points.Y))
+        heights = np.append(heights, found.values)
+        ends = ends.join(found)
+        ends = ends.take(ends.values >= near * points.values[0])
+        alone = share_alone(ends, known)
+        enough = len(heights) >= least and len(ends.Y) >= LEAST_NEAR_BEST
+        if (enough and alone <= LARGEST_SHARE_ALONE) or (
+            coarse and kinks and 2 * points.values[0] - np.median(heights) <= (1 + tol) * threshold
+        ):
+            return points, bool(points.values[0] <= threshold)
+        if enough and alone * len(heights) > 4 * LARGEST_SHARE_ALONE * most:
+            break
+    return points, False
+
+
+def share_alone(ends: Points, known: Points) -> float:
+    """The share of ends unlike all others and unlike all known points, in y or in the forms."""
+    if not len(ends.Y):
+        return 1.0
+    alike = [
+        (np.abs(ends.Y @ others.Y.T) >= SAME_POINT)
+        & (_units(ends.Q) @ _units(others.Q).T >= SAME_POINT)
+        for others in (ends, known)
+    ]
+    return float((np.hstack(alike).sum(axis=1) == 1).mean())
+
+
+def _units(Q: Floats) -> Floats:
+    return Q / np.maximum(np.linalg.norm(Q, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+
+
+# ---- exact values and bounds ---------------------------------------------------------------------
+
+
+def enumeration_flops(penalty: MatrixPenalty, m: int, p: int) -> float:
+    """The approximate cost of `best_of_vertices`; a small eigenproblem takes as long as 2e4."""
+    count = penalty.n_vertices(m)
+    return np.inf if count is None else count * (2e4 + 2.0 * m * p**2 + 2.0 * p**3)
+
+
+def best_of_vertices(G: Floats, penalty: MatrixPenalty, n_best: int = 1) -> tuple[Floats, float]:
+    """Eigenvectors for the best vertices, and the exact maximum of the dual norm.
+
+    The dual norm is a maximum over the vertices s of the penalty's unit ball, ||q||_* = max |s'q|:
+    unit vectors for l1, vectors of signs for l1/linf. So the best vector is the dominant
+    eigenvector of one of the matrices sum_c s_c G_c. For l1/linf there are 2^(m-1) of them.
+
+    Returns
+    -------
+    vectors : ndarray, (r, p)
+        The optimum first; with n_best > 1, the eigenvectors of both ends of the next vertices.
+    value : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.kernels.penalties import L1Linf
+    >>> from fastpoly.selection.ascent import best_of_vertices
+    >>> G = np.array([[[1.0, 0.0], [0.0, -1.0]], [[0.0, 1.0], [1.0, 0.0]]])
+    >>> round(best_of_vertices(G, L1Linf())[1], 3)
+    1.414
+    """
+    m, p, _ = G.shape
+    count, block = penalty.n_vertices(m), max(1, BLOCK_DOUBLES // p**2)
+    ends = np.empty((count, 2))
+    for first in range(0, count, block):
+        S = penalty.vertices(m, first, min(first + block, count))
+        ends[first : first + len(S)] = np.linalg.eigvalsh(np.tensordot(S, G, 1))[:, [0, -1]]
+    sizes = np.abs(ends).max(axis=1)
+    best = np.argsort(-sizes, kind="stable")[:n_best]
+    S = np.vstack([penalty.vertices(m, r, r + 1) for r in best])
+    values, vectors = np.linalg.eigh(np.tensordot(S, G, 1))
+    H = vectors[:, :, [0, -1]].transpose(0, 2, 1).reshape(-1, p)
+    order = np.argsort(-np.abs(values[:, [0, -1]]).ravel(), kind="stable")
+    return H[order[:1] if n_best == 1 else order], float(sizes[best[0]])
+
+
+def upper_bound(
+    G: Floats, penalty: MatrixPenalty, spectra: Floats | None = None, vectors: Floats | None = None
+) -> float:
+    """An upper bound on the largest dual norm; lower if eigenvalues and -vectors of G are given.
+
+    With |q_c| <= sigma_c, the largest |eigenvalue| of G_c, and the ratios a = max ||q||_* / |q|_1
+    and b = max ||q||_* / |q|_2 of the penalty, it is the smallest of
+
+        ||q||_* <= ||sigma||_*
+        ||q||_* <= a |q|_1,    |q|_1   <= h' (sum_c |G_c|) h
+        ||q||_* <= b |q|_2,    |q|_2^2 <= sum_c |G_c h|^2 = h' (sum_c G_c^2) h,
+                               |q|_2   <= the largest singular value of the map hh' -> q.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastpoly.kernels.penalties import L1L2
+    >>> from fastpoly.selection.ascent import upper_bound
+    >>> G = np.array([np.diag([3.0, 0.0]), np.diag([0.0, 4.0])])
+    >>> upper_bound(G, L1L2(), *np.linalg.eigh(G))
+    4.0
+    """
+    m, p, _ = G.shape
+    bound, (to_sum, to_euclidean) = np.inf, penalty.dual_ratios(m)
+    if spectra is not None:
+        sizes = np.abs(spectra)
+        bound = float(penalty.dual_norms(sizes.max(axis=1)[None])[0])
+        if m == 1 or penalty.separable:
+            return bound
+        roots = (vectors * np.sqrt(sizes)[:, None, :]).transpose(1, 0, 2).reshape(p, m * p)
+        bound = min(bound, to_sum * _top_eigenvalue(roots @ roots.T))
+    tall, flat = G.reshape(m * p, p), G.reshape(m, p * p)
+    small = flat @ flat.T if m <= p * p else flat.T @ flat
+    squared = min(_top_eigenvalue(tall.T @ tall), _top_eigenvalue(small))
+    return float(min(bound, to_euclidean * np.sqrt(max(squared, 0.0))))
+
+
+def _top_eigenvalue(S: Floats) -> float:
+    return float(np.linalg.eigvalsh(S)[-1])

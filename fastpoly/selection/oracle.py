@@ -3,41 +3,105 @@
     maximize  ||q(h)||_*   over |h| <= 1,      q_c(h) = h' Gamma_c h,  c < m
 
 with the dual norm of the penalty's row: max|q| (l1), |q|_2 (l1/l2), |q|_1 (l1/linf). For l1 the
-answer is an eigenvector of one Gamma_c. For the others the ascent starts from eigenvectors, and
+answer is an eigenvector of one Gamma_c. For the others an ascent starts from eigenvectors, and
 their eigenvalues bound what can be reached.
 
-The oracle returns a block: the best vector, and others that violate the optimality condition and
-differ from the ones before.
+An oracle is a function that proposes candidates (`Request` has its contract). Here its result is
+checked, and a block is chosen: the best vector, and others that violate the optimality condition
+and differ from the ones before. Two vectors count as one if their activations are nearly parallel
+over the rows: for users x items, those of (u, v) and (u, -v) differ only in sign. Explicit matrices
+have no rows; there the vectors themselves are compared.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastpoly.kernels.checks import as_float_array, as_generator, as_positive
-from fastpoly.kernels.explicit import ExplicitGamma
-from fastpoly.kernels.gamma import Gamma
-from fastpoly.kernels.penalties import complete_penalty, get_penalty
-from fastpoly.selection.ascent import NORMAL, THOROUGH, Floats, forms_of, unit
-from fastpoly.selection.baselines import best_row
-from fastpoly.selection.blocks import Signatures, choose
-from fastpoly.selection.candidates import (
-    Candidates,
-    Request,
-    from_random,
-    from_rows,
-    from_spectra,
-    from_vertices,
-    is_dense,
+from fastpoly.kernels.checks import (
+    BLOCK_DOUBLES,
+    as_count,
+    as_flag,
+    as_float_array,
+    as_generator,
+    as_positive,
 )
+from fastpoly.kernels.explicit import ExplicitGamma
+from fastpoly.kernels.features import ACTIVATIONS, make_features
+from fastpoly.kernels.gamma import Gamma, RowGamma
+from fastpoly.kernels.matrix import Matrix, as_matrix
+from fastpoly.kernels.penalties import complete_penalty, get_penalty
+from fastpoly.kernels.summed import SummedGamma
+from fastpoly.rows.design import take_rows
+from fastpoly.selection.ascent import Floats, forms_of, thin, unit
 
 if TYPE_CHECKING:
     from fastpoly.kernels.penalties import MatrixPenalty, PenaltyLike  # for type checkers only
 
-METHODS = ("refine", "l1", "random+refine", "random", "best_data", "exact")
+# |cosine| at which two candidates count as one. With 0.99, l1/linf on digits takes 1.4 times as
+# long, because neighbors enter that do not help.
+SAME_COSINE = 0.9
+UNIT_TOL = 1e-6  # how far the norm of a vector from an own oracle may be from 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """What an oracle is asked for.
+
+    An oracle is a callable ``oracle(request)`` that returns unit vectors H, an array (b, d) with at
+    least one row, or a `Selection` (of `select_basis`, for example). It may return more vectors
+    than asked for: the best ones that differ are chosen. It draws only from `rng`, so that a fit
+    can be repeated. What an own oracle finds is a lower bound, and nothing else about it is
+    believed: a fit is called optimal only if the package's own thorough search agrees.
+
+    Attributes
+    ----------
+    gamma : Gamma
+        The matrices Gamma_c: `gamma.d`, `gamma.m`, `gamma.forms(h)`, `gamma.matvecs(B)`,
+        `gamma.combine(w, h)`, and `gamma.dense()`, (m, d, d), where d is small.
+    penalty : penalty object
+        `penalty.dual_norms(Q)` are the values of forms Q (b, m).
+    n_vectors : int
+        Largest number of vectors that can be used.
+    threshold : float
+        Vectors after the first are of use only with dual norms above this.
+    tol : float
+        Relative tolerance of the value.
+    max_iter : int
+        Largest number of steps of an ascent.
+    start : ndarray, (m, d), or None
+        Dominant eigenvectors of the outputs in an earlier round.
+    rng : numpy.random.Generator
+    data : Design or None
+        The rows, if they are in memory.
+    thorough : bool
+        Whether to search harder; own oracles are never asked to.
+    known : ndarray, (k, d)
+        Unit vectors that the model has already.
+    sign_budget : float
+        Floating-point operations that an enumeration of signs may take.
+    signatures : Signatures or None
+        Tells which vectors count as one; None if one vector is asked for.
+    """
+
+    gamma: Gamma
+    penalty: MatrixPenalty
+    n_vectors: int
+    threshold: float
+    tol: float
+    max_iter: int
+    start: Floats | None
+    rng: np.random.Generator
+    data: Any
+    thorough: bool
+    known: Floats
+    sign_budget: float
+    signatures: Signatures | None
 
 
 class Selection(NamedTuple):
@@ -47,25 +111,21 @@ class Selection(NamedTuple):
     ----------
     h : ndarray, (d,)
         The best basis vector, of norm 1; its largest entry in size is positive. H[0].
-    q : ndarray, (m,)
-        The forms h' Gamma_c h: the gradient of the loss in the row of V that h would get. Q[0].
-    value : float
-        Dual norm of q: a lower bound on the true maximum. values[0].
-    bound : float
-        Upper bound on the true maximum, as far as the eigen-solver's bounds hold; infinity for the
-        methods that solve no eigenproblem ("random+refine", "random", "best_data").
-    vectors : ndarray, (m, d), or None
-        Dominant eigenvectors of the outputs: a `start` for the next selection.
-    n_matvecs : int
-        Passes over X for all outputs; 0 where the matrices are explicit and small.
     H : ndarray, (b, d)
         The basis vectors, each like h.
     Q : ndarray, (b, m)
-        Their forms.
+        The forms h' Gamma_c h: the gradients of the loss in the rows of V that they would get.
     values : ndarray, (b,)
         Their dual norms; for l1 the |form| of the vector's own output.
     outputs : ndarray of int, (b,)
         For l1, the output that each vector is for; -1 for the other penalties.
+    bound : float
+        Upper bound on the true maximum, as far as the eigen-solver's bounds hold; infinity for the
+        methods that solve no eigenproblem ("random+refine", "random", "best_data", own oracles).
+    vectors : ndarray, (m, d), or None
+        Dominant eigenvectors of the outputs: a `start` for the next selection.
+    n_matvecs : int
+        Passes over X for all outputs; 0 where the matrices are explicit and small.
     confirmed : bool
         Whether `value` is the maximum as far as the package can tell. For l1, for one output and
         where all sign vectors are tried it follows from eigenvalues. Else it takes a thorough
@@ -73,22 +133,66 @@ class Selection(NamedTuple):
     """
 
     h: Floats
-    q: Floats
-    value: float
-    bound: float
-    vectors: Floats | None
-    n_matvecs: int
     H: Floats
-    Q: Floats
-    values: Floats
-    outputs: NDArray[np.intp]
-    confirmed: bool
+    Q: Any = None  # oracles may leave out what they do not know
+    values: Any = None
+    outputs: Any = None
+    bound: float = np.inf
+    vectors: Floats | None = None
+    n_matvecs: int = 0
+    confirmed: bool = False
+
+    @property
+    def q(self) -> Floats:
+        """The forms of the best vector, (m,). Q[0]."""
+        return self.Q[0]
+
+    @property
+    def value(self) -> float:
+        """The dual norm of the best vector: a lower bound on the true maximum. values[0]."""
+        return float(self.values[0])
+
+    @classmethod
+    def of(cls, H: Floats, **known: Any) -> Self:
+        """Candidates H (r, d), the best first, and what an oracle knows about them."""
+        return cls(H[0], H, **known)
+
+
+Oracle = Callable[[Request], "ArrayLike | Selection"]
+ORACLES: dict[str, Oracle] = {}
+
+
+def named(name: str) -> Callable[[Oracle], Oracle]:
+    """Make an oracle of the package known by name."""
+
+    def register(oracle: Oracle) -> Oracle:
+        ORACLES[name] = oracle
+        return oracle
+
+    return register
+
+
+METHODS = ORACLES.keys()
+
+
+def as_oracle(oracle: object, name: str) -> Oracle:
+    """The oracle of that name, or the callable itself; ValueError or TypeError for others."""
+    if isinstance(oracle, str) and oracle in ORACLES:
+        return ORACLES[oracle]
+    if isinstance(oracle, str):
+        known = ", ".join(map(repr, METHODS))
+        raise ValueError(f"unknown {name} {oracle!r}; known: {known}, or a callable")
+    if not callable(oracle):
+        raise TypeError(
+            f"{name} must be one of {', '.join(METHODS)}, or a callable, got {oracle!r}"
+        )
+    return oracle
 
 
 def select_basis(
     gamma: Gamma,
     penalty: str | PenaltyLike = "l1/l2",
-    method: str = "refine",
+    method: str | Oracle = "refine",
     *,
     n_vectors: int = 1,
     threshold: float = 0.0,
@@ -97,6 +201,7 @@ def select_basis(
     start: ArrayLike | None = None,
     data: Any = None,
     thorough: bool = False,
+    known: ArrayLike | None = None,
     sign_budget: float = 5e5,
     random_state: object = None,
 ) -> Selection:
@@ -107,7 +212,7 @@ def select_basis(
     gamma : Gamma
     penalty : {"l1", "l1/l2", "l1/linf"} or a penalty object
         Its dual norm is maximized. The dual norm of your own object may be any norm of |q|.
-    method : str
+    method : str or callable
         ===============  ========================================================================
         "refine"         ascend from the dominant eigenvectors (for l1 the same as "l1")
         "l1"             eigenvectors by |eigenvalue|, the largest first; optimal for l1
@@ -116,6 +221,9 @@ def select_basis(
         "best_data"      the best row of X, scaled to norm 1; looks at all n rows
         "exact"          the optimum, for l1 and l1/linf; 2^(m-1) eigenproblems, m <= 20
         ===============  ========================================================================
+
+        A callable takes a `fastpoly.selection.Request`, which says what it is asked for, and
+        returns unit vectors (b, d).
     n_vectors : int
         Largest number of vectors to return. Each one after the first differs from those before it:
         |cosine| < 0.9 between the vectors or, if `gamma` has rows, between their activations.
@@ -131,10 +239,12 @@ def select_basis(
     data : Design, Matrix or array-like, (n, d), optional
         Rows for "best_data"; by default those of `gamma`, which explicit matrices do not have.
     thorough : bool
-        For "refine", search harder: more starting points, more local maxima, flips of single
-        signs, and all sign vectors for l1/linf if that takes less than a second. The m matrices are
+        For "refine", search harder: flips of single signs, random restarts until they find nothing
+        new, and all sign vectors for l1/linf if that takes less than a second. The m matrices are
         formed, if they fit in 128 MB (8 d^2 m bytes). It is used to confirm that a model is
         optimal, and ends early with vectors above a positive `threshold`.
+    known : array-like, (k, d), optional
+        Basis vectors of the model, where a thorough search expects its restarts to end.
     sign_budget : float
         For "refine" and l1/linf on explicit matrices: enumerate all sign vectors if that takes at
         most about this many floating-point operations. Value and bound are then exact.
@@ -156,79 +266,86 @@ def select_basis(
     >>> np.round(select_basis(gamma, "l1/l2", n_vectors=5).H, 3)
     array([[0., 1.],
            [1., 0.]])
+
+    Your own oracle, here one that looks along the axes:
+
+    >>> select_basis(gamma, "l1/l2", lambda request: np.eye(request.gamma.d)).h
+    array([0., 1.])
     """
     if not isinstance(gamma, Gamma):
         raise TypeError(f"gamma must be a Gamma, made by Design.gamma(D); got {type(gamma)}")
-    if method not in METHODS:
-        raise ValueError(f"unknown method {method!r}; known: {', '.join(METHODS)}")
-    n_vectors = _as_count(n_vectors, "n_vectors", 1)
-    rng = as_generator(random_state)
+    oracle = as_oracle(method, "method")
+    n_vectors, rng = as_count(n_vectors, "n_vectors"), as_generator(random_state)
+    known = np.empty((0, gamma.d)) if known is None else known
     request = Request(
+        gamma=gamma,
         penalty=complete_penalty(get_penalty(penalty)),
-        method=method,
         n_vectors=n_vectors,
         threshold=as_positive(threshold, "threshold", or_zero=True),
         tol=as_positive(tol, "tol"),
-        max_iter=_as_count(max_iter, "max_iter", 0),
+        max_iter=as_count(max_iter, "max_iter", or_zero=True),
         start=None if start is None else as_float_array(start, "start", (gamma.m, gamma.d)),
-        sign_budget=as_positive(sign_budget, "sign_budget", or_zero=True),
-        effort=THOROUGH if thorough else NORMAL,
-        signatures=None if n_vectors == 1 else Signatures(gamma, rng),
         rng=rng,
+        data=data,
+        thorough=as_flag(thorough, "thorough"),
+        known=as_float_array(known, "known", (None, gamma.d)),
+        sign_budget=as_positive(sign_budget, "sign_budget", or_zero=True),
+        signatures=None if n_vectors == 1 else Signatures(gamma, rng),
     )
-    if method == "exact":
-        found = from_vertices(gamma, request)
-    elif method == "best_data":
-        found = Candidates(best_row(gamma, request.penalty, data)[None])
-    elif method.startswith("random"):
-        found = from_random(gamma, request)
-    elif is_dense(gamma, request):
-        found = from_spectra(gamma, request)
-    else:
-        found = from_rows(gamma, request)
-    return _block(gamma, request, found)
+    found = oracle(request)
+    if oracle not in ORACLES.values():
+        found = _check(found, oracle, request)
+    return choose_block(request, found)
 
 
-def _as_count(number: object, name: str, least: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < least:
-        raise ValueError(f"{name} must be an integer >= {least}, got {number!r}")
-    return int(number)
+def _check(found: Any, oracle: Oracle, request: Request) -> Selection:
+    """The vectors that an own oracle found, sorted; what it says about them is not believed."""
+    what = f"what the oracle {getattr(oracle, '__name__', oracle)!r} returns"
+    H = found.H if isinstance(found, Selection) else found
+    H = as_float_array(H, what, (None, request.gamma.d))
+    if not len(H):
+        raise ValueError(f"{what} must have at least one row, got none")
+    norms = np.linalg.norm(H, axis=1)
+    worst = np.abs(norms - 1).argmax()
+    if abs(norms[worst] - 1) > UNIT_TOL:
+        raise ValueError(f"{what} must have rows of norm 1; row {worst} has norm {norms[worst]}")
+    Q = forms_at(request.gamma, H)
+    order = np.argsort(-request.penalty.dual_norms(Q), kind="stable")
+    return Selection.of(H[order], Q=Q[order])
 
 
-def _block(gamma: Gamma, request: Request, found: Candidates) -> Selection:
-    """The best candidates that differ from one another, with their certificates.
+def choose_block(request: Request, found: Selection) -> Selection:
+    """The best candidates that differ from one another and, after the first, exceed the threshold.
 
-    A rule for one vector (`n_vectors=1`) belongs in `candidates.py`, where `from_spectra` and
-    `_every_vertex` then keep only their best vector.
+    For l1, only candidates for the same output are compared.
     """
-    penalty, H, Q, values, outputs = request.penalty, *found[:4]
+    gamma, penalty, H, Q, values, outputs = request.gamma, request.penalty, *found[1:5]
     if values is None:
-        Q = _forms(gamma, H) if Q is None else Q
+        Q = forms_at(gamma, H) if Q is None else Q
         values = _own_values(penalty, Q, outputs)
-    order = np.arange(len(H)) if found.ranked else np.argsort(-values, kind="stable")
+    chosen = np.arange(1)
     if request.signatures is not None:
-        groups = None if outputs is None else outputs[order]
-        signatures = request.signatures(H[order])
-        order = order[
-            choose(values[order], signatures, request.n_vectors, request.threshold, groups)
-        ]
-    order = order[: request.n_vectors]
-    H = unit(H[order])
+        chosen = np.flatnonzero((values > request.threshold) | (np.arange(len(H)) == 0))
+        groups = None if outputs is None else outputs[chosen]
+        signatures = request.signatures(H[chosen])
+        chosen = chosen[thin(signatures, request.n_vectors, SAME_COSINE, groups)]
+    H = unit(H[chosen])
     H *= np.copysign(1.0, H[np.arange(len(H)), np.abs(H).argmax(axis=1)])[:, None]
-    Q = _forms(gamma, H) if Q is None else Q[order]
+    Q = forms_at(gamma, H) if Q is None else Q[chosen]
     Q[0] = gamma.forms(H[0])
-    outputs = None if outputs is None else outputs[order]
+    outputs = None if outputs is None else outputs[chosen]
     values = _own_values(penalty, Q, outputs)
     if not np.isfinite(values[0]):
         raise ValueError("Gamma overflows; scale the data or the loss gradients down")
-    outputs = np.full(len(H), -1) if outputs is None else outputs
-    return Selection(
-        H[0], Q[0], float(values[0]), max(float(values[0]), found.bound), found.vectors,
-        found.n_matvecs, H, Q, values, outputs, found.confirmed,
+    return found._replace(
+        h=H[0], H=H, Q=Q, values=values,
+        outputs=np.full(len(H), -1) if outputs is None else outputs,
+        bound=max(float(values[0]), found.bound),
     )  # fmt: skip
 
 
-def _forms(gamma: Gamma, H: Floats) -> Floats:
+def forms_at(gamma: Gamma, H: Floats) -> Floats:
+    """h' Gamma_c h for the rows of H, (b, m)."""
     if isinstance(gamma, ExplicitGamma) and len(H) > 1:
         return forms_of(gamma.dense(), H)
     return np.array([gamma.forms(h) for h in H])
@@ -237,3 +354,31 @@ def _forms(gamma: Gamma, H: Floats) -> Floats:
 def _own_values(penalty: MatrixPenalty, Q: Floats, outputs: NDArray[np.intp] | None) -> Floats:
     """The dual norms, or the |forms| of the outputs that the vectors are for."""
     return penalty.dual_norms(Q) if outputs is None else np.abs(Q[np.arange(len(Q)), outputs])
+
+
+class Signatures:
+    """Unit vectors whose cosines say how alike two basis vectors are: activations on some rows."""
+
+    def __init__(self, gamma: Gamma, rng: np.random.Generator) -> None:
+        self.activations: Callable[[Floats], Floats] | None = None
+        # With as many candidates as rows, the activations fill one block of memory. The sampling
+        # error of a cosine is then about 1 / 32.
+        n_rows = math.isqrt(BLOCK_DOUBLES)
+        if isinstance(gamma, RowGamma):
+            rows, activation = sample_rows(gamma.X, n_rows, rng), ACTIVATIONS[gamma.anova]
+            self.activations = lambda H: make_features(rows, H, activation).activations()
+        elif isinstance(gamma, SummedGamma) and gamma.sample is not None:
+            self.activations = gamma.sample(n_rows, rng)
+
+    def __call__(self, H: Floats) -> Floats:
+        """H (k, d) -> (k, n sampled rows), or (k, d) where there are no rows."""
+        S = H if self.activations is None else self.activations(H).T
+        norms = np.linalg.norm(S, axis=1, keepdims=True)
+        return S / np.where(norms > 0, norms, 1)
+
+
+def sample_rows(X: Matrix, most: int, rng: np.random.Generator) -> Matrix:
+    """At most so many distinct rows of X, drawn at random."""
+    if X.n <= most:
+        return X
+    return as_matrix(take_rows(X, np.unique(rng.integers(X.n, size=most))), bool(X.augment))

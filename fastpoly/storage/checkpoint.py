@@ -10,15 +10,15 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.state import STOPS, TIMED, Model, RunMemory, State
+from fastpoly.kernels.checks import as_float_array
+from fastpoly.state import STOPS, TIMED, Model, RunMemory, State, check_start
 from fastpoly.storage.npz import read_arrays, write_arrays
 
 Floats = NDArray[np.float64]
@@ -33,55 +33,54 @@ HISTORY = (
     "n_components", "alpha",
 )  # fmt: skip
 NUMBERS = tuple(f.name for f in fields(State) if f.type in (float, float | None))
+# Those that may be NaN or infinite.
 CERTIFICATE = tuple(f.name for f in fields(State) if f.type is float and f.default != f.default)
-ARRAYS = ("H", "V", "intercept", "linear")
 
 
+@dataclass(frozen=True)
 class Stages:
     """The models after each round; basis vectors that stay are stored once.
 
     An output refit does not change the other basis vectors or their order, so k rounds need k
     vectors, not k (k + 1) / 2. The joint descent moves them all, but it has few rounds.
+
+    Attributes
+    ----------
+    models : tuple of Model
+        H is a tuple of vectors (d,), the same objects in all rounds that have them.
+    numbers : tuple of tuples of float
+        `HISTORY` and the seconds of each round.
+    n_features : int
     """
 
-    def __init__(self, n_features: int = 0) -> None:
-        self.n_features = n_features
-        self.pool: list[Floats] = []
-        self.models: list[Model] = []  # H has positions in the pool instead of vectors
-        self.numbers: list[tuple[float, ...]] = []
+    models: tuple[Model, ...] = ()
+    numbers: tuple[tuple[float, ...], ...] = ()
+    n_features: int = 0
 
     def after(self, state: State, model: Model) -> "Stages":
         """With the model of one more state, in the units that users see, and its numbers."""
-        more = self.up_to(len(self) - 1)
-        more.n_features = model.H.shape[1]
-        # Kept rows are found among those of the round before, in one sweep; the others are new.
-        known = iter(self.models[-1].H if self.models else ())
-        rows = []
+        # Kept vectors are found among those of the round before, in one sweep; the others are new.
+        known, vectors = iter(self.models[-1].H if self.models else ()), []
         for h in model.H:
-            row = next((r for r in known if np.array_equal(self.pool[r], h)), None)
-            if row is None:
-                row = len(more.pool)
-                more.pool.append(h.copy())
-            rows.append(row)
-        more.models.append(model._replace(H=np.array(rows, dtype=np.int64)))
+            old = next((old for old in known if np.array_equal(old, h)), None)
+            vectors.append(h.copy() if old is None else old)
         values = [getattr(state, name) for name in HISTORY]
         values = [math.nan if value is None else float(value) for value in values]  # alpha, if tau
-        more.numbers.append((*values, sum(state.timings.values())))
-        return more
+        return Stages(
+            (*self.models, model._replace(H=tuple(vectors))),
+            (*self.numbers, (*values, sum(state.timings.values()))),
+            model.H.shape[1],
+        )
 
     def history(self) -> dict[str, NDArray]:
         """The recorded numbers: one array per name, with one entry per round."""
-        names = (*HISTORY, "seconds")
-        columns = dict(zip(names, map(np.array, zip(*self.numbers, strict=True)), strict=True))
+        columns = dict(zip((*HISTORY, "seconds"), np.array(self.numbers).T.copy(), strict=True))
         columns["n_components"] = columns["n_components"].astype(np.int64)
         return columns
 
     def up_to(self, last: int) -> "Stages":
         """The first `last` + 1 rounds."""
-        shorter = Stages(self.n_features)
-        shorter.pool, shorter.models = list(self.pool), self.models[: last + 1]
-        shorter.numbers = self.numbers[: last + 1]
-        return shorter
+        return Stages(self.models[: last + 1], self.numbers[: last + 1], self.n_features)
 
     def __len__(self) -> int:
         return len(self.models)
@@ -89,8 +88,37 @@ class Stages:
     def __getitem__(self, i: int) -> Model:
         """The model of round i."""
         model = self.models[i]
-        H = [self.pool[r] for r in model.H]
-        return model._replace(H=np.reshape(H, (len(H), self.n_features)))
+        return model._replace(H=np.reshape(model.H, (len(model.H), self.n_features)))
+
+    def arrays(self) -> Arrays:
+        """The arrays of a file, where H has the places of vectors in the pool."""
+        pool = {id(h): h for model in self.models for h in model.H}
+        places = {key: place for place, key in enumerate(pool)}
+        H, V, intercept, linear = zip(*self.models, strict=True)
+        arrays = {
+            "H": np.array([places[id(h)] for own in H for h in own], np.int64),
+            "V": np.concatenate(V), "intercept": np.array(intercept),
+            "pool": np.reshape(list(pool.values()), (-1, self.n_features)).astype(np.float64),
+            "sizes": np.array([len(own) for own in H], np.int64), "numbers": np.array(self.numbers),
+        }  # fmt: skip
+        return arrays if linear[0] is None else {**arrays, "linear": np.array(linear)}
+
+    @classmethod
+    def of(cls, arrays: Arrays, n: int, last: Model) -> "Stages":
+        """The stages of n rounds from the arrays of a file; ValueError if they are wrong."""
+        d, m = last.H.shape[1], last.V.shape[1]
+        pool = list(_take(arrays, "pool", (None, d)))
+        sizes = _take(arrays, "sizes", (n,)).astype(np.int64)
+        total = int(sizes.sum())
+        places = _take(arrays, "H", (total,)).astype(np.int64)
+        if sizes.min() < 0 or not (places >= 0).all() or not (places < len(pool)).all():
+            raise ValueError("its rounds have basis vectors that are not there")
+        ends, V = np.cumsum(sizes)[:-1], _take(arrays, "V", (total, m))
+        H = [tuple(pool[i] for i in own) for own in np.split(places, ends)]
+        linear = [None] * n if last.linear is None else _take(arrays, "linear", (n, d, m))
+        parts = H, np.split(V, ends), _take(arrays, "intercept", (n, m)), linear
+        numbers = _take(arrays, "numbers", (n, len(HISTORY) + 1), finite=False)
+        return cls(tuple(map(Model, *parts)), tuple(map(tuple, numbers.tolist())), d)
 
 
 @dataclass
@@ -212,21 +240,17 @@ def save_record(path: str | os.PathLike[str], record: FitRecord, fit: str) -> No
     for name in ("state", "best"):
         state = getattr(record, name)
         if state is not None:
-            scalars[name] = _state_scalars(state)
-            vectors = state.memory.vectors
-            parts = zip((*ARRAYS, "vectors"), (*state.model, vectors), strict=True)
-            arrays |= {f"{name}.{part}": a for part, a in parts if a is not None}
-    stages, models = record.stages, record.stages.models
-    if models:
-        d = record.state.H.shape[1]
-        arrays["stages.pool"] = np.reshape(stages.pool, (-1, d)).astype(np.float64)
-        arrays["stages.sizes"] = np.array([len(model.H) for model in models], dtype=np.int64)
-        arrays["stages.numbers"] = np.array(stages.numbers, dtype=np.float64)
-        for part, name in enumerate(ARRAYS):
-            values = [model[part] for model in models]
-            if values[0] is not None:
-                join = np.concatenate if name in ("H", "V") else np.array
-                arrays[f"stages.{name}"] = join(values)
+            numbers = {key: getattr(state, key) for key in NUMBERS}
+            scalars[name] = {
+                **{key: None if value is None else float(value) for key, value in numbers.items()},
+                "n_iter": state.n_iter, "stop": state.stop, "seed": state.memory.seed,
+                "recent": list(state.memory.recent),
+                "timings": [state.timings.get(key, 0.0) for key in TIMED],
+            }  # fmt: skip
+            parts = {**state.model._asdict(), "vectors": state.memory.vectors}
+            arrays |= {f"{name}.{part}": a for part, a in parts.items() if a is not None}
+    if record.stages:
+        arrays |= {f"stages.{name}": a for name, a in record.stages.arrays().items()}
     text = json.dumps(scalars, allow_nan=True)
     write_arrays(path, {"record": np.frombuffer(text.encode(), dtype=np.uint8), **arrays})
 
@@ -237,137 +261,93 @@ def load_record(path: str | os.PathLike[str], fit: str) -> FitRecord:
     ValueError if the file is damaged, of another version or fit, or not consistent; OSError if it
     cannot be opened.
     """
-    arrays = read_arrays(path)
-    with _refusing(path):
+    arrays, file = read_arrays(path), os.fspath(path)
+    try:
         if "record" not in arrays:
-            raise ValueError("it has no record, as files before version 2")
-        scalars = json.loads(bytes(_take(arrays, "record", "u", (None,))).decode())
-        _check_scalars(scalars, {"version": int})
-        if scalars["version"] != CHECKPOINT_VERSION:
+            raise ValueError("it is not one, or has format version 1, which is no longer read")
+        scalars = json.loads(bytes(arrays.pop("record")))
+        (version,) = _scalars(scalars, version=int)
+        if version != CHECKPOINT_VERSION:
             raise ValueError(
-                f"it has format version {scalars['version']}, this fastpoly reads "
-                f"{CHECKPOINT_VERSION}"
+                f"it has format version {version}, this fastpoly reads {CHECKPOINT_VERSION}"
             )
-        _check_scalars(scalars, {"fit": str, "seed": int, "scores": list, "rounds": int})
-    if scalars["fit"] != fit:
+        (own,) = _scalars(scalars, fit=str)
+        # Whatever is wrong with the checkpoint of another fit does not matter.
+        record = _record(scalars, arrays) if own == fit else None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is not a usable checkpoint: {error}; {CURE}") from error
+    if record is None:
         raise ValueError(
-            f"{os.fspath(path)} is the checkpoint of another fit, with other data or parameters; "
-            f"{CURE}"
+            f"{file} is the checkpoint of another fit, with other data or parameters; {CURE}"
         )
-    with _refusing(path):
-        record = FitRecord(seed=scalars["seed"], scores=scalars["scores"])
-        if not all(isinstance(score, float) and math.isfinite(score) for score in record.scores):
-            raise ValueError("its scores are not finite numbers")
-        for name in ("state", "best"):
-            if name in scalars:
-                setattr(record, name, _taken_state(arrays, name, scalars[name]))
-        if record.state is not None and scalars["rounds"]:
-            record.stages = _taken_stages(arrays, record.state.model, scalars["rounds"])
-        scored = bool(record.scores)
-        if scored != (record.best is not None) or (
-            scored and len(record.scores) != len(record.stages)
-        ):
-            raise ValueError("its scores do not fit its rounds")
-        if arrays:
-            raise ValueError(f"it holds unknown arrays: {sorted(arrays)[:5]}")
     return record
 
 
-def _state_scalars(state: State) -> dict[str, Any]:
-    numbers = {name: getattr(state, name) for name in NUMBERS}
-    timings = [state.timings.get(name, 0.0) for name in TIMED]
-    return {
-        **{name: None if value is None else float(value) for name, value in numbers.items()},
-        "n_iter": state.n_iter, "stop": state.stop, "timings": timings,
-        "seed": state.memory.seed, "recent": list(state.memory.recent),
-    }  # fmt: skip
+def _record(scalars: dict[str, Any], arrays: Arrays) -> FitRecord:
+    """The record of these scalars and arrays; an error if they are not consistent."""
+    seed, scores, rounds = _scalars(scalars, seed=int, scores=list, rounds=int)
+    _check_finite(scores)
+    groups: dict[str, Arrays] = {"state": {}, "best": {}, "stages": {}}
+    for name, array in arrays.items():
+        group, _, part = name.partition(".")
+        if group not in groups:
+            raise ValueError(f"it holds an unknown array {name!r}")
+        groups[group][part] = array
+    record, last = FitRecord(seed=seed, scores=scores), None
+    for name in ("state", "best"):
+        if name in scalars:
+            state = _state(scalars[name], groups[name])
+            last = last or state.model
+            check_start(state, last.H.shape[1], last.V.shape[1], last.linear is not None)
+            setattr(record, name, state)
+    if rounds and last is not None:
+        record.stages = Stages.of(groups["stages"], rounds, last)
+    if bool(scores) != (record.best is not None) or (scores and len(scores) != rounds):
+        raise ValueError("its scores do not fit its rounds")
+    if any(groups.values()):
+        raise ValueError(f"it holds arrays that do not belong together: {groups.values()}"[:200])
+    return record
 
 
-def _taken_state(arrays: Arrays, name: str, scalars: Any) -> State:
-    """The state of these scalars and arrays; ValueError unless they are consistent."""
+def _state(scalars: Any, arrays: Arrays) -> State:
+    """The state of these scalars and arrays; `check_start` checks the rest."""
     kinds = {"n_iter": int, "timings": list, "seed": int, "recent": list}
-    _check_scalars(scalars, kinds)
-    numbers = {key: scalars.get(key) for key in NUMBERS}
-    for key, value in numbers.items():
-        number = isinstance(value, float) and (key in CERTIFICATE or math.isfinite(value))
-        if not number and not (value is None and key in ("alpha", "tau")):
-            raise ValueError(f"its {key} is {value!r}")
-    lists = [*scalars["timings"], *scalars["recent"]]
-    if not all(isinstance(x, float) and math.isfinite(x) for x in lists):
-        raise ValueError("its timings or objectives are not finite numbers")
-    stop, n_iter, seed = scalars.get("stop"), scalars["n_iter"], scalars["seed"]
-    if stop not in STOPS or n_iter < 0 or seed < 0 or len(scalars["timings"]) != len(TIMED):
+    n_iter, timings, seed, recent = _scalars(scalars, **kinds)
+    numbers, stop = {name: scalars.get(name) for name in NUMBERS}, scalars.get("stop")
+    if not all(isinstance(numbers[name], float) for name in CERTIFICATE):
+        raise ValueError("it has no certificate")
+    rest = [numbers[name] for name in NUMBERS if name not in CERTIFICATE]
+    _check_finite([x for x in rest if x is not None], timings, recent)
+    if stop not in STOPS or n_iter < 0 or seed < 0 or len(timings) != len(TIMED):
         raise ValueError(f"it has n_iter={n_iter}, stop={stop!r} and seed={str(seed)[:20]}")
-    H = _take(arrays, f"{name}.H", "f", (None, None))
-    V = _take(arrays, f"{name}.V", "f", (len(H), None))
-    (d, m), extra = (H.shape[1], V.shape[1]), {}
-    shapes = {"intercept": (m,), "linear": (d, m), "vectors": (m, d)}
-    for part, shape in shapes.items():
-        there = part == "intercept" or f"{name}.{part}" in arrays
-        extra[part] = _take(arrays, f"{name}.{part}", "f", shape) if there else None
-    memory = RunMemory(seed, tuple(scalars["recent"]), extra.pop("vectors"))
-    timings = dict(zip(TIMED, scalars["timings"], strict=True))
-    return State(H, V, **extra, **numbers, n_iter=n_iter, stop=stop, timings=timings, memory=memory)
+    two, optional = (None, None), {"linear": None, "vectors": None}
+    shapes = {"H": two, "V": two, "intercept": (None,)}
+    shapes |= {name: two for name in optional if name in arrays}
+    parts = optional | {name: _take(arrays, name, shape) for name, shape in shapes.items()}
+    memory = RunMemory(seed, tuple(recent), parts.pop("vectors"))
+    spent = dict(zip(TIMED, timings, strict=True))
+    return State(**parts, **numbers, n_iter=n_iter, stop=stop, timings=spent, memory=memory)
 
 
-def _taken_stages(arrays: Arrays, last: Model, n: int) -> Stages:
-    """The models of n rounds; ValueError unless they are consistent."""
-    d, m = last.H.shape[1], last.V.shape[1]
-    sizes = _take(arrays, "stages.sizes", "i", (n,))
-    if n < 1 or sizes.min() < 0 or sizes.max() > 2**31:
-        raise ValueError("its rounds have no sizes")
-    total = int(sizes.sum())
-    stages = Stages(d)
-    stages.pool = list(_take(arrays, "stages.pool", "f", (None, d)))
-    H = _take(arrays, "stages.H", "i", (total,))
-    if total and not 0 <= H.min() <= H.max() < len(stages.pool):
-        raise ValueError("its rounds have basis vectors that are not there")
-    V = _take(arrays, "stages.V", "f", (total, m))
-    intercept = _take(arrays, "stages.intercept", "f", (n, m))
-    linear: Any = [None] * n
-    if last.linear is not None:
-        linear = _take(arrays, "stages.linear", "f", (n, d, m))
-    numbers = _take(arrays, "stages.numbers", "f", (n, len(HISTORY) + 1), finite=False)
-    ends = np.cumsum(sizes)[:-1]
-    parts = zip(np.split(H, ends), np.split(V, ends), intercept, linear, strict=True)
-    stages.models = [Model(*part) for part in parts]
-    stages.numbers = [tuple(row) for row in numbers.tolist()]
-    return stages
-
-
-def _check_scalars(scalars: Any, kinds: dict[str, type]) -> None:
+def _scalars(scalars: Any, **kinds: type) -> list[Any]:
+    """Scalars by name; ValueError unless they are there and of these kinds."""
     for name, kind in kinds.items():
         value = scalars.get(name) if isinstance(scalars, dict) else None
         if not isinstance(value, kind) or isinstance(value, bool):
             raise ValueError(f"its {name} is {str(value)[:50]!r}")
+    return [scalars[name] for name in kinds]
+
+
+def _check_finite(*lists: list[Any]) -> None:
+    if not all(isinstance(x, float) and math.isfinite(x) for values in lists for x in values):
+        raise ValueError("its scores, timings or objectives are not finite numbers")
 
 
 def _take(
-    arrays: Arrays, name: str, kind: str, shape: tuple[int | None, ...], finite: bool = True
+    arrays: Arrays, name: str, shape: tuple[int | None, ...], finite: bool = True
 ) -> NDArray[Any]:
-    """Take an array out; ValueError unless it is of that kind and shape (None: any length)."""
-    a = arrays.pop(name, None)
-    if a is None:
-        raise ValueError(f"it has no {name}")
-    if a.dtype.kind != kind:
-        raise ValueError(f"{name} must not have dtype {a.dtype}")
-    if a.ndim != len(shape) or any(
-        want is not None and have != want for have, want in zip(a.shape, shape, strict=True)
-    ):
-        raise ValueError(f"{name} has shape {a.shape}, which does not fit the rest")
-    if kind == "f" and finite and not np.isfinite(a).all():
-        raise ValueError(f"{name} holds NaN or infinity")
-    return np.array(a, order="C")  # our own copy, aligned
-
-
-@contextmanager
-def _refusing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """A context that adds the name of the file to errors."""
-    try:
-        yield
-    except (ValueError, UnicodeDecodeError, RecursionError) as error:
-        file = os.fspath(path)
-        raise ValueError(f"{file} is not a usable checkpoint: {error}; {CURE}") from error
+    """Take a copy of an array out; an error unless it has that shape."""
+    return np.array(as_float_array(arrays.pop(name, None), name, shape, finite=finite))
 
 
 # --- identity of a fit ---

@@ -10,7 +10,6 @@ import io
 import math
 import os
 import re
-import stat
 import struct
 import sys
 import zipfile
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from fastpoly.rows.format import replacing
+from fastpoly.rows.format import open_file, replacing
 
 # Booleans, integers, floats and text, as NumPy spells their types in a file.
 _PLAIN = re.compile(r"\|b1|[<|][iu][1248]|<f[248]|<U[1-9][0-9]{0,7}")
@@ -61,10 +60,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     {'a': array([1., 2.]), 'b': array('text', dtype='<U4')}
     """
     path = _as_path(path)
-    mode = os.stat(path).st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # `open` has an error for folders
-        raise ValueError(f"{path} is not a file but a device or pipe, which may have no end")
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         try:
             with zipfile.ZipFile(file) as archive:

@@ -1,0 +1,300 @@
+"""The chain against closed forms, its mean against the average of the draws, and the estimator."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.special import expit
+
+from fastpoly import (
+    Design,
+    FactorizationMachineClassifier,
+    FactorizationMachineOrdinalRegressor,
+    FactorizationMachineRegressor,
+    PolynomialNetworkRegressor,
+    PosteriorAverage,
+    write_shards,
+)
+from fastpoly.estimators.posterior import one_hot_fields
+from fastpoly.objective import Objective
+from fastpoly.posterior import Average, Chain, Prior, Watch, composite_temper, factorize
+from fastpoly.problem import Problem
+from fastpoly.rows import as_rows
+from fastpoly.state import Model
+
+
+def ratings(rng, n=600, sizes=(12, 9), noise=0.5):
+    """One-hot rows of two fields, and products of their levels plus noise."""
+    codes = np.column_stack([rng.integers(size, size=n) for size in sizes])
+    columns = (codes + np.array([0, sizes[0]])).ravel()
+    X = sp.csr_array((np.ones(2 * n), columns, np.arange(0, 2 * n + 1, 2)), shape=(n, sum(sizes)))
+    a, b = (rng.standard_normal(size) for size in sizes)
+    return X, a[codes[:, 0]] * b[codes[:, 1]] + noise * rng.standard_normal(n)
+
+
+def objective_of(X, Y, loss="squared", activation="anova"):
+    rows = as_rows(Design(X, activation, fit_lower="explicit", n_threads=1), Y, loss=loss)
+    return Objective(Problem.of(rows.loss, "l1/l2", rows.m, alpha=1.0), rows)
+
+
+def random_model(rng, k, d, m):
+    H, V = rng.standard_normal((k, d)), rng.standard_normal((k, m))
+    return Model(H, V, rng.standard_normal(m), rng.standard_normal((d, m)))
+
+
+def linear_draws(X, y, T, precision, n_draws):
+    """Draws of a model without basis vectors and with fixed priors, and their closed form."""
+    objective = objective_of(X, y[:, None])
+    chain = Chain(objective, objective.empty_model(), np.zeros(X.shape[1], dtype=np.intp), 0, T)
+    chain.prior.Omega[0] = precision
+    chain.prior.draw = lambda model, rng: None
+    models = (chain.draw() for _ in range(n_draws))
+    draws = np.array([np.r_[model.intercept, model.linear[:, 0]] for model in models])
+    A = np.column_stack([np.ones(len(X)), X])
+    P = T * A.T @ A + np.diag([0.0, *np.full(X.shape[1], precision)])
+    return draws, np.linalg.solve(P, T * A.T @ y), np.linalg.inv(P)
+
+
+def test_linear_posterior_is_gaussian(monkeypatch):
+    """Without basis vectors, and with fixed priors, mean and covariance have a closed form."""
+    monkeypatch.setattr("fastpoly.posterior.STEP_SHARE", 0.2)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3))
+    y = X @ [1.0, -2.0, 0.5] + 0.3 + rng.standard_normal(60)
+    draws, mean, covariance = linear_draws(X, y, 2.0, 3.0, 12000)
+    deviation = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose(draws.mean(axis=0), mean, atol=0.12 * deviation.max())
+    scaled = np.cov(draws.T) / np.outer(deviation, deviation)
+    np.testing.assert_allclose(scaled, covariance / np.outer(deviation, deviation), atol=0.15)
+
+
+def test_bias_of_the_step_falls_with_it(monkeypatch):
+    """The variance of the stiffest direction is 1 / (1 - share^2) times too large."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((50, 2))
+    y = X[:, 0] + rng.standard_normal(50)
+    for share in (0.9, 0.7, 0.3):
+        monkeypatch.setattr("fastpoly.posterior.STEP_SHARE", share)
+        draws, _, covariance = linear_draws(X, y, 1.0, 1.0, 10000)
+        scale = 1 / np.sqrt(np.diag(np.linalg.inv(covariance)))  # the metric
+        values, directions = np.linalg.eigh(covariance / np.outer(scale, scale))
+        found = ((draws / scale) @ directions[:, 0]).var() / values[0]
+        assert found == pytest.approx(1 / (1 - share**2), rel=0.15)
+
+
+def test_gradient_of_the_density():
+    rng = np.random.default_rng(2)
+    X, y = ratings(rng, 80)
+    signs = np.where(y[:, None] <= [-0.5, 0.5], 1.0, -1.0)
+    objective = objective_of(X, signs, "binary_logistic")
+    d, fields = X.shape[1], np.repeat([0, 1], [12, 9])
+    chain = Chain(objective, random_model(rng, 2, d, 2), fields, 0, 0.7)
+    prior = chain.prior
+    prior.draw(objective.unpack(chain.x, 2), rng)
+
+    def minus_log_density(x):
+        model = objective.unpack(x, 2)
+        spread = prior.lam[:, fields] * (model.H - prior.mu[:, fields]) ** 2
+        ridge = sum(
+            np.einsum(
+                "jc,ce,je->", model.linear[fields == f], prior.Omega[f], model.linear[fields == f]
+            )
+            for f in range(2)
+        )
+        return 0.7 * objective.loss(model) + 0.5 * spread.sum() + 0.5 * ridge
+
+    g = chain._gradient(chain.x)[1]
+    free = np.r_[: 2 * d, 2 * d + 4 : len(g)]
+    assert not g[2 * d : 2 * d + 4].any()
+    for j in rng.choice(free, 25, replace=False):
+        step = np.zeros_like(g)
+        step[j] = 1e-5
+        slope = (minus_log_density(chain.x + step) - minus_log_density(chain.x - step)) / 2e-5
+        assert g[j] == pytest.approx(slope, rel=1e-5, abs=1e-5)
+
+
+def test_draws_of_priors():
+    """mu and lam given entries h are normal-gamma; Omega is Wishart."""
+    rng = np.random.default_rng(3)
+    h, W = rng.standard_normal(8) + 1, rng.standard_normal((8, 2))
+    model = Model(h[None], np.ones((1, 2)), np.zeros(2), W)
+    prior = Prior.of(model, np.zeros(8, dtype=np.intp))
+    draws = []
+    for _ in range(20000):
+        prior.draw(model, rng)
+        draws.append([prior.mu[0, 0], prior.lam[0, 0], *prior.Omega[0].ravel()])
+    mu, lam, *Omega = np.mean(draws, axis=0)
+    assert mu == pytest.approx(h.sum() / 9, abs=0.02)
+    assert lam == pytest.approx(9 / (1 + h @ h - h.sum() ** 2 / 9), rel=0.03)
+    expected = 10 * np.linalg.inv(np.eye(2) + W.T @ W)  # degrees of freedom times scale
+    np.testing.assert_allclose(np.reshape(Omega, (2, 2)), expected, rtol=0.05, atol=0.02)
+
+
+def test_temper_of_levels():
+    """v'Hv / v'Jv by the definition of the covariance, level by level."""
+    O = np.array([[-2.0, 0.5, 1.0], [-0.3, -0.1, 2.0]])
+    curvature = covariance = 0.0
+    for o in O:
+        below = np.append(expit(o), 1.0)
+        p = np.diff(below, prepend=0.0)
+        gradient = np.array([(np.arange(4)[:, None] <= np.arange(3))[y].sum() for y in range(4)])
+        covariance += p @ gradient**2 - (p @ gradient) ** 2
+        curvature += (below[:3] * (1 - below[:3])).sum()
+    assert composite_temper(O) == pytest.approx(curvature / covariance)
+    assert composite_temper(np.zeros((3, 1))) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("activation", ["anova", "squared"])
+def test_mean_model_is_the_average(activation):
+    """Draws that share few directions: the mean of their outputs is one small model, exactly."""
+    rng = np.random.default_rng(4)
+    X, y = ratings(rng, 300, (60, 50))
+    if activation == "squared":
+        X = rng.standard_normal((300, 6))
+    objective = objective_of(X, y[:, None], activation=activation)
+    d = X.shape[1]
+    fields = np.repeat([0, 1], [60, 50]) if activation == "anova" else np.zeros(d, dtype=np.intp)
+    H, V = rng.standard_normal((3, d)), rng.standard_normal((3, 2))
+    average, outputs = Average(objective, fields), []
+    design = Design(X, activation)
+    for _ in range(20):
+        draw = Model(
+            H * rng.standard_normal((3, 1)), V, rng.standard_normal(2), rng.standard_normal((d, 2))
+        )
+        average.add(draw)
+        outputs.append(design.outputs(draw.H, draw.V) + draw.intercept + X @ draw.linear)
+    model, missed = average.model(3)
+    assert missed < 1e-6
+    np.testing.assert_allclose(np.linalg.norm(model.H, axis=1), 1.0)
+    found = design.outputs(model.H, model.V) + model.intercept + X @ model.linear
+    expected = np.mean(outputs, axis=0)
+    assert np.abs(found - expected).max() < 2e-2 * np.abs(expected).max()
+    assert average.model(1)[1] > missed
+
+
+def test_thinned_draws():
+    rng = np.random.default_rng(5)
+    X, y = ratings(rng)
+    average = Average(objective_of(X, y[:, None]), np.repeat([0, 1], [12, 9]), memory=1000.0)
+    models = [random_model(rng, 2, 21, 1) for _ in range(50)]
+    for model in models:
+        average.add(model)
+    assert len(average.draws) < 10
+    mean = average.model(2)[0]
+    np.testing.assert_allclose(mean.linear, np.mean([m.linear for m in models], axis=0))
+
+
+def test_factorize_recovers_masked_entries():
+    rng = np.random.default_rng(6)
+    H, V = rng.standard_normal((2, 8)), rng.standard_normal((2, 3))
+    labels = np.repeat([0, 1], 4)
+    mask = labels[:, None] != labels
+    G = np.einsum("rc,ri,rj->cij", V, H, H)
+    G[:, ~mask] = 100.0  # entries that do not count
+    found, weights, missed = factorize(G, mask, H + 0.3 * rng.standard_normal(H.shape), V)
+    again = np.einsum("rc,ri,rj->cij", weights, found, found)
+    assert missed < 1e-8
+    np.testing.assert_allclose(again[:, mask], G[:, mask], atol=1e-2)
+
+
+def test_diagnostics():
+    rng = np.random.default_rng(7)
+    watch = Watch(lambda model: model, "real")
+    for _ in range(400):
+        watch.add(rng.standard_normal((20, 2)))
+    assert watch.rhat() == pytest.approx(1.0, abs=0.02)
+    assert watch.effective_draws() > 200
+    drift = Watch(lambda model: model, "real")
+    for i in range(400):
+        drift.add(rng.standard_normal((20, 2)) + 0.02 * i)
+    assert drift.rhat() > 1.5
+    assert drift.effective_draws() < 40
+
+
+def test_fields_of_one_hot_rows():
+    rng = np.random.default_rng(8)
+    X, y = ratings(rng)
+    assert one_hot_fields(objective_of(X, y[:, None]).rows) == [12, 9]
+    dense = rng.standard_normal((20, 3))
+    assert one_hot_fields(objective_of(dense, y[:20, None]).rows) == [3]
+
+
+def test_average_is_better_and_honest():
+    """Few ratings per level: the average beats the single model, and intervals cover."""
+    rng = np.random.default_rng(9)
+    X, y = ratings(rng, 3000, (120, 90), noise=1.0)
+    X, y, X_test, y_test = X[:1500], y[:1500], X[1500:], y[1500:]
+    machine = FactorizationMachineRegressor(alpha=3.0, n_components=6, random_state=0)
+    model = PosteriorAverage(machine, n_samples=150, random_state=0).fit(X, y)
+    assert model.score(X_test, y_test) > machine.fit(X, y).score(X_test, y_test)
+    assert model.model_.n_components <= 6
+    draws = model.sample(X_test, 100)
+    assert np.sqrt(np.mean((draws.mean(axis=0) - model.predict(X_test)) ** 2)) < 0.1
+    low, high = model.predict_interval(X_test, 0.8).T
+    assert 0.75 <= np.mean((low <= y_test) & (y_test <= high)) <= 0.87
+    mean, std = model.predict(X_test, return_std=True)
+    np.testing.assert_array_equal(mean, model.predict(X_test))
+    order = np.argsort(std)
+    error = np.abs(y_test - mean)
+    assert error[order[-300:]].mean() > error[order[:300]].mean()
+
+
+@pytest.mark.filterwarnings("ignore:the chain has not mixed")
+def test_levels_and_classes():
+    rng = np.random.default_rng(10)
+    X, y = ratings(rng, 800)
+    stars = np.digitize(y, [-1, 0, 1]) + 1
+    machine = FactorizationMachineOrdinalRegressor(alpha=1.0, n_components=4, random_state=0)
+    model = PosteriorAverage(machine, n_samples=20, n_warmup=5, random_state=0).fit(X, stars)
+    assert 0.4 < model.temper_ < 1
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    assert set(np.unique(model.predict_interval(X))) <= {1, 2, 3, 4}
+    assert model.top_interactions(1, 2)
+    machine = FactorizationMachineClassifier(alpha=1.0, n_components=4, random_state=0)
+    model = PosteriorAverage(machine, n_samples=20, n_warmup=5, random_state=0).fit(X, stars)
+    assert model.score(X, stars) > 0.5
+    with pytest.raises(ValueError, match="predict_proba"):
+        model.predict(X, return_std=True)
+
+
+def test_same_bits_from_threads_and_seeds(tmp_path):
+    rng = np.random.default_rng(11)
+    X, y = ratings(rng, 400)
+    shards = write_shards(tmp_path / "rows", [(X, y)], rows_per_shard=100)
+
+    def fit(n_threads):
+        machine = FactorizationMachineRegressor(
+            alpha=2.0, n_components=3, random_state=0, n_threads=n_threads
+        )
+        average = PosteriorAverage(machine, n_samples=5, n_warmup=2, fields=[12, 9], random_state=1)
+        return average.fit(shards).model_
+
+    assert fit(1) == fit(2)
+
+
+def test_bad_input():
+    rng = np.random.default_rng(12)
+    X, y = ratings(rng, 100)
+    machine = FactorizationMachineRegressor(alpha=1.0, random_state=0)
+    with pytest.raises(ValueError, match="n_samples must be at least 2"):
+        PosteriorAverage(machine, n_samples=1).fit(X, y)
+    with pytest.raises(ValueError, match="not tau"):
+        PosteriorAverage(FactorizationMachineRegressor(tau=1.0)).fit(X, y)
+    with pytest.raises(TypeError, match="one of the six"):
+        PosteriorAverage(object()).fit(X, y)
+    with pytest.raises(ValueError, match="likelihood"):
+        PosteriorAverage(FactorizationMachineRegressor(loss="huber", alpha=1.0)).fit(X, y)
+    with pytest.raises(ValueError, match="fields must add up to the 21"):
+        PosteriorAverage(machine, fields=[3, 4]).fit(X, y)
+    with pytest.raises(ValueError, match="no basis vectors"):
+        PosteriorAverage(FactorizationMachineRegressor(alpha=1e6)).fit(X, y)
+    with pytest.raises(ValueError, match="n must be at most"):
+        PosteriorAverage(machine, n_samples=3, n_warmup=0, random_state=0).fit(X, y).sample(X, 9)
+
+
+def test_networks():
+    rng = np.random.default_rng(13)
+    X = rng.standard_normal((200, 4))
+    y = X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(200)
+    machine = PolynomialNetworkRegressor(alpha=0.1, n_components=4, random_state=0)
+    model = PosteriorAverage(machine, n_samples=100, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.95
