@@ -128,7 +128,7 @@ def test_bad_arguments():
 
 def test_design_is_public():
     assert fastpoly.Design is Design
-    assert "Design" in dir(fastpoly)
+    assert dir(fastpoly) == sorted(fastpoly.__all__)
 
 
 def test_doctests():
