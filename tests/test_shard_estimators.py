@@ -335,14 +335,15 @@ def test_interactions_of_shards_have_names(tmp_path, monkeypatch):
     model = REGRESSORS[1](alpha=5.0, alpha_linear=1.0, n_components=4, random_state=0)
     plain = clone(model).fit(case.X, case.y.astype(float))
     fitted = clone(model).fit(shards)
-    names = [f"user={i}" for i in range(12)] + [f"item={i}" for i in range(10)]
+    other = "<other>"
+    names = [f"user={i}" for i in [*range(12), other]] + [f"item={i}" for i in [*range(10), other]]
     assert list(shards.feature_names) == names
     assert list(fitted.model_.feature_names) == names
     for standardized in (False, True):
         found = fitted.top_interactions(k=60, standardized=standardized)
         want = plain.top_interactions(k=60, standardized=standardized)
         # No row has two users or two items, so that only the other pairs are determined.
-        pairs = [(names[i], names[j]) for i, j, _ in want if i < 12 <= j]
+        pairs = [(names[i], names[j]) for i, j, _ in want if i < 13 <= j]
         assert [(i, j) for i, j, _ in found if i[:4] != j[:4]][:5] == pairs[:5]
     monkeypatch.setattr("fastpoly.estimators.prediction.SMALL_DATA_ENTRIES", 21)
     many = clone(model).fit(shards)

@@ -17,7 +17,7 @@ from fastpoly.interactions import importances
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
 from fastpoly.rows.format import replacing
-from fastpoly.rows.shards import FeatureNames, Shards
+from fastpoly.rows.shards import Shards
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Model
 from fastpoly.storage.checkpoint import Stages
@@ -37,7 +37,7 @@ class Predictor(BaseEstimator):
     _task: str
     _scaling: Scaling
     _stages: Stages
-    _stored_names: FeatureNames | None = None  # of the features of shards
+    _stored_names: Sequence[str] | None = None  # of the features of shards
     _target_names: list[str] | None
     n_features_in_: int
     model_: PolyModel
