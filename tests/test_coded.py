@@ -165,8 +165,9 @@ def test_tables_fold_and_unfold():
     assert_close(sparse.levels(H), tables.levels(H))
     assert_close(sparse.columns(G), tables.columns(G))
     assert_close(sparse.inverse(tables.levels(H)), H)
-    assert sparse == tables
-    assert sparse != some_tables(rng, (3, None, 2))
+    assert sparse == Tables(sparse.blocks)
+    assert tables == Tables(tables.blocks)
+    assert tables != some_tables(rng, (3, None, 2))
 
 
 def last(rows, penalty="l1/l2", refit="auto", tol=1e-6, **strength):

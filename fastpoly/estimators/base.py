@@ -73,6 +73,7 @@ class PolyEstimator(Predictor):
     """
 
     _numeric_targets = False
+    shapes_: str | None
 
     def __init__(
         self,

@@ -290,6 +290,11 @@ class CodedOperators:
         return self.tables.columns(self._of(S).combine(w, z, finite=False)[None])[0]
 
     def dense(self, S: Floats | None) -> Floats:
-        columns = self.tables.columns
-        G = np.stack([columns(columns(G).T) for G in self._of(S).dense()])
+        gamma, columns = self._of(S), self.tables.columns
+        if isinstance(gamma, ExplicitGamma):
+            G = np.stack([columns(columns(G).T) for G in gamma.dense()])
+        else:  # there may be many more levels than columns
+            each = np.eye(self.tables.n_columns)
+            images = [self.matvecs(S, np.repeat(e[:, None], gamma.m, axis=1)) for e in each]
+            G = np.stack(images).transpose(2, 0, 1)
         return 0.5 * (G + G.transpose(0, 2, 1))
