@@ -249,7 +249,7 @@ class Chain:
             move = PROBE / np.linalg.norm(self.probe) * self.scale * self.probe
             change = self._gradient(self.x + move)[1] - self._gradient(self.x - move)[1]
             self.probe = self.scale * change / (2 * PROBE)
-        self.step = 2 * self.share / np.sqrt(max(np.linalg.norm(self.probe), 1.0))
+        self.step = 2 * self.share / np.sqrt(max(float(np.linalg.norm(self.probe)), 1.0))
 
 
 class Average:
@@ -334,7 +334,8 @@ class Average:
         own = [np.flatnonzero(self.fields == f) for f in range(int(self.fields.max()) + 1)]
         bases = self._ranges(own, np.random.default_rng(seed))
         labels = np.repeat(np.arange(len(own)), [Q.shape[1] for Q in bases])
-        G, H = np.zeros((self.draws[0].V.shape[1], len(labels), len(labels))), 0.0
+        G = np.zeros((self.draws[0].V.shape[1], len(labels), len(labels)))
+        H: Any = 0.0
         for draw in self.draws:
             P = np.hstack(
                 [draw.H[:, j] * self.unit[j] @ Q for j, Q in zip(own, bases, strict=True)]

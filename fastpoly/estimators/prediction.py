@@ -158,7 +158,7 @@ class Predictor(BaseEstimator):
         check_is_fitted(self, "model_")
         model = self._standard_model() if standardized else self.model_
         found = model.top_interactions(self._output_position(output), k)
-        names = self._feature_names()
+        names: Any = self._feature_names()
         if names is None or model.feature_names is not None:
             return found
         return [(names[i], names[j], coefficient) for i, j, coefficient in found]

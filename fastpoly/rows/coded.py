@@ -19,7 +19,7 @@ from scipy.sparse import csr_array, issparse
 from fastpoly.kernels.explicit import ExplicitGamma
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.summed import SummedGamma
-from fastpoly.rows.curvature import Curvature
+from fastpoly.rows.design import Curvature
 from fastpoly.rows.rows import Activations, Gradient, Rows
 from fastpoly.state import Model
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -60,7 +60,8 @@ class Stages:
     def after(self, state: State, model: Model) -> "Stages":
         """With the model of one more state, in the units that users see, and its numbers."""
         # Kept vectors are found among those of the round before, in one sweep; the others are new.
-        known, vectors = iter(self.models[-1].H if self.models else ()), []
+        known: Iterator[Floats] = iter(self.models[-1].H if self.models else ())
+        vectors: list[Floats] = []
         for h in model.H:
             old = next((old for old in known if np.array_equal(old, h)), None)
             vectors.append(h.copy() if old is None else old)
