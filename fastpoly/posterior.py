@@ -293,8 +293,8 @@ class Average:
 
     def record(self) -> Record:
         """All that `resume` needs, after a first draw."""
-        arrays = {"intercept": self.intercept}
-        arrays |= {"linear": self.linear} if self.explicit else {}
+        arrays: Arrays = {"intercept": np.asarray(self.intercept)}
+        arrays |= {"linear": np.asarray(self.linear)} if self.explicit else {}
         for name, parts in zip(Model._fields, zip(*self.draws, strict=True), strict=True):
             if parts[0] is not None:
                 arrays[f"draws.{name}"] = np.array(parts[:1] if name == "V" else parts)
