@@ -229,9 +229,11 @@ class Table:
         return column.distinct()
 
     def _target(self, column: Column) -> NDArray[Any] | Distinct:
-        """Integers and other numbers as they are, anything else as levels."""
+        """Integers and other numbers as they are, anything else as levels; booleans are 0 and 1."""
         if column.kind != "number":
-            return column.distinct()
+            found = column.distinct()
+            is_flag = found.values.dtype == bool
+            return found._replace(values=found.values.astype(np.int64)) if is_flag else found
         data = column.data
         data = np.asarray(data if isinstance(data, (list, np.ndarray)) else data.to_numpy())
         return data if data.dtype.kind in "iu" else column.numbers()

@@ -294,9 +294,7 @@ class _Writer:
             self._spill()
         if not self.rows:
             raise ValueError("batches hold no rows")
-        fields, places = [], []
-        if self.table is not None:
-            fields, places = self.table.finish(self._numbers)
+        fields, places = ([], []) if self.table is None else self.table.finish(self._numbers)
         encoding = Encoding(fields, np.zeros(sum(field.size for field in fields)))
         d = encoding.n_codes or self.width
         if d > MOST_FEATURES:

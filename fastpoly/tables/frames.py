@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from fastpoly.kernels.checks import shown
 
@@ -151,7 +152,7 @@ class Column:
 def is_frame(X: Any) -> bool:
     """Whether X is a frame of named columns rather than a matrix."""
     if isinstance(X, (Mapping, np.ndarray)):
-        return isinstance(X, Mapping)
+        return isinstance(X, Mapping) and not issparse(X)  # a dok_array is both
     return hasattr(X, "columns") or hasattr(X, "column_names")
 
 
@@ -194,7 +195,7 @@ def _narwhals_columns(frame: Any) -> tuple[list[Any], list[Any]]:
             f"X is a {type(frame).__name__}; give a pandas or polars DataFrame (collect a lazy "
             "one), an Arrow table, or a mapping of names to arrays"
         ) from None
-    return names, [_opened(found[name]) for name in found.columns]
+    return names, [_opened(series) for series in found.iter_columns()]
 
 
 def _opened(series: Any) -> Any:
