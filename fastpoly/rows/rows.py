@@ -230,6 +230,10 @@ class Rows:
         joint = self.sum(Block.curvature_gram, point)
         return Curvature(directions, basis, joint)
 
+    def flat_curvature(self, model: Model) -> tuple[Any, ...]:
+        """Diagonals as of `Curvature`, where every row has the mean curvature of each output."""
+        return self.sum(Block.diagonal_curvature, model, True)
+
     def folds(self, n_folds: int, seed: int) -> list[tuple["Rows", "Rows"]]:
         """Rows to train on and rows to test with, n_folds times; each row is tested once.
 
