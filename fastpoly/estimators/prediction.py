@@ -3,6 +3,7 @@
 import copy
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +13,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fastpoly.estimators.data import SMALL_DATA_ENTRIES, default_threads, validate
+from fastpoly.contributions import Contributions
+from fastpoly.estimators.data import SMALL_DATA_ENTRIES, TrainingRows, default_threads, validate
 from fastpoly.interactions import importances
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
@@ -135,6 +137,39 @@ class Predictor(BaseEstimator):
         check_is_fitted(self, "model_")
         return self.model_.interaction_matrix(self._output_position(output))
 
+    def contributions(
+        self, X: Any, output: Any = None, *, background: Any = None, pairs: bool = False
+    ) -> Contributions:
+        """What each feature of each row contributes to an output: exact Shapley values.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d)
+        output : class, level, name or position
+            As in `interaction_matrix`. By default those of `decision_function`, and the outputs of
+            a regressor.
+        background : array-like, DataFrame or sparse, optional
+            The rows to compare with; by default those of the training.
+        pairs : bool
+            Whether to tell apart what each pair of features does. It needs rows as background.
+
+        Returns
+        -------
+        Contributions
+            For each row, `values` and `base_values` add up to the output. `to_shap()` gives what
+            the plots of shap accept.
+        """
+        check_is_fitted(self, "model_")
+        model = copy.copy(self)  # a fit in another thread does not change it
+        X, background = (
+            rows if rows is None or model.model_.encoding else validate(model, rows, reset=False)
+            for rows in (X, background)
+        )
+        c = None if output is None else model._output_position(output)
+        found = model.model_.contributions(X, c, background=background, pairs=pairs)
+        names = model._feature_names() if model.model_.feature_names is None else None
+        return found if names is None else replace(found, feature_names=list(names))
+
     def top_interactions(
         self, output: Any = None, k: int = 10, *, standardized: bool = False
     ) -> list[tuple]:
@@ -215,9 +250,21 @@ class Predictor(BaseEstimator):
         other._set_model(model)
         return other
 
+    def _keep_background(self, data: TrainingRows) -> None:
+        """Keep what `contributions` must know of the training rows, unless it overflows."""
+        moments = data.statistics.features
+        center = None if moments is None else moments.mean
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = data.background_sums(self.components_[:, self.model_.augment :], center)
+            if all(np.isfinite(each).all() for each in sums):
+                self._adopt(self.model_._with_sums(sums, center))
+
     def _set_model(self, model: Model) -> None:
+        self._adopt(self._poly_model(model))
+
+    def _adopt(self, poly: PolyModel) -> None:
         """Set the model and the attributes that are its parts."""
-        self.model_ = poly = self._poly_model(model)
+        self.model_ = poly
         self.components_, self.output_weights_, self.intercept_ = poly.H, poly.V, poly.intercept
         self.n_components_ = poly.n_components
         vars(self).pop("linear_coef_", None)
