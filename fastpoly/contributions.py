@@ -123,6 +123,20 @@ class Quadratic(NamedTuple):
     b: Floats
     anova: bool
 
+    def matrix(self, c: int) -> Floats:
+        """C of output c, (d, d)."""
+        C = self.F.T @ (self.V[:, c, None] * self.F)
+        C = (C + C.T) / (4 if self.anova else 2)
+        if self.anova:
+            np.fill_diagonal(C, 0)
+        return C
+
+    def standard(self, mean: Floats, deviation: Floats) -> "Quadratic":
+        """The same for features (x - mean) / deviation."""
+        b = self.b + (self.w + self.times(mean)) @ mean
+        w = (self.w + 2 * self.times(mean)) * deviation
+        return self._replace(F=self.F * deviation, w=w, b=b)
+
     def times(self, x: Floats) -> Floats:
         """C x for each output, (m, d), of one row x (d,)."""
         product = (self.V.T * (self.F @ x)) @ self.F

@@ -373,33 +373,31 @@ class PolyModel:
         x_i x_j. The constant feature of `augment` has no row here; see `linear_terms`. c is the
         position of an output, or its name.
         """
-        F, v, pair = self._factors(c)
-        C = F.T @ (v[:, None] * F)
-        C = (C + C.T) * (pair / 4)
-        if self.activation == "anova":
-            np.fill_diagonal(C, 0)
-        return C
+        return self.terms().matrix(self._output(c))
 
     def top_interactions(
-        self, c: int | str, k: int = 10
+        self, c: int | str, k: int = 10, *, standardized: bool | None = None
     ) -> list[tuple[int, int, float]] | list[tuple[str, str, float]]:
         """The k pairs of features with the largest |coefficient of x_i x_j| in output c.
 
         The result is exact, and no d x d matrix is made; see `fastpoly.interactions.largest_pairs`.
+        Pairs of levels of one field, which never occur together, are left out.
 
         Parameters
         ----------
         c : int or str
             Position of the output, or its name.
         k : int
+        standardized : bool, optional
+            Whether the coefficients are those of features in units of their deviation, so that
+            they can be compared. By default if the model knows them, by its background.
 
         Returns
         -------
         list of tuples (i, j, coefficient)
             Sorted by decreasing |coefficient|, equal ones by position; i < j are positions, or
             names where the model has them. The coefficient is 2 C_ij, with the C of
-            `interaction_matrix`, and not 0. (The product of two one-hot columns of the same field
-            is 0 in every row, so its coefficient has no effect, but it may be listed.)
+            `interaction_matrix`, and not 0.
 
         Examples
         --------
@@ -408,12 +406,32 @@ class PolyModel:
         >>> model.top_interactions(0, k=2)
         [('b', 'c', 12.0), ('a', 'c', 6.0)]
         """
-        k = as_count(k, "k")
-        F, v, pair = self._factors(c)
-        rows, columns, products = largest_pairs(F, v, k)
+        k, terms = as_count(k, "k"), self.terms(standardized)
+        v = terms.V[:, self._output(c)] * (1 if terms.anova else 2)
+        rows, columns, products = largest_pairs(terms.F, v, k, self._fields)
         names = self.feature_names or range(self.n_features)
-        found = zip(rows.tolist(), columns.tolist(), (pair * products).tolist(), strict=True)
+        found = zip(rows.tolist(), columns.tolist(), products.tolist(), strict=True)
         return [(names[i], names[j], coefficient) for i, j, coefficient in found]
+
+    @property
+    def _fields(self) -> NDArray[np.int64] | None:
+        """The field of each feature, (d,), -1 where features of one field can occur together."""
+        if self.encoding is None:
+            return None
+        lists = np.array([field.kind == "list" for field in self.encoding.fields])
+        owner = self.encoding.fields_of_columns
+        return np.where(lists[owner], -1, owner)
+
+    def terms(self, standardized: bool | None = False) -> Quadratic:
+        """The polynomial by its terms; `standardized` as in `top_interactions`."""
+        F, known = self.H[:, self.augment :], self.background is not None
+        w = np.array([self.linear_terms(c) for c in range(self.n_outputs)])
+        terms = Quadratic(F, self.V, w, self.intercept_terms(), self.activation == "anova")
+        if standardized and not known:
+            raise ValueError("the model does not know the units of its features: with_background")
+        return (
+            terms.standard(*self.background[:2]) if known and standardized is not False else terms
+        )
 
     def with_background(
         self, X: Any, sample_weight: ArrayLike | None = None, n_threads: int | None = None
@@ -476,7 +494,8 @@ class PolyModel:
             raise ValueError(f"{why}: give background=, such as the rows of the training")
         x, groups, names, data = self._columns_of(X)
         mix, labels = self._mix(output)
-        terms = model._quadratic(mix)
+        terms = model.terms()
+        terms = terms._replace(V=terms.V @ mix, w=mix.T @ terms.w, b=terms.b @ mix)
         known = np.vstack([model.background[:2], mix.T @ model.background[2:]])
         values = terms.shapley(x, known, groups)
         base = np.tile(terms.base(known), (len(values), 1))
@@ -517,20 +536,14 @@ class PolyModel:
             return np.array([[-1.0], [1.0]]), None
         return np.eye(m), list(self.output_names) if self.output_names else None
 
-    def _quadratic(self, mix: Floats) -> Quadratic:
-        """The terms of combinations (m, q) of the outputs."""
-        w = np.array([self.linear_terms(c) for c in range(self.n_outputs)])
-        F, b = self.H[:, self.augment :], self.intercept_terms()
-        return Quadratic(F, self.V @ mix, mix.T @ w, b @ mix, self.activation == "anova")
-
     def linear_terms(self, c: int | str) -> Floats:
         """Coefficients of x_1 .. x_d in output c, (d,), from `linear` and the constant feature."""
-        F, v, pair = self._factors(c)
-        terms = np.zeros(self.n_features)
+        c, terms = self._output(c), np.zeros(self.n_features)
         if self.augment:
-            terms += pair * (v * self.H[:, 0]) @ F
+            pair = 1 if self.activation == "anova" else 2
+            terms += pair * (self.V[:, c] * self.H[:, 0]) @ self.H[:, 1:]
         if self.linear is not None:
-            terms += self.linear[self._output(c)]
+            terms += self.linear[c]
         return terms
 
     def intercept_terms(self) -> Floats:
@@ -550,11 +563,6 @@ class PolyModel:
         if not 0 <= position < self.n_outputs:
             raise ValueError(f"there is no output {c}; valid outputs are 0 to {self.n_outputs - 1}")
         return position
-
-    def _factors(self, c: int | str) -> tuple[Floats, Floats, int]:
-        """F (k, d), v (k,), pair: the coefficient of x_i x_j is pair times (F' diag(v) F)_ij."""
-        v = self.V[:, self._output(c)]
-        return self.H[:, self.augment :], v, 1 if self.activation == "anova" else 2
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a .npz file, without pickle; an existing file is replaced in one step.

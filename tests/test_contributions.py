@@ -205,3 +205,23 @@ def test_levels_and_shapes_add_up_to_their_column(form, activation):
     pairs = model.contributions(frame, background=frame, pairs=True).values
     assert pairs.shape == (40, 3, 3, 2)
     assert_allclose(pairs.sum(axis=2), found.values, atol=1e-10)
+
+
+def test_top_interactions_of_an_encoded_frame():
+    """Names of levels; no pairs within a field, but for those of a list; rare levels come last."""
+    cities = ["Oslo"] * 20 + ["Bergen"] * 18 + ["Narvik"] * 2
+    likes = [["jazz", "rock"], ["jazz"], ["rock"], []] * 10
+    frame = {"city": cities, "sex": ["f", "m"] * 20, "likes": likes}
+    encoding = Encoding.learn(frame)[0]
+    d = len(encoding.column_names)
+    model = PolyModel(np.ones((1, d)), [[1.0]], [0.0], activation="anova", encoding=encoding)
+    model = model.with_background(frame)
+    pairs = [set(pair[:2]) for pair in model.top_interactions(0, k=1000)]
+    assert {"city=Oslo", "sex=f"} in pairs
+    assert {"likes=jazz", "likes=rock"} in pairs
+    assert not [pair for pair in pairs if all(name.startswith("city=") for name in pair)]
+    first, last = pairs[0], [pair for pair in pairs if any("city" in name for name in pair)][-1]
+    assert "city=Narvik" not in first
+    assert "city=Narvik" in last
+    raw = {coefficient for _, _, coefficient in model.top_interactions(0, k=9, standardized=False)}
+    assert raw == {1.0}

@@ -534,6 +534,13 @@ def test_numpy_alone_scores_a_file(tmp_path, activation, augment, linear):
     assert_allclose(outputs, model.decision(X), atol=1e-12)
 
 
+def test_files_of_version_1_are_read(tmp_path):
+    """They had no background."""
+    model, path = example(), tmp_path / "model.npz"
+    np.savez(path, **contents(model, path) | {"format_version": np.array(1)})
+    assert PolyModel.load(path) == model
+
+
 def contents(model, path):
     model.save(path)
     with np.load(path) as archive:

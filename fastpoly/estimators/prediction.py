@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 Method = Callable[[PolyModel, Any, int | None], NDArray]
 
 
-class Predictor(BaseEstimator):
+class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """The methods of a fitted estimator, from its `model_` and its `_stages`.
 
     Subclasses define `_task`, the kind of targets of the `PolyModel`, which decodes its outputs;
@@ -91,6 +91,26 @@ class Predictor(BaseEstimator):
         ndarray, (n,) or (n, m)
         """
         return self._by_model(PolyModel.predict, X, out)
+
+    def transform(self, X: Any) -> Floats:
+        """The activations of the basis vectors: features that were learned, for another model.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+
+        Returns
+        -------
+        ndarray, (n, n_components_)
+            (h'x)^2 of a polynomial network, or the sum over i < j of h_i x_i h_j x_j of a
+            factorization machine, for each basis vector h; `set_output` makes it a frame.
+        """
+        n, parts = self._rows_of(X)
+        return join(parts(PolyModel.activations, self.model_), n)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
 
     def staged_predict(self, X: Any) -> Iterator[NDArray]:
         """Yield the predictions after each entry of `history_`.
@@ -171,30 +191,32 @@ class Predictor(BaseEstimator):
         return found if names is None else replace(found, feature_names=list(names))
 
     def top_interactions(
-        self, output: Any = None, k: int = 10, *, standardized: bool = False
+        self, output: Any = None, k: int = 10, *, standardized: bool | None = None
     ) -> list[tuple]:
         """The k pairs of features with the largest |coefficient of x_i x_j| in an output.
+
+        Pairs of levels of one field, which never occur together, are left out.
 
         Parameters
         ----------
         output : class, level, name or position
             As in `interaction_matrix`.
         k : int
-        standardized : bool
-            Whether coefficients refer to features (and, for the squared loss, targets) in standard
-            units, so that they can be compared, or to the original ones.
+        standardized : bool, optional
+            Whether coefficients refer to features in units of their deviation, so that they can be
+            compared, which is the default, or to the features as they are.
 
         Returns
         -------
         list of tuples (i, j, coefficient)
-            i and j are feature names if `fit` saw names, such as "user=3" for a category of
-            shards, else positions.
+            i and j are feature names if `fit` saw names, such as "city=Oslo" for a level, else
+            positions.
         """
         check_is_fitted(self, "model_")
-        model = self._standard_model() if standardized else self.model_
-        found = model.top_interactions(self._output_position(output), k)
+        c = self._output_position(output)
+        found = self.model_.top_interactions(c, k, standardized=standardized)
         names = self._feature_names()
-        if names is None or model.feature_names is not None:
+        if names is None or self.model_.feature_names is not None:
             return found
         return [(names[i], names[j], coefficient) for i, j, coefficient in found]
 
@@ -203,23 +225,17 @@ class Predictor(BaseEstimator):
         """How much each feature matters, (d,), adding up to 1.
 
         The importance of a feature is the root of the sum of squares, over outputs, of the
-        coefficients of all terms with the feature. Features are in units of their deviation (of
-        their largest |x| where they are not centered; not scaled with standardize=False).
+        coefficients of all terms with the feature, for features in units of their deviation.
         """
         check_is_fitted(self, "model_")
-        model = self._standard_model()
-        linear = np.array([model.linear_terms(c) for c in range(model.n_outputs)])
-        return importances(model.H[:, model.augment :], model.V, linear, self._activation)
+        terms, unit = self.model_.terms(standardized=None), self._scaling.target_unit
+        unit = np.ones(self.model_.n_outputs) if unit is None else unit  # outputs can be compared
+        return importances(terms.F, terms.V / unit, terms.w / unit[:, None], self._activation)
 
     def _feature_names(self) -> Sequence[str] | None:
         """The names of the features, if `fit` saw any."""
         names = getattr(self, "feature_names_in_", None)
         return self._stored_names if names is None else list(map(str, names))
-
-    def _standard_model(self) -> PolyModel:
-        """The model of features and targets in standard units."""
-        model = self._scaling.unfold(self.model_.parameters(), self._activation)
-        return self._poly_model(model)
 
     def _output_labels(self) -> tuple[str, list[Any]] | None:
         """What users call outputs ("class", "level"), and that of each; None for names only."""
