@@ -79,8 +79,8 @@ class TrainingRows:
             train, held = self.X.split(1 - share, share, seed=seed)
             return replace(self, X=train.opened()), replace(self, X=held.opened())
         rows, by = np.arange(self.X.shape[0]), strata(self.y, task, share)
-        parts = train_test_split(rows, test_size=share, random_state=seed, stratify=by)
-        return tuple(self._take(part) for part in parts)
+        train, held = train_test_split(rows, test_size=share, random_state=seed, stratify=by)
+        return self._take(train), self._take(held)
 
     def _take(self, rows: NDArray[np.intp]) -> Self:
         w = None if self.w is None else self.w[rows]

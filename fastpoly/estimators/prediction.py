@@ -215,7 +215,7 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check_is_fitted(self, "model_")
         c = self._output_position(output)
         found = self.model_.top_interactions(c, k, standardized=standardized)
-        names = self._feature_names()
+        names: Any = self._feature_names()
         if names is None or self.model_.feature_names is not None:
             return found
         return [(names[i], names[j], coefficient) for i, j, coefficient in found]

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array, issparse
 from fastpoly.kernels.explicit import ExplicitGamma
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.summed import SummedGamma
-from fastpoly.rows.curvature import Curvature
+from fastpoly.rows.design import Curvature
 from fastpoly.rows.rows import Activations, Gradient, Rows
 from fastpoly.state import Model
 
@@ -153,6 +153,7 @@ class CodedRows(Rows):
         if tables.n_levels != codes.n_features:
             raise ValueError(f"the tables have {tables.n_levels} levels, X {codes.n_features}")
         self.codes, self.tables, self._squared = codes, tables, tables.squared()
+        self.exclusive = np.ones(len(tables.blocks), dtype=bool)  # a row has a code per field
         shape = codes.n_samples, tables.n_columns
         super().__init__(
             (), codes.engine, codes.loss, codes.m, shape, codes.activation, codes.fit_lower,
@@ -241,6 +242,13 @@ class CodedRows(Rows):
             basis=self._squared.columns(found.basis),
             linear=None if linear is None else self._squared.columns(linear.T).T,
         )
+
+    def flat_curvature(self, model: Model) -> tuple[Any, ...]:
+        """As `curvature`, where every row has the mean curvature of each output."""
+        basis, output, *lower = self.codes.flat_curvature(self.level_model(model))
+        if self.explicit:
+            lower[1] = self._squared.columns(lower[1].T).T
+        return self._squared.columns(basis), output, *lower
 
     def folds(self, n_folds: int, seed: int) -> list[tuple[Self, Self]]:
         of, tables = type(self), self.tables
