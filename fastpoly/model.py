@@ -61,6 +61,9 @@ class PolyModel:
     encoding : Encoding, or None
         How rows of frames become features. `predict` and the others then take frames with the
         columns of the training, and features have the encoding's names.
+    fields : array-like of int, (d,), or None
+        Features with the same number are never nonzero in one row together, as one-hot columns of
+        a field; -1 where there is no such field. An encoding knows its own.
     background : array-like, (2 + m, d), or None
         What `contributions` and standard units need to know of the training rows: means and
         deviations of the features, and for each output sum_j C_ij Cov(x_i, x_j), with the C of
@@ -71,7 +74,7 @@ class PolyModel:
     `save` writes a .npz file of these arrays, which `numpy.load` reads:
 
     ================ ======= =============================================
-    format_version   int64   scalar, 2 (1: the same without a background)
+    format_version   int64   scalar, 2 (1: without fields and background)
     H, V, intercept  float64 as above
     linear           float64 only where the model has linear weights
     activation       str     scalar
@@ -83,6 +86,7 @@ class PolyModel:
     level_values     float64 (m + 1,), only where they are not the default
     log_odds         bool    scalar, only where it is False
     encoding.*       any     see `fastpoly.tables.arrays`, only with an encoding
+    fields           int64   (d,), only where they were given
     background       float64 as above, only where it is known
     ================ ======= =============================================
 
@@ -126,6 +130,7 @@ class PolyModel:
     level_values: Floats | None = None
     log_odds: bool = True
     encoding: Encoding | None = None
+    fields: NDArray[np.int64] | None = None
     background: Floats | None = None
 
     def __post_init__(self) -> None:
@@ -156,6 +161,7 @@ class PolyModel:
             classes=decoding.as_classes(self.classes, self.task, m),
             level_values=decoding.as_level_values(self.level_values, self.task, m),
             log_odds=as_flag(self.log_odds, "log_odds"),
+            fields=self._fields(d),
             background=_frozen(self.background, "background", (2 + m, d)),
         )
         if self.output_names and len(set(self.output_names)) < m:
@@ -171,6 +177,17 @@ class PolyModel:
         if len(names) != d:
             raise ValueError(f"encoding makes {len(names)} features, but H has {d}")
         return names
+
+    def _fields(self, d: int) -> NDArray[np.int64] | None:
+        """The fields that were given, or those of the encoding."""
+        if self.fields is None and self.encoding is None:
+            return None
+        found = np.array(self.fields if self.encoding is None else self.encoding.exclusive)
+        if found.shape != (d,) or found.dtype.kind not in "iu" or (found < -1).any():
+            raise ValueError(f"fields must be {d} integers >= -1, got {shown(self.fields)}")
+        found = found.astype(np.int64)
+        found.setflags(write=False)
+        return found
 
     @classmethod
     def from_state(cls, state: Any, design: Any, *names: Any, **fields: Any) -> Self:
@@ -408,19 +425,10 @@ class PolyModel:
         """
         k, terms = as_count(k, "k"), self.terms(standardized)
         v = terms.V[:, self._output(c)] * (1 if terms.anova else 2)
-        rows, columns, products = largest_pairs(terms.F, v, k, self._fields)
+        rows, columns, products = largest_pairs(terms.F, v, k, self.fields)
         names = self.feature_names or range(self.n_features)
         found = zip(rows.tolist(), columns.tolist(), products.tolist(), strict=True)
         return [(names[i], names[j], coefficient) for i, j, coefficient in found]
-
-    @property
-    def _fields(self) -> NDArray[np.int64] | None:
-        """The field of each feature, (d,), -1 where features of one field can occur together."""
-        if self.encoding is None:
-            return None
-        lists = np.array([field.kind == "list" for field in self.encoding.fields])
-        owner = self.encoding.fields_of_columns
-        return np.where(lists[owner], -1, owner)
 
     def terms(self, standardized: bool | None = False) -> Quadratic:
         """The polynomial by its terms; `standardized` as in `top_interactions`."""

@@ -225,3 +225,23 @@ def test_top_interactions_of_an_encoded_frame():
     assert "city=Narvik" in last
     raw = {coefficient for _, _, coefficient in model.top_interactions(0, k=9, standardized=False)}
     assert raw == {1.0}
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+def test_columns_of_a_frame(cls):
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    city = np.array(["Oslo", "Bergen", "Narvik"])[rng.integers(0, 3, 150)]
+    frame = pandas.DataFrame({"city": city, "age": rng.normal(40, 10, 150)})
+    frame.loc[::9, "age"] = np.nan
+    y = (city == "Oslo") ^ (frame["age"] > 40)
+    model = cls(alpha=0.1, random_state=0).fit(frame, y)
+    found = model.contributions(frame)
+    assert found.feature_names == ["city", "age"]
+    assert found.values.shape == (150, 2)
+    sums = found.values.sum(axis=1) + found.base_values
+    assert_allclose(sums, model.decision_function(frame), atol=1e-9)
+    again = model.contributions(frame, background=frame)
+    assert_allclose(again.values, found.values, atol=1e-9)
+    names = {name for pair in model.top_interactions(k=4) for name in pair[:2]}
+    assert any(name.startswith("city=") for name in names)

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastpoly.contributions import Contributions
 from fastpoly.estimators.data import SMALL_DATA_ENTRIES, TrainingRows, default_threads, validate
 from fastpoly.interactions import importances
+from fastpoly.kernels.matrix import as_matrix
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
 from fastpoly.rows.format import replacing
@@ -23,6 +24,7 @@ from fastpoly.rows.shards import FeatureNames, Shards
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Model
 from fastpoly.storage.checkpoint import Stages
+from fastpoly.tables import Encoding
 
 Floats = NDArray[np.float64]
 Method = Callable[[PolyModel, Any, int | None], NDArray]
@@ -40,6 +42,7 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _scaling: Scaling
     _stages: Stages
     _stored_names: FeatureNames | None = None  # of the features of shards
+    _encoding: Encoding | None = None  # of the columns of a frame
     _target_names: list[str] | None
     n_features_in_: int
     model_: PolyModel
@@ -69,8 +72,12 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
             return sum(shard.n_own_rows for shard in X), parts
         X = validate(self, X, reset=False)
-        n_threads = default_threads(X) if self.n_threads is None else self.n_threads
-        return X.shape[0], lambda method, model: iter([method(model, X, n_threads)])
+        if isinstance(X, dict):  # columns of a table
+            X = self._encoding.rows(X)
+        n, n_threads = X.shape[0], default_threads(X) if self.n_threads is None else self.n_threads
+        if self._encoding is not None:
+            X = as_matrix(X, self.model_.augment)  # so that the model does not encode it again
+        return n, lambda method, model: iter([method(model, X, n_threads)])
 
     def _shape(self, values: NDArray) -> NDArray:
         """Predictions or outputs in the shape of the y of `fit`."""
@@ -182,7 +189,9 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check_is_fitted(self, "model_")
         model = copy.copy(self)  # a fit in another thread does not change it
         X, background = (
-            rows if rows is None or model.model_.encoding else validate(model, rows, reset=False)
+            rows
+            if rows is None or model.model_.encoding is not None
+            else validate(model, rows, reset=False)
             for rows in (X, background)
         )
         c = None if output is None else model._output_position(output)
@@ -232,8 +241,16 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         unit = np.ones(self.model_.n_outputs) if unit is None else unit  # outputs can be compared
         return importances(terms.F, terms.V / unit, terms.w / unit[:, None], self._activation)
 
+    @property
+    def _width(self) -> int:
+        """The number of features of the model: columns of X, or those of its encoding."""
+        known = self._encoding
+        return self.n_features_in_ if known is None else len(known.column_names)
+
     def _feature_names(self) -> Sequence[str] | None:
         """The names of the features, if `fit` saw any."""
+        if self._encoding is not None:
+            return self._encoding.column_names
         names = getattr(self, "feature_names_in_", None)
         return self._stored_names if names is None else list(map(str, names))
 
@@ -293,8 +310,8 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             names = None  # it takes a microsecond per name to make them, for every round
         return PolyModel(
             model.H, model.V, model.intercept, None if model.linear is None else model.linear.T,
-            activation=self._activation, augment=model.H.shape[1] > self.n_features_in_,
-            feature_names=names,
+            activation=self._activation, augment=model.H.shape[1] > self._width,
+            feature_names=None if self._encoding is not None else names, encoding=self._encoding,
             output_names=self._output_names(), task=self._task,
             classes=None if self._task == "multilabel" else getattr(self, "classes_", None),
             level_values=self._level_values(),

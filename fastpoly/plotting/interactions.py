@@ -113,7 +113,7 @@ class InteractionDisplay:
             output = 0
         standardized = standardized and model.background is not None
         label = "C in x'Cx" + ", standardized" * standardized
-        terms, c, fields = model.terms(standardized), model._output(output), model._fields
+        terms, c, fields = model.terms(standardized), model._output(output), model.fields
         v, squares = terms.V[:, c], not terms.anova
         shown = strongest_features(terms.F, v, max_features, squares=squares, fields=fields)
         names = model.feature_names or range(model.n_features)
