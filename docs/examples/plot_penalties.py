@@ -22,7 +22,7 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.5, random_
 # With ``"l1"`` every digit has its own vectors: there is one weight per row. ``"l1/l2"`` keeps or
 # drops a vector for all digits together. ``"l1/linf"`` penalizes only the largest weight of a
 # vector, so the other digits may use it as much at no cost, and rows have many weights of the same
-# size. The alphas are chosen such that the models have about the same number of vectors.
+# size. The penalties are of different sizes, and so are the alphas.
 strengths = {"l1": 3.0, "l1/l2": 3.0, "l1/linf": 12.0}
 figure, axes = plt.subplots(1, 3, figsize=(10, 5), layout="constrained")
 for ax, (penalty, alpha) in zip(axes, strengths.items(), strict=True):
