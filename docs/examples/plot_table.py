@@ -64,7 +64,7 @@ for name, model in [("machine", machine), ("linear", linear)]:
 # rare categories can be compared. A positive weight means more bicycles than the two categories
 # would bring on their own.
 machine.fit(table, bikes)
-for first, second, weight in machine[-1].top_interactions(k=8, standardized=True):
+for first, second, weight in machine[-1].top_interactions(k=8):
     print(f"{weight:+6.2f}  {first} and {second}")
 
 # %%
