@@ -285,7 +285,8 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _keep_background(self, data: TrainingRows) -> None:
         """Keep what `contributions` must know of the training rows, unless it overflows."""
-        moments = data.statistics.features
+        sparse = not data.stored and hasattr(data.X, "indices")
+        moments = None if sparse else data.statistics.features
         center = None if moments is None else moments.mean
         with np.errstate(over="ignore", invalid="ignore"):
             sums = data.background_sums(self.components_[:, self.model_.augment :], center)
