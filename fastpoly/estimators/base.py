@@ -195,6 +195,7 @@ class PolyEstimator(Predictor):
                     self._save(record, fit)
                     saved = monotonic()
         self._finish(record)
+        self._keep_background(data)
         return poor_fit(self, objective.small, by_score)
 
     def _record(self, earlier: Self | None, fit: str) -> FitRecord:

@@ -14,15 +14,17 @@ from scipy.sparse import issparse
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_consistent_length, validate_data
 
+from fastpoly.contributions import Sums
 from fastpoly.estimators.advice import warn
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.losses import complete_loss, get_loss
-from fastpoly.kernels.matrix import StoredRows, as_csr
+from fastpoly.kernels.matrix import ScaledRows, StoredRows, as_csr, as_matrix
 from fastpoly.rows import CodedRows, Design, Rows, Shards, Tables
 from fastpoly.rows.block import Block, Targets
 from fastpoly.rows.design import check_largest
+from fastpoly.rows.engine import ThreadEngine
 from fastpoly.rows.rows import shard_statistics
-from fastpoly.rows.shard import Form
+from fastpoly.rows.shard import Form, Shard
 from fastpoly.rows.statistics import Moments, Scaling, Statistics, row_statistics
 from fastpoly.tables.frames import Column, is_frame, read_columns
 
@@ -180,9 +182,25 @@ class TrainingRows:
         rows = Rows.of_block(Block(design, targets, loss, self.m, self.w))
         return rows if scaling.tables is None else CodedRows(rows, scaling.tables)
 
+    def background_sums(self, F: Floats, center: Floats | None) -> Sums:
+        """Sums over the rows x - center as they were given, by which models explain themselves."""
+        if self.stored:
+            engine = self.X.engine or ThreadEngine(self.n_threads)
+            return Sums(*engine.sum(self.X.listed(), shard_sums, self.w, F, center))
+        n_threads = default_threads(self.X) if self.n_threads is None else self.n_threads
+        X = self.X if center is None else ScaledRows(self.X, center, np.ones(len(center)))
+        return Sums.of(as_matrix(X), self.w, F, n_threads)
+
     def score(self, model: Any) -> float:
         """The `score` of an estimator on these rows."""
         return model.score(self.X) if self.stored else model.score(self.X, self.y, self.w)
+
+
+def shard_sums(shard: Shard, by_class: Floats | None, F: Floats, center: Floats | None) -> Sums:
+    """`Sums` of one shard."""
+    units = np.ones(F.shape[1])
+    scaling = None if center is None else Scaling(center, units, units > 0)
+    return Sums.of(shard.matrix(False, scaling), shard.weights(by_class), F)
 
 
 def stored_targets(X: Any, y: Any, w: Any) -> tuple[Any, Any]:
