@@ -526,7 +526,7 @@ def watched(
 
     def outputs(model: Model) -> Floats:
         if isinstance(rows, CodedRows):
-            model = rows.level_model(model)
+            model = rows.tables.level_model(model)
         H, V = np.ascontiguousarray(model.H), np.ascontiguousarray(model.V)
         O = design.outputs(H, V) + model.intercept
         return O if model.linear is None else O + X @ model.linear
