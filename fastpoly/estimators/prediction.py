@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastpoly.contributions import Contributions
 from fastpoly.estimators.data import TrainingRows, default_threads, validate
+from fastpoly.estimators.documentation import Documented
 from fastpoly.interactions import importances
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.model import PolyModel
@@ -30,7 +31,7 @@ Floats = NDArray[np.float64]
 Method = Callable[[PolyModel, Any, int | None], NDArray]
 
 
-class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """The methods of a fitted estimator, from its `model_` and its `_stages`.
 
     Subclasses define `_task`, the kind of targets of the `PolyModel`, which decodes its outputs;
