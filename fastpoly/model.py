@@ -60,6 +60,9 @@ class PolyModel:
     encoding : Encoding, or None
         How rows of frames become features. `predict` and the others then take frames with the
         columns of the training, and features have the encoding's names.
+    fields : array-like of int, (d,), or None
+        Features with the same number are never nonzero in one row together, as one-hot columns of
+        a field; -1 where there is no such field. An encoding knows its own.
 
     Notes
     -----
@@ -78,6 +81,7 @@ class PolyModel:
     level_values     float64 (m + 1,), only where they are not the default
     log_odds         bool    scalar, only where it is False
     encoding.*       any     see `fastpoly.tables.arrays`, only with an encoding
+    fields           int64   (d,), only where they were given
     ================ ======= =============================================
 
     Examples
@@ -120,6 +124,7 @@ class PolyModel:
     level_values: Floats | None = None
     log_odds: bool = True
     encoding: Encoding | None = None
+    fields: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
@@ -149,6 +154,7 @@ class PolyModel:
             classes=decoding.as_classes(self.classes, self.task, m),
             level_values=decoding.as_level_values(self.level_values, self.task, m),
             log_odds=as_flag(self.log_odds, "log_odds"),
+            fields=self._fields(d),
         )
         if self.output_names and len(set(self.output_names)) < m:
             raise ValueError(f"output_names must be distinct, got {self.output_names}")
@@ -163,6 +169,17 @@ class PolyModel:
         if len(names) != d:
             raise ValueError(f"encoding makes {len(names)} features, but H has {d}")
         return names
+
+    def _fields(self, d: int) -> NDArray[np.int64] | None:
+        """The fields that were given, or those of the encoding."""
+        if self.fields is None and self.encoding is None:
+            return None
+        found = np.array(self.fields if self.encoding is None else self.encoding.exclusive)
+        if found.shape != (d,) or found.dtype.kind not in "iu" or (found < -1).any():
+            raise ValueError(f"fields must be {d} integers >= -1, got {shown(self.fields)}")
+        found = found.astype(np.int64)
+        found.setflags(write=False)
+        return found
 
     @classmethod
     def from_state(cls, state: Any, design: Any, *names: Any, **fields: Any) -> Self:

@@ -14,12 +14,12 @@ from sklearn.datasets import load_digits
 
 import fastpoly
 from fastpoly import Design, alpha_max, conditional_gradient, select_basis
+from fastpoly.kernels.checks import encode_targets
 from fastpoly.kernels.explicit import ExplicitGamma
 from fastpoly.kernels.gamma import CsrGamma, DenseGamma
 from fastpoly.kernels.losses import get_loss
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.penalties import L1L2, PENALTIES, complete_penalty, get_penalty
-from fastpoly.kernels.targets import encode_targets
 from fastpoly.selection import Request, ascent, comparison, oracle, refine
 
 DUAL = {

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastpoly.estimators.data import SMALL_DATA_ENTRIES, default_threads, validate
 from fastpoly.interactions import importances
+from fastpoly.kernels.matrix import as_matrix
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
 from fastpoly.rows.format import replacing
@@ -21,6 +22,7 @@ from fastpoly.rows.shards import FeatureNames, Shards
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Model
 from fastpoly.storage.checkpoint import Stages
+from fastpoly.tables import Encoding
 
 Floats = NDArray[np.float64]
 Method = Callable[[PolyModel, Any, int | None], NDArray]
@@ -38,6 +40,7 @@ class Predictor(BaseEstimator):
     _scaling: Scaling
     _stages: Stages
     _stored_names: FeatureNames | None = None  # of the features of shards
+    _encoding: Encoding | None = None  # of the columns of a frame
     _target_names: list[str] | None
     n_features_in_: int
     model_: PolyModel
@@ -67,8 +70,12 @@ class Predictor(BaseEstimator):
 
             return sum(shard.n_own_rows for shard in X), parts
         X = validate(self, X, reset=False)
-        n_threads = default_threads(X) if self.n_threads is None else self.n_threads
-        return X.shape[0], lambda method, model: iter([method(model, X, n_threads)])
+        if isinstance(X, dict):  # columns of a table
+            X = self._encoding.rows(X)
+        n, n_threads = X.shape[0], default_threads(X) if self.n_threads is None else self.n_threads
+        if self._encoding is not None:
+            X = as_matrix(X, self.model_.augment)  # so that the model does not encode it again
+        return n, lambda method, model: iter([method(model, X, n_threads)])
 
     def _shape(self, values: NDArray) -> NDArray:
         """Predictions or outputs in the shape of the y of `fit`."""
@@ -158,7 +165,7 @@ class Predictor(BaseEstimator):
         check_is_fitted(self, "model_")
         model = self._standard_model() if standardized else self.model_
         found = model.top_interactions(self._output_position(output), k)
-        names = self._feature_names()
+        names: Any = self._feature_names()
         if names is None or model.feature_names is not None:
             return found
         return [(names[i], names[j], coefficient) for i, j, coefficient in found]
@@ -176,8 +183,16 @@ class Predictor(BaseEstimator):
         linear = np.array([model.linear_terms(c) for c in range(model.n_outputs)])
         return importances(model.H[:, model.augment :], model.V, linear, self._activation)
 
+    @property
+    def _width(self) -> int:
+        """The number of features of the model: columns of X, or those of its encoding."""
+        known = self._encoding
+        return self.n_features_in_ if known is None else len(known.column_names)
+
     def _feature_names(self) -> Sequence[str] | None:
         """The names of the features, if `fit` saw any."""
+        if self._encoding is not None:
+            return self._encoding.column_names
         names = getattr(self, "feature_names_in_", None)
         return self._stored_names if names is None else list(map(str, names))
 
@@ -230,8 +245,8 @@ class Predictor(BaseEstimator):
             names = None  # it takes a microsecond per name to make them, for every round
         return PolyModel(
             model.H, model.V, model.intercept, None if model.linear is None else model.linear.T,
-            activation=self._activation, augment=model.H.shape[1] > self.n_features_in_,
-            feature_names=names,
+            activation=self._activation, augment=model.H.shape[1] > self._width,
+            feature_names=None if self._encoding is not None else names, encoding=self._encoding,
             output_names=self._output_names(), task=self._task,
             classes=None if self._task == "multilabel" else getattr(self, "classes_", None),
             level_values=self._level_values(),

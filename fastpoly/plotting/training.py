@@ -66,7 +66,9 @@ class ConvergenceDisplay:
 
     def plot(self, ax: Any = None, **options: Any) -> Self:
         """Draw; the arguments are those of `from_estimator`."""
-        axes = get_axes(None, ncols=2, figsize=(9, 3.6)) if ax is None else np.asarray(ax, object)
+        axes: Any = np.asarray(ax, object)
+        if ax is None:
+            axes = get_axes(None, ncols=2, figsize=(9, 3.6))
         if np.shape(axes) != (2,):
             raise ValueError("ax must be a sequence of 2 axes, for the objective and the violation")
         measure = "violation" if self.tau is None else "gap"

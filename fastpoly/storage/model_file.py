@@ -16,12 +16,13 @@ _REQUIRED = {"H": "<f8", "V": "<f8", "intercept": "<f8", "activation": "U", "aug
 _OPTIONAL = {"linear": "<f8", "feature_names": "U", "output_names": "U", "task": "U"}
 _ENCODING = "encoding."  # before the names of the arrays of an encoding
 _TYPES = _REQUIRED | _OPTIONAL | {"classes": "Uifub", "level_values": "<f8", "log_odds": "b"}
+_TYPES["fields"] = "i"
 
 
 def write_model(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:
     """Write the fields of a model, all or nothing; None and log_odds=True are left out."""
     encoding = fields.get("encoding")
-    left_out = () if encoding is None else ("encoding", "feature_names")
+    left_out = () if encoding is None else ("encoding", "feature_names", "fields")
     arrays = {
         name: np.asarray(value)
         for name, value in fields.items()
@@ -74,6 +75,6 @@ def _fields(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         if spelled not in _TYPES[name]:
             raise ValueError(f"{name} must not have dtype {array.dtype}")
     # Arrays stay arrays; names, texts and flags become plain Python values.
-    numbers = ("H", "V", "intercept", "linear", "classes", "level_values")
+    numbers = ("H", "V", "intercept", "linear", "classes", "level_values", "fields")
     fields = {name: a if name in numbers else a.tolist() for name, a in arrays.items()}
     return fields | {"encoding": encoding}
