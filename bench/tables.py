@@ -17,8 +17,6 @@ from functools import cache
 from importlib.util import find_spec
 from statistics import mean, median
 
-import fastpoly
-import numpy as np
 import pandas as pd
 from defaults import mean_ranks, one_fold, split
 from experiment import Options, Result, Store, Task, options, run_tasks, table, write
@@ -36,6 +34,8 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 from table_frames import BUNDLED, CHOSEN_ON, READERS, Frame
+
+import fastpoly
 
 OURS = "fastpoly"
 MOST_PRODUCTS = 20_000  # columns of the linear model on products
@@ -142,7 +142,7 @@ def tasks(where: Options, judge: bool) -> list[Task]:
 
 
 def fit(task: Task) -> Result:
-    """Score, loss, CPU seconds of fitting and predicting for every fold; {} if there is no model."""
+    """Score, loss, CPU seconds of fitting and predicting for every fold; {} without a model."""
     data = load(task["set"])
     make = METHODS[task["method"]]
     if make(data) is None:
