@@ -510,11 +510,7 @@ class PathSearchCV(Documented, MetaEstimatorMixin, BaseEstimator):
         self, X: Any, output: Any = None, *, background: Any = None, pairs: bool = False
     ) -> Contributions:
         """`contributions` of the best estimator, of the features that reach it in a Pipeline."""
-        model, heads = named_estimator(self)
-        for head in heads:
-            X = head.transform(X)
-            background = None if background is None else head.transform(background)
-        return model.contributions(X, output, background=background, pairs=pairs)
+        return contributions_of(self, X, output, background=background, pairs=pairs)
 
     def score(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, **params: Any
@@ -577,3 +573,14 @@ def named_estimator(estimator: Any) -> tuple[PolyEstimator, list[Any]]:
         model = copy.copy(model)
         model.model_ = replace(model.model_, feature_names=list(map(str, names)))
     return model, heads
+
+
+def contributions_of(
+    estimator: Any, X: Any, output: Any, *, background: Any = None, pairs: bool = False
+) -> Contributions:
+    """`contributions` of the fitted estimator inside searches and Pipelines."""
+    model, heads = named_estimator(estimator)
+    for head in heads:
+        X = head.transform(X)
+        background = None if background is None else head.transform(background)
+    return model.contributions(X, output, background=background, pairs=pairs)
