@@ -18,6 +18,7 @@ from typing import Self
 
 PYTHON, CYTHON, C = (".py",), (".pyx", ".pxd", ".pxi"), (".c", ".h")
 OWN_IMPORT = re.compile(r"^\s*(?:from|import) fastpoly\b", re.MULTILINE)
+IMPORT = re.compile(r"^\s*(?:from \S+ import|import) ", re.MULTILINE)
 NUMBER = r"[-+*/(). 0-9e,]+"
 # Capital names at the left margin, entries of a `cdef enum`, and what C has in place of them.
 CONSTANTS = (
@@ -88,9 +89,11 @@ class Seen:
         self.modules.add(module)
         # `sum` is called `reduce` at 5de635d. Methods that dataclasses generate have no class.
         name = frame.f_code.co_name
-        if name in ("__init__", "sum", "reduce"):
+        if name in ("__init__", "sum", "reduce", "value_grad"):
             owner = type(frame.f_locals.get("self")).__name__
             self.calls[owner if name == "__init__" else f"{owner}.pass"] += 1
+        elif name == "identity" and module.startswith("fastpoly.rows"):
+            self.calls["stat"] += 1
 
 
 def print_fits() -> None:
@@ -107,7 +110,12 @@ def print_fits() -> None:
                 PolynomialNetworkClassifier(random_state=0).fit(*data)
             built = ", ".join(f"{n} {seen.calls[n]}" for n in ("Problem", "Objective", "Rows"))
             print(f"{name}: {len(seen.modules)} modules of Python; built: {built}")
-    print(f"  passes over the rows of the shards: {seen.calls['ThreadEngine.pass']}")
+            # A gradient of rows in memory does not go through `sum`.
+            passes = seen.calls["ThreadEngine.pass"] or seen.calls["Rows.pass"]
+            print(f"  passes over rows: {passes}; looks at files: {seen.calls['stat']}")
+    print(
+        f"  modules: {', '.join(sorted(name.removeprefix('fastpoly.') for name in seen.modules))}"
+    )
     compiled = [
         name for name, module in sys.modules.items()
         if name.startswith("fastpoly.") and str(getattr(module, "__file__", "")).endswith(".so")
@@ -128,6 +136,8 @@ def main() -> None:
         print(f"largest {kind} file: {n_lines(largest)} lines, {largest.relative_to(root)}")
     length, name = max(map(longest_function, files))
     print(f"longest function without its docstring: {length} lines, {name}")
+    imports = sum(len(IMPORT.findall(path.read_text())) for path in sources(root, PYTHON))
+    print(f"import lines: {imports}")
     own = sum(len(OWN_IMPORT.findall(path.read_text())) for path in sources(root, PYTHON))
     print(f"lines of Python that import from fastpoly: {own}")
     python, compiled = n_constants(root, PYTHON), n_constants(root, CYTHON + C)

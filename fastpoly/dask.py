@@ -6,6 +6,7 @@ result is the same to the last bit as with threads in one process. A task depend
 only: if its worker is lost, Dask gives it to another one, which begins with the model if necessary.
 """
 
+import contextlib
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -79,6 +80,7 @@ class DaskEngine:
 
     def __init__(self, client: distributed.Client, timeout: float, strict: bool) -> None:
         self.client, self.timeout, self.strict = client, timeout, strict
+        self.kinds: dict[str, tuple[str, ...]] = {}  # the instruction sets of each worker
 
     def sum(self, items: Sequence[Any], method: Method, *arguments: Any) -> Any:
         """The sum of method(item, *arguments) over the items."""
@@ -86,8 +88,11 @@ class DaskEngine:
         return sum_in_tasks(self._slots(), self._run, items, method, arguments)
 
     def _slots(self) -> list[str]:
-        """The worker of each thread, in a fixed order."""
-        while not (threads := self.client.nthreads()):
+        """The worker of each thread, in a fixed order; every one has been asked for its kind."""
+        while not (threads := self.client.nthreads()) or threads.keys() - self.kinds.keys():
+            if threads:
+                self._ask([worker for worker in threads if worker not in self.kinds])
+                continue
             try:
                 self.client.wait_for_workers(1, self.timeout)
             except TimeoutError:
@@ -95,7 +100,22 @@ class DaskEngine:
                     f"the cluster has had no worker for {self.timeout:g} s; start workers and fit "
                     "again, from the checkpoint if there is one"
                 ) from None
+        self._check_kinds()
         return [address for address in sorted(threads) for _ in range(threads[address])]
+
+    def _ask(self, workers: list[str]) -> None:
+        """Ask workers for their kind. One that is lost does not answer, nor one that stopped."""
+        how = {"workers": workers, "on_error": "ignore", "callback_timeout": POLL}
+        with contextlib.suppress(TimeoutError):
+            self.kinds |= self.client.sync(self.client._run, _instructions, **how)
+
+    def _check_kinds(self) -> None:
+        kinds = {kind: worker for worker, kind in self.kinds.items()}
+        if self.strict and len(kinds) > 1:
+            raise ValueError(
+                f"workers have different instruction sets, {kinds}: their sums differ in the last "
+                "bits; use workers of one kind, or on_cluster(..., strict=False)"
+            )
 
     def _run(
         self, tasks: list[Task], items: Any, method: Method, arguments: tuple[Any, ...]
@@ -123,12 +143,8 @@ class DaskEngine:
         except BaseException:
             self.client.cancel(futures)
             raise
-        kinds = {instructions: worker for _, worker, instructions in found}
-        if self.strict and len(kinds) > 1:
-            raise ValueError(
-                f"workers have different instruction sets, {kinds}: their sums differ in the last "
-                "bits; use workers of one kind, or on_cluster(..., strict=False)"
-            )
+        self.kinds |= {worker: kind for _, worker, kind in found}  # some may have joined meanwhile
+        self._check_kinds()
         return [sums for sums, *_ in found]
 
     def _results(self, futures: list[distributed.Future]) -> list[Any] | None:

@@ -6,8 +6,8 @@ Joint descent, output refit, path and search all see the data through this class
 `Model`, or one packed vector [H | V | b | W].
 """
 
-from dataclasses import replace
-from typing import Any, Self
+from copy import copy
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,12 +61,9 @@ class Objective:
 
     def at(self, alpha: float | None = None, alpha_linear: float | None = None) -> Self:
         """The same problem on the same rows with another strength."""
-        changes: dict[str, Any] = {}
-        if alpha is not None:
-            changes.update(alpha=float(alpha), tau=None)
-        if alpha_linear is not None:
-            changes["alpha_linear"] = float(alpha_linear)
-        return type(self)(replace(self.problem, **changes), self.rows)
+        other = copy(self)
+        other.problem = self.problem.at(alpha, alpha_linear)
+        return other
 
     def on(self, rows: Rows) -> Self:
         """The same problem on other rows."""

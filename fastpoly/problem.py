@@ -5,6 +5,7 @@
 with alpha Omega(V) replaced by Omega(V) <= tau in the constrained form.
 """
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -64,6 +65,15 @@ class Problem:
         ridge = as_positive(alpha_linear, "alpha_linear", or_zero=True)
         penalty = complete_penalty(get_penalty(penalty))
         return cls(complete_loss(loss), penalty, m, alpha, tau, ridge)
+
+    def at(self, alpha: float | None, alpha_linear: float | None) -> Self:
+        """The same problem with other strengths; what is None stays."""
+        other = copy(self)
+        if alpha is not None:
+            vars(other).update(alpha=float(alpha), tau=None)
+        if alpha_linear is not None:
+            vars(other).update(alpha_linear=float(alpha_linear))
+        return other
 
     def omega(self, V: Floats) -> float:
         """Omega(V)."""

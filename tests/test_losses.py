@@ -15,8 +15,8 @@ from scipy.optimize import minimize
 
 from fastpoly import Design, conditional_gradient
 from fastpoly.kernels import losses, runtime
+from fastpoly.kernels.checks import encode_targets
 from fastpoly.kernels.losses import LOSSES, Loss, complete_loss, get_loss
-from fastpoly.kernels.targets import encode_targets
 from fastpoly.kernels.verbs import loss_curvature
 
 EVERY = pytest.mark.parametrize("name", sorted(LOSSES))

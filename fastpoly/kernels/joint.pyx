@@ -35,10 +35,9 @@ from fastpoly.kernels.runtime cimport (
     RANGE_SECONDS, effective_n_threads, flop_seconds, run_shares, shares_for, threads_for,
 )
 
-from fastpoly.kernels.checks import as_float_array, as_output, as_weights
+from fastpoly.kernels.checks import as_float_array, as_n_outputs, as_output, as_weights
 from fastpoly.kernels.features import ACTIVATIONS, make_features
 from fastpoly.kernels.linear import LinearTerms
-from fastpoly.kernels.targets import as_n_outputs
 from fastpoly.kernels.verbs import CompleteLoss, loss_curvature
 
 include "joint_pass.pxi"

@@ -10,8 +10,9 @@ from libc.stdint cimport uintptr_t
 
 import numpy as np
 
-from fastpoly.kernels.checks import as_float_array, as_output, as_weights
-from fastpoly.kernels.targets import as_n_outputs, encode_targets
+from fastpoly.kernels.checks import (
+    as_float_array, as_n_outputs, as_output, as_weights, encode_targets,
+)
 from fastpoly.kernels.verbs import reduce_object
 
 from fastpoly.kernels.losses_loops cimport choose_losses_loops, losses_loops

@@ -6,8 +6,7 @@ To add a loss, write one class with `name`, `target` and `row`, and list it in `
 
 from libc.math cimport INFINITY, exp, fabs, log
 
-from fastpoly.kernels.checks import as_positive
-from fastpoly.kernels.targets import HOW_TO_ENCODE, encode_targets
+from fastpoly.kernels.checks import HOW_TO_ENCODE, as_positive, encode_targets
 from fastpoly.kernels.verbs import CompleteLoss
 
 from fastpoly.kernels.loss cimport Loss, scale

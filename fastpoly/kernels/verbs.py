@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastpoly.kernels.checks import as_float_array
-from fastpoly.kernels.targets import encode_targets
+from fastpoly.kernels.checks import as_float_array, encode_targets
 
 Floats = NDArray[np.float64]
 

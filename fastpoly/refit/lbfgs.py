@@ -23,7 +23,7 @@ from scipy.linalg.blas import dtrsv
 
 from fastpoly.kernels.smooth_forms import SmoothForm
 from fastpoly.problem import Problem
-from fastpoly.rows.curvature import NO_CURVATURE, Curvature
+from fastpoly.rows.design import NO_CURVATURE, Curvature
 from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
@@ -208,7 +208,7 @@ class Preconditioner:
     """g -> P g on packed parameters [H | V | intercept | linear]: the inverse curvature in blocks.
 
     Basis vectors: P_r = T diag(1 / (b_r + penalty)) T' for vector r, with the directions T and the
-    curvatures b_r of `fastpoly.rows.curvature.Curvature`. Output layer, intercept and linear
+    curvatures b_r of `fastpoly.rows.design.Curvature`. Output layer, intercept and linear
     weights: one matrix for all outputs, the inverse of the Gram matrix plus penalties.
 
     Parameters

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastpoly.kernels.explicit import explicit_gamma, make_gamma, row_gamma
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.joint import JointObjective
-from fastpoly.rows.curvature import DenseCurvature
-from fastpoly.rows.design import Design
+from fastpoly.rows.design import DenseCurvature, Design
 from fastpoly.state import Model
 
 Floats = NDArray[np.float64]

@@ -14,13 +14,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.kernels.checks import as_float_array, as_weights
 from fastpoly.kernels.explicit import ExplicitGamma, explicit_pays
+from fastpoly.kernels.features import make_features
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.losses import complete_loss
 from fastpoly.kernels.summed import SummedGamma
 from fastpoly.problem import resolve_loss
 from fastpoly.rows.block import Block, Point, Targets
-from fastpoly.rows.curvature import NO_CURVATURE, Curvature, has_eigenbasis, shared_directions
-from fastpoly.rows.design import Design, check_kind, check_largest, check_scale
+from fastpoly.rows.design import (
+    NO_CURVATURE,
+    Curvature,
+    Design,
+    check_kind,
+    check_largest,
+    check_scale,
+    has_eigenbasis,
+    shared_directions,
+)
 from fastpoly.rows.engine import Engine, ThreadEngine
 from fastpoly.rows.shard import Form, Part, Shard, StoredBlocks
 from fastpoly.rows.shards import Shards
@@ -46,11 +55,11 @@ class Rows:
     """Blocks of rows with targets and weights, for one loss.
 
     `shape` is (n_samples, n_features), with the constant of fit_lower="augment". `entries` is the
-    number of stored entries per row; None where rows are dense.
+    number of stored entries per row; None where rows are dense. One block needs no engine.
     """
 
     def __init__(
-        self, blocks: Any, engine: Engine, loss: Any, m: int, shape: tuple[int, int],
+        self, blocks: Any, engine: Engine | None, loss: Any, m: int, shape: tuple[int, int],
         activation: str, fit_lower: str | None, entries: float | None,
     ) -> None:  # fmt: skip
         self.blocks, self.engine, self.loss, self.m = blocks, engine, loss, m
@@ -66,8 +75,8 @@ class Rows:
         design, M = block.design, block.design.matrix
         entries = len(M.arrays[1]) / max(M.n, 1) if M.sparse else None
         return cls(
-            [block], ThreadEngine(1), block.loss, block.m, (M.n, M.d), design.activation,
-            design.fit_lower, entries,
+            [block], None, block.loss, block.m, (M.n, M.d), design.activation, design.fit_lower,
+            entries,
         )  # fmt: skip
 
     @classmethod
@@ -222,10 +231,15 @@ class Rows:
         joint = self.sum(Block.curvature_gram, point)
         return Curvature(directions, basis, joint)
 
-    def folds(self, n_folds: int, seed: int) -> list[tuple[Self, Self]]:
+    def flat_curvature(self, model: Model) -> tuple[Any, ...]:
+        """Diagonals as of `Curvature`, where every row has the mean curvature of each output."""
+        return self.sum(Block.diagonal_curvature, model, True)
+
+    def folds(self, n_folds: int, seed: int) -> list[tuple["Rows", "Rows"]]:
         """Rows to train on and rows to test with, n_folds times; each row is tested once.
 
-        Rows in memory are drawn by class, where there are classes.
+        Rows in memory are drawn by class, where there are classes. The order of the rows does not
+        matter.
         """
         if self.block is None:
             ends = np.arange(n_folds + 1) / n_folds
@@ -242,16 +256,17 @@ class Rows:
         ]
 
     def _fold_numbers(self, n_folds: int, seed: int) -> NDArray[np.intp]:
-        """The fold of every row in memory, (n,)."""
-        values, table = self.block.targets
-        order = np.random.default_rng(seed).permutation(self.n_samples)
-        if table is not None:
-            order = order[np.argsort(values[order], kind="stable")]
+        """The fold of every row in memory, (n,), drawn by what the row holds, not by its place."""
+        design, (values, table) = self.block.design, self.block.targets
+        h = np.random.default_rng(seed).standard_normal((1, self.n_features))
+        squares = make_features(design.matrix, h, "squared", design.n_threads).activations()[:, 0]
+        drawn = np.modf(squares * 2.0**20)[0].round(6)  # digits that look random
+        order = np.lexsort((values[:, 0], drawn) if table is None else (drawn, values))
         number = np.empty(self.n_samples, dtype=np.intp)
         number[order] = np.arange(self.n_samples) % n_folds
         return number
 
-    def _part(self, part: Part) -> Self:
+    def _part(self, part: Part) -> "Rows":
         whole = self.blocks
         blocks = StoredBlocks(whole.shards, whole.form, whole.memory, part)
         return Rows(

@@ -99,6 +99,10 @@ class Encoding:
 
     __hash__ = None
 
+    def same_codes(self, other: Self) -> bool:
+        """Whether codes mean the same in another encoding, whatever their frequencies."""
+        return type(self)(self.fields, other.frequencies, other.form) == other
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Plain arrays that hold the encoding; see `fastpoly.tables.arrays`."""
         return to_arrays(self.fields, self.frequencies, self.form)
@@ -196,6 +200,13 @@ class Encoding:
                     p = self.frequencies[first:last]
                     sizes[i] = len(field.feature_names(self.form == "hinges", p))
         return np.repeat(np.arange(len(sizes)), sizes)
+
+    @property
+    def exclusive(self) -> NDArray[np.intp]:
+        """The field of each column of `rows`, (d,); -1 where a row may have several of them."""
+        kinds = ("levels", "number") if self.form == "codes" else ("levels",)
+        at, alone = self.fields_of_columns, np.array([f.kind in kinds for f in self.fields])
+        return np.where(alone[at], at, -1)
 
     def matrix(self, frame: Any) -> Any:
         """Plain columns, (n, d): numbers in soft standard units, levels as 0 and 1.

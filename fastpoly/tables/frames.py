@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from fastpoly.kernels.checks import shown
 
@@ -66,12 +67,15 @@ class Column:
         data = self.data
         if self.kind == "list":
             raise self.error(f"must hold single values, got {self.example()}; convert it")
-        if self.kind == "number":
+        if self.kind == "number" and not _holds_integers(data):
             found = self.numbers()
             values, codes = np.unique(found, return_inverse=True, equal_nan=True)
             if len(values) and np.isnan(values[-1]):
                 values, codes = values[:-1], np.where(codes == len(values) - 1, -1, codes)
             return Distinct(codes, values)
+        if isinstance(data, np.ndarray) and data.dtype.kind in "iub":
+            values, codes = np.unique(data, return_inverse=True)
+            return self._as_levels(codes, values.tolist())
         if isinstance(data, (list, np.ndarray)):
             return self._as_levels(
                 *_number(data.tolist() if isinstance(data, np.ndarray) else data)
@@ -119,8 +123,8 @@ class Column:
             found[:] = [str(v) for v in values]
         elif types <= {bool} or types <= {int, float}:
             try:
-                found = np.array(values, np.float64 if float in types else None)
-                found = found if found.dtype.kind in "bf" else found.astype(np.int64)
+                wanted = float if float in types else bool if bool in types else np.int64
+                found = np.array(values, wanted)
             except (OverflowError, ValueError):
                 raise self.error("has integers of 2**63 or more; convert it") from None
             if found.dtype.kind == "f" and np.isnan(found).any():
@@ -148,12 +152,14 @@ class Column:
 def is_frame(X: Any) -> bool:
     """Whether X is a frame of named columns rather than a matrix."""
     if isinstance(X, (Mapping, np.ndarray)):
-        return isinstance(X, Mapping)
+        return isinstance(X, Mapping) and not issparse(X)  # a dok_array is both
     return hasattr(X, "columns") or hasattr(X, "column_names")
 
 
 def read_columns(frame: Any) -> dict[str, Column]:
     """The columns of a frame, or of a 2-D array (named x0, x1, ...), by name."""
+    if isinstance(frame, dict) and all(isinstance(value, Column) for value in frame.values()):
+        return frame  # it was read before
     if not is_frame(frame):
         X = np.asarray(frame)
         if X.ndim != 2:
@@ -189,7 +195,7 @@ def _narwhals_columns(frame: Any) -> tuple[list[Any], list[Any]]:
             f"X is a {type(frame).__name__}; give a pandas or polars DataFrame (collect a lazy "
             "one), an Arrow table, or a mapping of names to arrays"
         ) from None
-    return names, [_opened(found[name]) for name in found.columns]
+    return names, [_opened(series) for series in found.iter_columns()]
 
 
 def _opened(series: Any) -> Any:
@@ -278,6 +284,15 @@ def _refusal(name: str, is_time: bool, kind: str) -> ValueError:
         f"column {name!r} holds values of type {kind}; make columns of numbers or texts of it, or "
         "leave it out"
     )
+
+
+def _holds_integers(data: Any) -> bool:
+    """Whether a column of numbers holds integers, which floats may not tell apart."""
+    if isinstance(data, np.ndarray):
+        return data.dtype.kind in "iu"
+    if isinstance(data, list):
+        return all(isinstance(v, (int, np.integer)) or _is_missing(v) for v in data)
+    return data.dtype.is_integer()
 
 
 def _is_missing(value: Any) -> bool:
