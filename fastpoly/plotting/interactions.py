@@ -1,6 +1,5 @@
 """The interactions of features in a model."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -9,7 +8,7 @@ from numpy.typing import ArrayLike
 from fastpoly.interactions import same_field, strongest_features
 from fastpoly.kernels.checks import as_count
 from fastpoly.model import PolyModel
-from fastpoly.plotting.fitted import feature_names_of, fitted_estimator, get_axes
+from fastpoly.plotting.training import get_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,9 +103,10 @@ class InteractionDisplay:
         max_features = as_count(max_features, "max_features")
         model = estimator
         if not isinstance(model, PolyModel):
-            fitted, heads = fitted_estimator(estimator)
+            from fastpoly.estimators.search import named_estimator
+
+            fitted, _ = named_estimator(estimator)
             output, model = fitted._output_position(output), fitted.model_
-            model = replace(model, feature_names=feature_names_of(fitted, heads))
         elif output is None:
             if model.n_outputs > 1:
                 raise ValueError(f"say which output: a position below {model.n_outputs} or a name")
