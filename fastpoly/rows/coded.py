@@ -267,12 +267,15 @@ class CodedRows(Rows):
         return self._squared.columns(basis), output, *lower
 
     def folds(self, n_folds: int, seed: int) -> list[tuple[Self, Self]]:
-        of, tables = type(self), self.tables
-        if self.fit_lower == "augment":
-            tables = Tables(tables.blocks[1:])
-        return [
-            (of(train, tables), of(held, tables)) for train, held in self.codes.folds(n_folds, seed)
-        ]
+        return [(self._on(one), self._on(other)) for one, other in self.codes.folds(n_folds, seed)]
+
+    def parts(self, n_parts: int, seed: int) -> list[Self]:
+        return [self._on(codes) for codes in self.codes.parts(n_parts, seed)]
+
+    def _on(self, codes: Rows) -> Self:
+        """Other codes with the same tables."""
+        own = self.tables.blocks[1:] if self.fit_lower == "augment" else None
+        return type(self)(codes, self.tables if own is None else Tables(own))
 
 
 class CodedOperators:
