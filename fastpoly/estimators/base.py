@@ -29,7 +29,7 @@ from fastpoly.rows.block import Targets, as_codes
 from fastpoly.rows.design import FIT_LOWER
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Model, State
-from fastpoly.storage.checkpoint import FitRecord, fingerprint, load_record, save_record
+from fastpoly.storage.checkpoint import CURE, FitRecord, fingerprint, load_record, save_record
 from fastpoly.strengths import as_start, train_default
 
 Floats = NDArray[np.float64]
@@ -171,7 +171,7 @@ class PolyEstimator(Predictor):
         if self.early_stopping:
             self._split_seed, share = record.seed, self.validation_fraction
             data, held = data.hold_out(share, record.seed, self._task)
-        self._scaling = self._units(data)
+        self._scaling = data.within_span(self._units(data), self._activation)
         objective = self._objective(data)
         states = self._states(objective, record.state or self._start(earlier, start, data.m))
         with ExitStack() as stack:
@@ -203,6 +203,9 @@ class PolyEstimator(Predictor):
             record = load_record(self.checkpoint, fit)
         except FileNotFoundError:
             return record
+        d = self.n_features_in_ + (self.fit_lower == "augment")
+        if record.stages and record.stages.n_features != d:
+            raise ValueError(f"{path} has models of other features; {CURE}")
         k = 0 if record.state is None else record.state.n_components
         if k > self.n_components:
             raise ValueError(
@@ -240,7 +243,8 @@ class PolyEstimator(Predictor):
         self.history_ = record.stages.history()
         if record.scores:
             self.history_["validation_score"] = np.array(record.scores)
-        self._state, self._stages = state, record.stages.up_to(last)
+        self._state = change_state(state, self._scaling.widen)
+        self._scaling, self._stages = self._scaling._replace(span=None), record.stages.up_to(last)
         self._fitted_lower = self.fit_lower
         self._set_fit(state, record.stages[last])
 
@@ -308,8 +312,8 @@ class PolyEstimator(Predictor):
             state = earlier._state
             if self.alpha is None and self.tau is None:
                 state = replace(state, alpha=None)  # it is chosen anew
-            if all(map(np.array_equal, earlier._scaling, self._scaling)):
-                return state
+            if all(map(np.array_equal, earlier._scaling, self._scaling._replace(span=None))):
+                return change_state(state, self._scaling.narrow)
             model = earlier._scaling.fold(state.model, self._activation)
         elif poly is None or (poly.n_features, poly.n_outputs) != (self.n_features_in_, m):
             return None  # a fold may lack a class, or a transformer may give other features
@@ -413,3 +417,12 @@ class PolyEstimator(Predictor):
                 f"which is {self.validation_fraction}"
             )
         return score
+
+
+def change_state(state: State, change: Callable[[Model], Model]) -> State:
+    """The state with model and eigenvectors in other coordinates."""
+    vectors = state.memory.vectors
+    if vectors is not None:
+        vectors = change(state.model._replace(H=vectors)).H
+    memory = state.memory._replace(vectors=vectors)
+    return replace(state, **change(state.model)._asdict(), memory=memory)

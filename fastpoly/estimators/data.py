@@ -14,6 +14,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import validate_data
 
 from fastpoly.estimators.advice import warn
+from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.kernels.matrix import as_csr
@@ -132,6 +133,13 @@ class TrainingRows:
             )
         return scaling
 
+    def within_span(self, scaling: Scaling, activation: str) -> Scaling:
+        """The scaling for a model that is trained in the span of these rows."""
+        if self.stored:
+            return scaling
+        with one_blas_thread():
+            return scaling.within(self.X, activation)
+
     @property
     def target_moments(self) -> Moments:
         """Means and deviations of targets that are numbers."""
@@ -148,7 +156,8 @@ class TrainingRows:
         if self.stored:
             form = Form(activation, fit_lower, loss, self.m, targets.table, self.w, scaling)
             return Rows.of_shards(self.X, form, self.n_threads)
-        X = scaling.features(self.X)
+        with one_blas_thread():
+            X = scaling.features(self.X)
         n_threads = default_threads(X) if self.n_threads is None else self.n_threads
         design = Design(X, activation, fit_lower=fit_lower, n_threads=n_threads)
         return Rows.of_block(Block(design, targets, loss, self.m, self.w))

@@ -106,8 +106,8 @@ class Stages:
     @classmethod
     def of(cls, arrays: Arrays, n: int, last: Model) -> "Stages":
         """The stages of n rounds from the arrays of a file; ValueError if they are wrong."""
-        d, m = last.H.shape[1], last.V.shape[1]
-        pool = list(_take(arrays, "pool", (None, d)))
+        vectors = _take(arrays, "pool", (None, None))
+        pool, d, m = list(vectors), vectors.shape[1], last.V.shape[1]
         sizes = _take(arrays, "sizes", (n,)).astype(np.int64)
         total = int(sizes.sum())
         places = _take(arrays, "H", (total,)).astype(np.int64)
