@@ -101,6 +101,7 @@ def measure(seed: int, limit: float) -> tuple[float, str, Any]:
             model.fit(X, y)
         told = any(issubclass(each.category, ConvergenceWarning) for each in said)
         how = str(model._state.stop) + (" (warned)" if told else "")
+        how += f" {model._state.memory.spent // 1000}"
     except Late:
         how = "late"
     except ValueError as error:  # data without digits are refused

@@ -1,4 +1,4 @@
-"""Models are trained in the span of their rows: the same optimum for the price of fewer features."""
+"""Models are trained in the span of their rows: the optimum is that of all features."""
 
 import pickle
 

@@ -213,12 +213,17 @@ def poor_fit(model: Any, small: float, by_score: bool = False) -> Advice | None:
         lower = "linear" if model.fit_lower == "explicit" else "constant"
         return f"the model has no basis vectors and is {lower}: {why}", UserWarning
     far = bool(alpha) and violation > FAR_FROM_OPTIMUM * alpha
+    cures = [] if model.standardize else ["set standardize=True"]
     if inaccurate:
         what = f"the output layer is inaccurate: a gap of {gap:.2g} for an objective of "
         what += f"{objective:.2g}"
     elif state.stop == "no progress" and far:
         what = "training stopped because new basis vectors gained nothing, far from the optimum: "
         what += f"the violation is {violation:.2g}, alpha {alpha:.2g}"
+    elif state.stop in ("no progress", "max_iter") and not reached(model.tol, state, small):
+        spent = "gained almost nothing" if state.stop == "no progress" else "took too many steps"
+        what = f"tol={model.tol:g} was not reached, because further rounds {spent}"
+        cures.append("raise tol")
     elif state.stop == "n_components" and far and not (by_score or is_searched("n_components")):
         return (
             f"training stopped at n_components={model.n_components}, and more basis vectors would "
@@ -227,9 +232,16 @@ def poor_fit(model: Any, small: float, by_score: bool = False) -> Advice | None:
         ), ConvergenceWarning
     else:
         return None
-    cures = [] if model.standardize else ["set standardize=True"]
-    cures.append("raise alpha")
+    cures.append("raise alpha" if model.tau is None else "lower tau")
     if state.stop == "n_components":
         cures.append(f"raise n_components, which is {model.n_components}")
     last = f"raise max_iter, which is {model.max_iter}" if model.refit else 'use refit="output"'
     return f"{what}; {', '.join(cures)}, or {last}", ConvergenceWarning
+
+
+def reached(tol: float, state: State, small: float) -> bool:
+    """Whether a run ended within ten times its tolerance, which is near enough to say nothing."""
+    size = 10 * tol * max(abs(state.objective), small)
+    if state.alpha is None:
+        return bool(state.gap_found <= size)
+    return bool(state.violation <= (1 + 10 * tol) * state.alpha and state.refit_gain <= size)
