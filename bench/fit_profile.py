@@ -22,9 +22,9 @@ FITS = {
 }
 # part: (file, function)
 PARTS = {
-    "fused pass": ("sums.py", "value_grad_packed"),
+    "fused pass": ("block.py", "value_grad"),
     "L-BFGS": ("lbfgs.py", "minimize"),
-    "curvature sums": ("sums.py", "curvature"),
+    "curvature sums": ("rows.py", "curvature"),
     "selection": ("algorithm.py", "select"),
 }
 
@@ -47,8 +47,11 @@ def shares(data: str) -> list[str]:
     }
     part = {name: seconds.get(key, 0.0) for name, key in PARTS.items()}
     part["L-BFGS"] -= part["fused pass"]  # because it calls the fused pass
-    passes = next(
-        (row[0] for (_, _, name), row in stats.stats.items() if name == "value_grad_packed"), 0
+    fused = PARTS["fused pass"]
+    passes = sum(
+        row[0]
+        for (file, _, name), row in stats.stats.items()
+        if (file.rpartition("/")[2], name) == fused
     )
     cells = [f"{100 * part[name] / stats.total_tt:.0f} %" for name in PARTS]
     return [data, f"{stats.total_tt:.2f} s", str(passes), str(state.n_components), *cells]

@@ -47,9 +47,8 @@ html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
 # Pages without pages below them have no navigation on the left.
-html_sidebars = {
-    page: [] for page in ("index", "guide", "choosing", "large", "core", "migrating", "promises")
-}
+ALONE = "index guide choosing large core migrating architecture promises benchmarks changelog"
+html_sidebars = {page: [] for page in ALONE.split()}
 html_theme_options = {
     "navbar_align": "left",
     "header_links_before_dropdown": 6,

@@ -238,7 +238,7 @@ def _has_room(problem: Problem, n_components: int, start: State | None) -> bool:
     if not problem.penalty.smooth_form.fixed:
         return True
     units = 0 if start is None else np.count_nonzero(start.V)
-    return n_components >= max(2 * problem.m, units)
+    return bool(n_components >= max(2 * problem.m, units))
 
 
 class Run:
@@ -355,7 +355,7 @@ class Run:
         if size == "auto":
             # At least two rounds, because with l1 the vectors of one output could take all places.
             size = min(self.refit.block(k), (most + 1) // 2)
-        return max(1, min(size, most - k))
+        return max(1, min(int(size), most - k))
 
     def gap(self, state: State, dual_norm: float) -> float:
         """The duality gap of the constrained form for that value of Omega*(G)."""

@@ -130,7 +130,8 @@ def compare_recommenders(
     """Print the test RMSE and nDCG@5 of every way to predict a rating."""
 
     def scores(prediction: NDArray) -> Scores:
-        return rmse(y_test, prediction), ndcg(y_test, prediction, pairs_test[:, 0], k=5)
+        ranking: Any = ndcg(y_test, prediction, pairs_test[:, 0], k=5)
+        return rmse(y_test, prediction), ranking
 
     def compare(name: str, model: Any, X: Any, X_test: Any) -> Result:
         return row(name, model, X, y, lambda model: scores(model.predict(X_test)))
@@ -191,7 +192,8 @@ def row(name: str, model: Any, X: Any, y: NDArray, score: Callable[[Any], Scores
 
 def size(model: Any) -> str:
     """What a model keeps after fitting."""
-    *_, before, last = [None, *getattr(model, "named_steps", {"": model}).values()]
+    steps = [step for _, step in getattr(model, "steps", [("", model)])]
+    before, last = steps[-2] if len(steps) > 1 else None, steps[-1]
     if isinstance(before, Nystroem):
         return f"{before.components_.shape[0]} landmarks"
     if hasattr(last, "n_components_"):
@@ -220,7 +222,8 @@ def draw(recommenders: list[Result], classifiers: list[Result], network: Any, pi
     except ImportError:
         return "no picture: it needs matplotlib, which pip install matplotlib brings"
     figure = Figure(figsize=(10, 6.4), layout="constrained")
-    above, below = figure.subfigures(2, 1, height_ratios=(2, 3))
+    halves: Any = figure.subfigures(2, 1, height_ratios=(2, 3))
+    above, below = halves
     ratings_axes, states_axes = above.subplots(1, 2)
     draw_scores(ratings_axes, recommenders, "ratings: test RMSE (lower is better)")
     draw_scores(states_axes, classifiers, "vibrations: test accuracy")

@@ -168,7 +168,7 @@ def polynomial(graph: Graph, model: PolyModel, x: str) -> str:
     return outputs
 
 
-Outputs = dict[str, tuple[str, int, list[int]]]
+Outputs = dict[str, tuple[str, Any, list[int]]]  # Any: a type of TensorProto
 
 
 def decode(graph: Graph, model: PolyModel, o: str) -> Outputs:
@@ -190,13 +190,15 @@ def decode(graph: Graph, model: PolyModel, o: str) -> Outputs:
         values = model.level_values
         if values is None:
             values = level_values(model.classes, m + 1)
-        found = {"variable": (graph("MatMul", p, values[:, None]), TensorProto.DOUBLE, [1])}
-        return found | (
-            {"probabilities": (p, TensorProto.DOUBLE, [m + 1])} if model.log_odds else {}
-        )
+        levels: Outputs = {
+            "variable": (graph("MatMul", p, values[:, None]), TensorProto.DOUBLE, [1])
+        }
+        if model.log_odds:
+            levels["probabilities"] = p, TensorProto.DOUBLE, [m + 1]
+        return levels
     if model.task == "multilabel":
         label = graph("Cast", graph("Greater", o, np.zeros(1)), to=TensorProto.INT64)
-        found = {"label": (label, TensorProto.INT64, [m])}
+        found: Outputs = {"label": (label, TensorProto.INT64, [m])}
         p, n_columns = (graph("Sigmoid", o) if model.log_odds else o), m
     else:
         # A single output is the log odds of the second of two classes; that of the first is 0.
@@ -211,7 +213,7 @@ def decode(graph: Graph, model: PolyModel, o: str) -> Outputs:
     return found | {name: (p, TensorProto.DOUBLE, [n_columns])}
 
 
-def as_labels(classes: NDArray[Any]) -> tuple[NDArray[Any], int]:
+def as_labels(classes: NDArray[Any]) -> tuple[NDArray[Any], Any]:
     """Classes as a constant of a graph, and its type: int64, float64 or str."""
     if classes.dtype.kind in "biu":
         if classes.max() > np.iinfo(np.int64).max:

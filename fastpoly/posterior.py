@@ -20,12 +20,14 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit, softmax
 
 from fastpoly.kernels.blas_threads import one_blas_thread
+from fastpoly.kernels.checks import as_float_array
 from fastpoly.objective import Objective
-from fastpoly.rows.block import Block
 from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
 Fields = NDArray[np.intp]
+Arrays = dict[str, NDArray[Any]]
+Record = tuple[dict[str, Any], Arrays]  # scalars that JSON can hold, and arrays
 
 # The step, as a share of the longest that is stable. With .9 nothing is gained, and with .5 a chain
 # needs half as many draws again.
@@ -38,6 +40,7 @@ MOVES_PER_DRAW = 2
 METRIC_DRAWS = 10
 # The mean is compressed within this many dimensions of each field.
 FIELD_WIDTH = 40
+MEMORY = 2.5e8  # bytes of the draws that are kept
 PROBE = 1e-3  # length of the finite difference that finds the largest eigenvalue
 
 
@@ -126,6 +129,7 @@ class Chain:
     ) -> None:
         self.objective, self.rng = objective, np.random.default_rng(seed)
         norms = np.linalg.norm(start.V, axis=1, keepdims=True)
+        norms[norms == 0] = 1.0
         start = start._replace(H=start.H * np.sqrt(norms), V=start.V / norms)
         self.k, self.prior = len(start.H), Prior.of(start, fields)
         self.x, self.n_draws = objective.pack(start), 0
@@ -136,6 +140,33 @@ class Chain:
         self.value = objective.loss(start)
         if self.samples_noise:
             self._draw_noise()
+
+    def record(self) -> Record:
+        """All that `resume` needs to go on bit for bit, after a first draw."""
+        prior, names = self.prior, ("k", "n_draws", "share", "step", "temper", "value")
+        scalars = {name: getattr(self, name) for name in (*names, "samples_noise")}
+        arrays = {name: getattr(self, name) for name in ("x", "momentum", "probe", "scale")}
+        arrays |= {"mu": prior.mu, "lam": prior.lam, "Omega": prior.Omega}
+        return {**scalars, "rng": self.rng.bit_generator.state}, arrays
+
+    @classmethod
+    def resume(cls, objective: Objective, fields: Fields, record: Record) -> Self:
+        """The chain of a record; an error where it is none of this objective."""
+        scalars, arrays = record
+        k, n_fields, m = int(scalars["k"]), int(fields.max()) + 1, objective.problem.m
+        size = len(objective.pack(objective.empty_model())) + k * (objective.rows.n_features + m)
+        shapes = {"mu": (k, n_fields), "lam": (k, n_fields), "Omega": (n_fields, m, m)}
+        found = {
+            name: as_float_array(arrays[name], name, shapes.get(name, (size,))).copy()
+            for name in ("x", "momentum", "probe", "scale", *shapes)
+        }
+        chain = cls(objective, objective.unpack(found["x"], k), fields, 0, 1.0)
+        chain.prior = Prior(fields, *(found.pop(name) for name in shapes))
+        chain.rng.bit_generator.state = scalars["rng"]
+        kinds = {"n_draws": int, "share": float, "step": float, "temper": float, "value": float}
+        found |= {name: kind(scalars[name]) for name, kind in kinds.items()}
+        vars(chain).update(found, samples_noise=bool(scalars["samples_noise"]))
+        return chain
 
     def draw(self) -> Model:
         """The next model of the chain; ValueError if there is no step that is short enough.
@@ -207,7 +238,7 @@ class Chain:
         the chain, once there, would not come back.
         """
         model, prior = self.objective.unpack(self.x, self.k), self.prior
-        basis, _, *lower = self.objective.rows.sum(Block.diagonal_curvature, model, True)
+        basis, _, *lower = self.objective.rows.flat_curvature(model)
         parts = [self.temper * basis + prior.lam[:, prior.fields], np.full(model.V.shape, np.inf)]
         if model.linear is not None:
             intercept, linear = lower
@@ -218,7 +249,7 @@ class Chain:
             move = PROBE / np.linalg.norm(self.probe) * self.scale * self.probe
             change = self._gradient(self.x + move)[1] - self._gradient(self.x - move)[1]
             self.probe = self.scale * change / (2 * PROBE)
-        self.step = 2 * self.share / np.sqrt(max(np.linalg.norm(self.probe), 1.0))
+        self.step = 2 * self.share / np.sqrt(max(float(np.linalg.norm(self.probe)), 1.0))
 
 
 class Average:
@@ -226,14 +257,16 @@ class Average:
 
     Output c of the mean is x' M_c x with M_c = sum_r v_rc E[h_r h_r'], which has no low rank. It is
     approximated by few vectors in the least squares of the entries that matter, weighted by the
-    mean squares of their columns: pairs of columns of one field never meet in a row.
+    mean squares of their columns: pairs of columns of an exclusive field never meet in a row.
 
     Parameters
     ----------
     objective : Objective
     fields : ndarray of int, (d,)
+    exclusive : ndarray of bool, (n_fields,)
+        Whether a row has at most one entry in each field.
     memory : float
-        Bytes for draws of H, in single precision; of more, every second one is kept.
+        Bytes for draws, in single precision; of more, every second one is kept.
 
     Attributes
     ----------
@@ -243,17 +276,46 @@ class Average:
         Draws so far.
     """
 
-    def __init__(self, objective: Objective, fields: Fields, memory: float = 2.5e8) -> None:
+    def __init__(
+        self, objective: Objective, fields: Fields, exclusive: NDArray[np.bool_],
+        memory: float = MEMORY,
+    ) -> None:  # fmt: skip
         rows = objective.rows
         self.explicit, self.fields, self.memory = objective.explicit, fields, memory
-        self.squared = rows.activation == "squared"
+        self.exclusive, self.squared = exclusive, rows.activation == "squared"
         self.unit = np.ones(rows.n_features)
         if self.explicit:
-            squares = rows.sum(Block.squared_norms, np.zeros((0, rows.n_features)))
+            squares = rows.squared_norms(np.zeros((0, rows.n_features)))
             self.unit = np.sqrt(squares[1:] / rows.weight)
         self.draws: list[Model] = []
         self.count, self.every = 0, 1
         self.intercept, self.linear = 0.0, 0.0
+
+    def record(self) -> Record:
+        """All that `resume` needs, after a first draw."""
+        arrays: Arrays = {"intercept": np.asarray(self.intercept)}
+        arrays |= {"linear": np.asarray(self.linear)} if self.explicit else {}
+        for name, parts in zip(Model._fields, zip(*self.draws, strict=True), strict=True):
+            if parts[0] is not None:
+                arrays[f"draws.{name}"] = np.array(parts[:1] if name == "V" else parts)
+        return {"count": self.count, "every": self.every}, arrays
+
+    def resume(self, record: Record) -> None:
+        """Go on from a record; an error where it is none of these rows."""
+        scalars, arrays = record
+        d, names = len(self.fields), Model._fields if self.explicit else Model._fields[:3]
+        H, V, b = (arrays[f"draws.{name}"] for name in names[:3])
+        n, (k, m) = len(H), V.shape[1:]
+        shapes = [(n, k, d), (1, k, m), (n, m), (n, d, m)]
+        for name, shape in zip(names, shapes, strict=False):
+            as_float_array(arrays[f"draws.{name}"], name, shape)
+        W = arrays["draws.linear"] if self.explicit else [None] * n
+        self.draws = [Model(*parts) for parts in zip(H, [V[0]] * n, b, W, strict=True)]
+        self.intercept = as_float_array(arrays["intercept"], "intercept", (m,)).copy()
+        self.linear = (
+            as_float_array(arrays["linear"], "linear", (d, m)).copy() if self.explicit else None
+        )
+        self.count, self.every = int(scalars["count"]), int(scalars["every"])
 
     def add(self, model: Model) -> None:
         """Add a draw."""
@@ -272,7 +334,8 @@ class Average:
         own = [np.flatnonzero(self.fields == f) for f in range(int(self.fields.max()) + 1)]
         bases = self._ranges(own, np.random.default_rng(seed))
         labels = np.repeat(np.arange(len(own)), [Q.shape[1] for Q in bases])
-        G, H = np.zeros((self.draws[0].V.shape[1], len(labels), len(labels))), 0.0
+        G = np.zeros((self.draws[0].V.shape[1], len(labels), len(labels)))
+        H: Any = 0.0
         for draw in self.draws:
             P = np.hstack(
                 [draw.H[:, j] * self.unit[j] @ Q for j, Q in zip(own, bases, strict=True)]
@@ -282,10 +345,10 @@ class Average:
                 core += (P.T * draw.V[:, c]) @ P
         G /= len(self.draws)
         mask = np.ones(G.shape[1:], dtype=bool)
-        if not self.squared and len(own) > 1:
-            mask = labels[:, None] != labels
-        elif not self.squared and len(labels) == len(self.fields):
-            mask = ~np.eye(len(labels), dtype=bool)
+        if not self.squared:  # a column does not meet itself, nor others of an exclusive field
+            whole = np.array([len(j) == Q.shape[1] for j, Q in zip(own, bases, strict=True)])
+            mask = (labels[:, None] != labels) | ~self.exclusive[labels]
+            mask &= ~np.diag(whole[labels])
         largest = np.argsort(-np.linalg.norm(H, axis=1), kind="stable")[:n_components]
         H, V, missed = factorize(G, mask, H[largest] / len(self.draws), self.draws[0].V[largest])
         full = np.zeros((len(H), len(self.fields)))
@@ -302,15 +365,15 @@ class Average:
         """Orthonormal columns for every field, (d_f, p), that nearly span the mean."""
         width, m = FIELD_WIDTH, self.draws[0].V.shape[1]
         tests, mix = rng.standard_normal((len(self.fields), width)), rng.standard_normal((m, width))
-        within = 0.0 if self.squared or len(own) == 1 else 1.0  # whether to leave such pairs out
+        apart = 1.0 - self.squared  # whether pairs within an exclusive field are left out
         for _ in range(2):  # the second sketch has far less of the noise of the draws
             sketches = [np.zeros((len(j), width)) for j in own]
             for draw in self.draws:
                 parts = [draw.H[:, j] * self.unit[j] for j in own]
                 ahead = [H @ tests[j] for H, j in zip(parts, own, strict=True)]
                 total, weight = sum(ahead), draw.V @ mix
-                for sketch, H, one in zip(sketches, parts, ahead, strict=True):
-                    sketch += H.T @ (weight * (total - within * one))
+                for sketch, H, one, f in zip(sketches, parts, ahead, self.exclusive, strict=True):
+                    sketch += H.T @ (weight * (total - apart * f * one))
             bases = [np.linalg.qr(sketch)[0] for sketch in sketches]
             for j, Q in zip(own, bases, strict=True):
                 tests[j, : Q.shape[1]] = Q
@@ -372,6 +435,14 @@ class Watch:
     def add(self, model: Model) -> None:
         """Keep the outputs of a draw."""
         self.draws.append(self.outputs(model))
+
+    def record(self) -> Record:
+        """All that `resume` needs."""
+        return {}, {"outputs": np.array(self.draws)}
+
+    def resume(self, record: Record) -> None:
+        """Go on from a record."""
+        self.draws = list(as_float_array(record[1]["outputs"], "outputs", (None, None, None)))
 
     def rhat(self) -> float:
         """The median over outputs of the split R-hat: 1 for a chain that has mixed."""

@@ -160,6 +160,20 @@ def default_strengths(
     return share * top or 1.0, ridge, folds[0].model
 
 
+def best_form(forms: Sequence[Objective], options: Options, alpha_linear: float | None) -> int:
+    """The position of the form of the same rows whose linear model has the least loss held out.
+
+    The first of equal ones, so the simplest should come first.
+    """
+    losses = []
+    with one_blas_thread():
+        for objective in forms:
+            folds = make_folds(objective, replace(options, finish=False))
+            linear_ridge(folds, alpha_linear)
+            losses.append(sum(fold.loss() for fold in folds))
+    return int(np.argmin(losses))
+
+
 def default_ridge(objective: Objective, options: Options) -> float:
     """alpha_linear for the linear model alone, by rows held out."""
     with one_blas_thread():

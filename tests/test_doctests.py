@@ -93,7 +93,7 @@ def test_pages(page, tmp_path, monkeypatch):
 
 
 def test_every_page_is_tested_or_without_examples():
-    without = {"architecture.md", "choosing.md", "promises.md"}
+    without = {"architecture.md", "benchmarks.md", "changelog.md", "choosing.md", "promises.md"}
     tested = {page.name for page in PAGES[1:]}
     assert {page.name for page in (ROOT / "docs").glob("*.md")} == tested | without
     for name in without:
@@ -123,3 +123,32 @@ def test_readme_is_short():
 
 def test_readme_has_two_commands():
     assert len(re.findall(r"^```sh$", (ROOT / "README.md").read_text(), re.MULTILINE)) == 2
+
+
+PROSE = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda path: path.name)
+def test_pages_name_what_exists(page):
+    """Files, and names of the package such as `fastpoly.dask`, in code of the text of a page."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    if page.name == "CHANGELOG.md":  # it also names what is gone
+        return
+    code = [piece for piece in re.findall(r"`([^`]+)`", text) if "fastpoly_client" not in piece]
+    files = {
+        name for piece in code for name in re.findall(r"[\w/.]*\w\.(?:py|pyx|md|sh|yml)\b", piece)
+    }
+    known = [f"/{path.relative_to(ROOT)}" for path in ROOT.rglob("*") if "build" not in path.parts]
+    assert not [name for name in files if not any(path.endswith(f"/{name}") for path in known)]
+    for name in {name for piece in code for name in re.findall(r"fastpoly(?:\.\w+)+", piece)}:
+        if ".".join(name.split(".")[:2]) not in EXTRAS:
+            assert find(name) is not None, name
+
+
+def find(name):
+    """The module, or the attribute of one, with this dotted name."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        above, _, last = name.rpartition(".")
+        return getattr(importlib.import_module(above), last, None)

@@ -376,11 +376,6 @@ def test_frames_and_names(cls, data, library):
     np.testing.assert_array_equal(model.predict(frame), model.predict(frame))
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(frame[names[::-1]])
-    text = frames.DataFrame({"age": ["young", "old"], "income": [1.0, 2.0]})
-    with pytest.raises(
-        ValueError, match=r"could not convert string.*\['age'\].*OneHotEncoder|dtype"
-    ):
-        cls().fit(text, [0, 1])
     early = clone(model).set_params(early_stopping=True, n_components=30)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)

@@ -530,8 +530,15 @@ def test_numpy_alone_scores_a_file(tmp_path, activation, augment, linear):
         if f["activation"] == "anova":
             S = (S - A**2 @ (H**2).T) / 2
         outputs = S @ f["V"] + f["intercept"] + (X @ f["linear"].T if "linear" in f else 0)
-        assert f["format_version"] == MODEL_VERSION == 1
+        assert f["format_version"] == MODEL_VERSION == 2
     assert_allclose(outputs, model.decision(X), atol=1e-12)
+
+
+def test_files_of_version_1_are_read(tmp_path):
+    """They had no background."""
+    model, path = example(), tmp_path / "model.npz"
+    np.savez(path, **contents(model, path) | {"format_version": np.array(1)})
+    assert PolyModel.load(path) == model
 
 
 def contents(model, path):
@@ -543,9 +550,9 @@ def contents(model, path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": np.array(2)}, "format version 2, this fastpoly reads 1"),
+        ({"format_version": np.array(3)}, "format version 3, this fastpoly reads 1 to 2"),
         ({"format_version": np.array(0)}, "format version 0, this fastpoly reads 1"),
-        ({"format_version": np.array(2), "new": np.ones(1)}, "format version 2"),
+        ({"format_version": np.array(3), "new": np.ones(1)}, "format version 3"),
         ({"format_version": np.array(1.0)}, "no integer format_version"),
         ({"format_version": np.array([1])}, "no integer format_version"),
         ({"format_version": None}, "no integer format_version"),

@@ -137,19 +137,23 @@ def test_interaction_display_does_not_depend_on_units(data):
     np.testing.assert_allclose(there.matrix, here.matrix, rtol=1e-4, atol=1e-6)
 
 
-def test_standardized_targets(data):
-    """The display and `top_interactions` are in standard units of the features and the target."""
+def test_interactions_in_standard_units(data):
+    """The display and `top_interactions`, of estimators and of models."""
     X, y = data[0] * [1e3, 1, 1e-3, 1], 50 + 300 * data[1]
     model = PolynomialNetworkRegressor(n_components=3, random_state=0).fit(X, y)
     shown = InteractionDisplay.from_estimator(model).matrix
     unit = X.std(axis=0)
-    expected = model.interaction_matrix() * np.outer(unit, unit) / y.std()
+    expected = model.interaction_matrix() * np.outer(unit, unit)
     np.testing.assert_allclose(shown, expected, rtol=1e-10)
-    pairs = model.top_interactions(k=3, standardized=True)
+    pairs = model.top_interactions(k=3)
     assert pairs[0][:2] == (0, 1)  # y is x_0 x_1 and noise
+    assert pairs == model.model_.top_interactions(0, k=3)
     for i, j, coefficient in pairs:
         assert coefficient == pytest.approx(2 * shown[i, j])
-    raw = InteractionDisplay.from_estimator(model.set_params(standardize=False).fit(*data))
+    first = model.top_interactions(k=1, standardized=False)[0]
+    assert first[:2] == (1, 2)  # whose units are smallest
+    model.set_params(standardize=False).fit(*data)
+    raw = InteractionDisplay.from_estimator(model, standardized=False)
     np.testing.assert_array_equal(raw.matrix, model.interaction_matrix())
     assert raw.label == "C in x'Cx"
 
@@ -217,7 +221,7 @@ def test_best_estimator_of_a_search_is_shown(search, data):
     np.testing.assert_array_equal(display.ax_[0].lines[0].get_ydata(), best.history_["objective"])
     display = InteractionDisplay.from_estimator(search)
     deviation = data[0].std(axis=0)
-    expected = best.interaction_matrix() * np.outer(deviation, deviation) / data[1].std()
+    expected = best.interaction_matrix() * np.outer(deviation, deviation)
     np.testing.assert_allclose(display.matrix, expected, rtol=1e-12)
     without = PathSearchCV(search.estimator, alphas=[1.0], cv=2, refit=False).fit(*data)
     assert len(PathDisplay.from_estimator(without).lines_) == 1

@@ -1,25 +1,33 @@
 """The chain against closed forms, its mean against the average of the draws, and the estimator."""
 
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.special import expit
+from sklearn.base import clone
 
 from fastpoly import (
     Design,
     FactorizationMachineClassifier,
     FactorizationMachineOrdinalRegressor,
     FactorizationMachineRegressor,
+    PathSearchCV,
+    PolyModel,
     PolynomialNetworkRegressor,
     PosteriorAverage,
     write_shards,
 )
-from fastpoly.estimators.posterior import one_hot_fields
+from fastpoly.estimators.posterior import one_hot_fields, shard_fields
 from fastpoly.objective import Objective
 from fastpoly.posterior import Average, Chain, Prior, Watch, composite_temper, factorize
 from fastpoly.problem import Problem
 from fastpoly.rows import as_rows
 from fastpoly.state import Model
+from fastpoly.storage.npz import read_arrays, write_arrays
 
 
 def ratings(rng, n=600, sizes=(12, 9), noise=0.5):
@@ -154,7 +162,8 @@ def test_mean_model_is_the_average(activation):
     d = X.shape[1]
     fields = np.repeat([0, 1], [60, 50]) if activation == "anova" else np.zeros(d, dtype=np.intp)
     H, V = rng.standard_normal((3, d)), rng.standard_normal((3, 2))
-    average, outputs = Average(objective, fields), []
+    exclusive = np.full(int(fields.max()) + 1, activation == "anova")
+    average, outputs = Average(objective, fields, exclusive), []
     design = Design(X, activation)
     for _ in range(20):
         draw = Model(
@@ -174,7 +183,8 @@ def test_mean_model_is_the_average(activation):
 def test_thinned_draws():
     rng = np.random.default_rng(5)
     X, y = ratings(rng)
-    average = Average(objective_of(X, y[:, None]), np.repeat([0, 1], [12, 9]), memory=1000.0)
+    fields, two = np.repeat([0, 1], [12, 9]), np.ones(2, dtype=bool)
+    average = Average(objective_of(X, y[:, None]), fields, two, memory=1000.0)
     models = [random_model(rng, 2, 21, 1) for _ in range(50)]
     for model in models:
         average.add(model)
@@ -256,19 +266,112 @@ def test_levels_and_classes():
         model.predict(X, return_std=True)
 
 
-def test_same_bits_from_threads_and_seeds(tmp_path):
+def average_of(shards, **changes):
+    options = {"n_samples": 6, "n_warmup": 2, "random_state": 1} | changes
+    machine = FactorizationMachineRegressor(alpha=2.0, n_components=3, random_state=0)
+    return PosteriorAverage(machine, **options).fit(shards)
+
+
+@pytest.mark.filterwarnings("ignore:the chain has not mixed")
+def test_same_bits_from_all_engines(tmp_path):
+    """Threads, processes and a cluster; the fields are found in the shards."""
     rng = np.random.default_rng(11)
     X, y = ratings(rng, 400)
     shards = write_shards(tmp_path / "rows", [(X, y)], rows_per_shard=100)
+    expected = average_of(shards)
+    assert expected.model_ == average_of(shards, fields=[12, 9]).model_
+    assert expected.model_ != average_of(shards, fields=[21]).model_
+    with ProcessPoolExecutor(2, get_context("spawn")) as executor:
+        found = average_of(shards.on(executor))
+    assert found.model_ == expected.model_
+    np.testing.assert_array_equal(found.sample(shards, 3), expected.sample(shards, 3))
+    distributed = pytest.importorskip("distributed")
+    on_cluster = pytest.importorskip("fastpoly.dask").on_cluster
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        assert average_of(on_cluster(shards, client)).model_ == expected.model_
 
-    def fit(n_threads):
-        machine = FactorizationMachineRegressor(
-            alpha=2.0, n_components=3, random_state=0, n_threads=n_threads
-        )
-        average = PosteriorAverage(machine, n_samples=5, n_warmup=2, fields=[12, 9], random_state=1)
-        return average.fit(shards).model_
 
-    assert fit(1) == fit(2)
+def test_fields_of_shards(tmp_path):
+    """One-hot fields of named columns; all numbers are one field."""
+    rng = np.random.default_rng(14)
+    table = {
+        "a": rng.standard_normal(50), "user": rng.integers(3, size=50),
+        "b": rng.standard_normal(50), "item": rng.integers(2, size=50), "y": rng.random(50),
+    }  # fmt: skip
+    shards = write_shards(
+        tmp_path, [table], one_hot=["user", "item"], numeric=["a", "b"], target="y"
+    )
+    names = list(shards.feature_names)
+    wanted = {"a": 0, "b": 0, "user=0": 1, "user=1": 1, "user=2": 1, "item=0": 2, "item=1": 2}
+    order = [f for f in shards.field_names if f in ("user", "item")]
+    swap = {0: 0, 1: 1 + order.index("user"), 2: 1 + order.index("item")}
+    assert shard_fields(shards).tolist() == [swap[wanted[name]] for name in names]
+
+
+@pytest.mark.filterwarnings("ignore:the chain has not mixed", "ignore:interrupted")
+@pytest.mark.parametrize("machine", [FactorizationMachineRegressor, PolynomialNetworkRegressor])
+def test_cut_chain_goes_on_bit_for_bit(tmp_path, monkeypatch, machine):
+    rng = np.random.default_rng(15)
+    X, y = ratings(rng, 300)
+    path = tmp_path / "chain.npz"
+
+    def fit(**changes):
+        options = {"n_samples": 12, "n_warmup": 2, "memory": 3000.0} | changes
+        estimator = machine(alpha=2.0, n_components=3, random_state=0, fit_lower="explicit")
+        return PosteriorAverage(estimator, random_state=1, **options).fit(X, y)
+
+    uncut, draw, count = fit(), Chain.draw, []
+
+    def stopped(chain):
+        count.append(1)
+        if len(count) == 8:
+            raise KeyboardInterrupt
+        return draw(chain)
+
+    monkeypatch.setattr(Chain, "draw", stopped)
+    cut = fit(checkpoint=path)
+    monkeypatch.setattr(Chain, "draw", draw)
+    assert cut.model_ != uncut.model_
+    resumed = fit(checkpoint=path)
+    assert resumed.model_ == uncut.model_
+    assert (resumed.rhat_, resumed.n_draws_) == (uncut.rhat_, uncut.n_draws_)
+    np.testing.assert_array_equal(resumed.sample(X, 2), uncut.sample(X, 2))
+    assert fit(checkpoint=path, n_samples=14).model_ == fit(n_samples=14).model_
+    assert (tmp_path / "chain.npz.fit").exists()
+    with pytest.raises(ValueError, match="another fit"):
+        fit(checkpoint=path, n_warmup=3)
+    arrays = read_arrays(path)
+    write_arrays(path, arrays | {"chain.x": arrays["chain.x"][1:]})
+    with pytest.raises(ValueError, match="x must have shape.*delete the file"):
+        fit(checkpoint=path)
+
+
+@pytest.mark.filterwarnings("ignore:the chain has not mixed")
+def test_average_is_an_ordinary_model(tmp_path):
+    """Saving, interactions, contributions, plots and searches, as for any estimator."""
+    rng = np.random.default_rng(16)
+    X, y = ratings(rng, 300)
+    machine = FactorizationMachineRegressor(n_components=3, random_state=0)
+    search = PathSearchCV(machine, n_alphas=3, cv=0.25)
+    model = PosteriorAverage(search, n_samples=5, n_warmup=2, random_state=0).fit(X, y)
+    model.model_.save(tmp_path / "model.npz")
+    loaded = PolyModel.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    C = model.interaction_matrix()
+    np.testing.assert_array_equal(C, loaded.interaction_matrix(0))
+    i, j, coefficient = model.top_interactions(k=1)[0]
+    assert coefficient == pytest.approx(2 * C[i, j])
+    assert model.score(X, y) > 0.3
+    assert model.n_features_in_ == 21
+    assert not hasattr(model, "predict_proba")
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert not hasattr(clone(model), "estimator_")
 
 
 def test_bad_input():
@@ -287,6 +390,8 @@ def test_bad_input():
         PosteriorAverage(machine, fields=[3, 4]).fit(X, y)
     with pytest.raises(ValueError, match="no basis vectors"):
         PosteriorAverage(FactorizationMachineRegressor(alpha=1e6)).fit(X, y)
+    with pytest.raises(ValueError, match="memory must hold two draws, 3.5e\\+03"):
+        PosteriorAverage(machine, memory=1000.0).fit(X, y)
     with pytest.raises(ValueError, match="n must be at most"):
         PosteriorAverage(machine, n_samples=3, n_warmup=0, random_state=0).fit(X, y).sample(X, 9)
 

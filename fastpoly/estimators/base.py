@@ -24,16 +24,19 @@ from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_weights
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
 from fastpoly.problem import Problem, check_choice, check_strength
-from fastpoly.rows import Shards
+from fastpoly.rows import Shards, Tables
 from fastpoly.rows.block import Targets, as_codes
 from fastpoly.rows.design import FIT_LOWER
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Model, State
 from fastpoly.storage.checkpoint import CURE, FitRecord, fingerprint, load_record, save_record
-from fastpoly.strengths import as_start, train_default
+from fastpoly.strengths import as_start, best_form, train_default
+from fastpoly.tables import Encoding
 
 Floats = NDArray[np.float64]
 
+# What the numbers of a table may be made of, the simplest first: in codes, and as plain columns.
+SHAPES = {"anova": (None, "hinges", "steps"), "squared": (None, "hinges")}
 # Parameters that do not change the model; n_components may grow between runs of a checkpoint.
 NOT_IN_FINGERPRINT = {"checkpoint", "checkpoint_every", "n_components", "n_threads", "verbose"}
 
@@ -70,6 +73,7 @@ class PolyEstimator(Predictor):
     """
 
     _numeric_targets = False
+    shapes_: str | None
 
     def __init__(
         self,
@@ -84,6 +88,7 @@ class PolyEstimator(Predictor):
         fit_lower: str | None = "explicit",
         alpha_linear: float | None = None,
         standardize: bool = True,
+        shapes: str | None = "auto",
         solver: str = "auto",
         max_iter: int = 1000,
         tol: float = 0.1,
@@ -108,6 +113,7 @@ class PolyEstimator(Predictor):
         self.fit_lower = fit_lower
         self.alpha_linear = alpha_linear
         self.standardize = standardize
+        self.shapes = shapes
         self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
@@ -166,7 +172,7 @@ class PolyEstimator(Predictor):
         earlier = self._earlier_fit()
         data = self._prepare(X, y, sample_weight, reset=earlier is None)
         fit = "" if self.checkpoint is None else self._fingerprint(data)
-        record = self._record(earlier, fit)
+        record = self._record(earlier, fit, data.shape[1])
         held = None
         if self.early_stopping:
             self._split_seed, share = record.seed, self.validation_fraction
@@ -189,10 +195,11 @@ class PolyEstimator(Predictor):
                     self._save(record, fit)
                     saved = monotonic()
         self._finish(record)
+        self._keep_background(data)
         return poor_fit(self, objective.small, by_score)
 
-    def _record(self, earlier: Self | None, fit: str) -> FitRecord:
-        """The record that this fit goes on with: that of its checkpoint, or an empty one."""
+    def _record(self, earlier: Self | None, fit: str, d: int) -> FitRecord:
+        """The record that this fit of d features goes on with: of its checkpoint, or an empty one."""
         record = FitRecord(seed=getattr(earlier, "_split_seed", None) or self._seed())
         if self.checkpoint is None:
             return record
@@ -203,7 +210,7 @@ class PolyEstimator(Predictor):
             record = load_record(self.checkpoint, fit)
         except FileNotFoundError:
             return record
-        d = self.n_features_in_ + (self.fit_lower == "augment")
+        d += self.fit_lower == "augment"
         if record.stages and record.stages.n_features != d:
             raise ValueError(f"{path} has models of other features; {CURE}")
         k = 0 if record.state is None else record.state.n_components
@@ -272,6 +279,7 @@ class PolyEstimator(Predictor):
             raise ValueError(
                 f"validation_fraction must be between 0 and 1, got {self.validation_fraction}"
             )
+        check_choice(self.shapes, "shapes", ("auto", *SHAPES[self._activation]))
         for name in ("early_stopping", "warm_start", "standardize"):
             as_flag(getattr(self, name), name)
         if self.checkpoint is not None:
@@ -315,7 +323,7 @@ class PolyEstimator(Predictor):
             if all(map(np.array_equal, earlier._scaling, self._scaling._replace(span=None))):
                 return change_state(state, self._scaling.narrow)
             model = earlier._scaling.fold(state.model, self._activation)
-        elif poly is None or (poly.n_features, poly.n_outputs) != (self.n_features_in_, m):
+        elif poly is None or (poly.n_features, poly.n_outputs) != (self._width, m):
             return None  # a fold may lack a class, or a transformer may give other features
         else:
             model = poly.parameters()
@@ -326,6 +334,9 @@ class PolyEstimator(Predictor):
     ) -> TrainingRows:
         """Checked rows, in memory or in shards, with targets in the form of the loss."""
         names, values = column_names(y), None  # before y becomes an array
+        if reset:
+            self._encoding = None
+            vars(self).pop("shapes_", None)
         if isinstance(X, Shards):
             X = self._open(X, y, sample_weight, reset)
             classes, m = X.classes, X.manifest.n_targets
@@ -343,7 +354,39 @@ class PolyEstimator(Predictor):
         if values is not None and table is not None:
             values = as_codes(values, len(table))
         w = self._weights(X, y, sample_weight)
-        return TrainingRows(X, y, Targets(values, table), m, w, self.n_threads)
+        data = TrainingRows(X, y, Targets(values, table), m, w, self.n_threads)
+        return self._in_shape(data, reset) if isinstance(X, dict) else data
+
+    def _in_shape(self, data: TrainingRows, reset: bool) -> TrainingRows:
+        """The columns of a table as codes with tables, or as features of a network.
+
+        The shape of numbers is that of `shapes`, or the best one on rows held out.
+        """
+        columns, codes = data.X, None
+        if reset:
+            self._encoding, codes = Encoding.learn(columns)
+        elif self._activation == "anova":
+            codes = self._encoding.codes(columns)
+        shapes = [self.shapes] if reset else [self.shapes_]
+        if shapes == ["auto"]:
+            numbers = any(field.kind == "number" for field in self._encoding.fields)
+            shapes = list(SHAPES[self._activation]) if numbers else [None]
+        forms, objectives = [], []
+        for shape in shapes:
+            if self._activation == "anova":
+                p, encoding = self._encoding.frequencies, self._encoding
+                tables = Tables(encoding.tables(shape)).orthogonal(p)
+                form = replace(data, X=codes, tables=tables)
+            else:
+                encoding = self._encoding.as_form(shape or "matrix")
+                form = replace(data, X=encoding.rows(columns))
+            forms.append((encoding, shape, form))
+            if len(shapes) > 1:
+                self._encoding, self._scaling = encoding, self._units(form)
+                objectives.append(self._objective(form))
+        at = best_form(objectives, self._options(), self.alpha_linear) if objectives else 0
+        self._encoding, self.shapes_, form = forms[at]
+        return form
 
     def _open(self, shards: Shards, y: Any, sample_weight: Any, reset: bool) -> Shards:
         """Shards for one fit; they hold targets and weights, and have the names of features."""
@@ -371,7 +414,7 @@ class PolyEstimator(Predictor):
         """Weights of the rows, or, with shards, of the classes; None where all are 1."""
         if sample_weight is None:
             return None
-        w = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        w = _check_sample_weight(sample_weight, y, dtype=np.float64)
         return as_weights(w, "sample_weight", len(w), some=True)
 
     def _seed(self) -> int:
@@ -408,8 +451,10 @@ class PolyEstimator(Predictor):
 
     def _score_of(self, model: Model, held: TrainingRows) -> float:
         """The `score` of a model that is still being trained."""
-        view = self._with_model(model)
-        vars(view).pop("feature_names_in_", None)  # the rows held out are a plain array
+        view = copy.copy(self)
+        view.n_features_in_, view._encoding = self._width, None  # the rows held out are features
+        vars(view).pop("feature_names_in_", None)
+        view._set_model(model)
         score = held.score(view)
         if np.isnan(score):
             raise ValueError(

@@ -1,8 +1,9 @@
 """Training rows, in memory or in shards: checked, split, and given to the core."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from threading import current_thread, main_thread
 from typing import Any, Self
@@ -11,19 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.model_selection import train_test_split
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_consistent_length, validate_data
 
+from fastpoly.contributions import Sums
 from fastpoly.estimators.advice import warn
 from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.losses import complete_loss, get_loss
-from fastpoly.kernels.matrix import as_csr
-from fastpoly.rows import Design, Rows, Shards
+from fastpoly.kernels.matrix import ScaledRows, StoredRows, as_csr, as_matrix
+from fastpoly.rows import CodedRows, Design, Rows, Shards, Tables
 from fastpoly.rows.block import Block, Targets
 from fastpoly.rows.design import check_largest
+from fastpoly.rows.engine import ThreadEngine
 from fastpoly.rows.rows import shard_statistics
-from fastpoly.rows.shard import Form
+from fastpoly.rows.shard import Form, Shard
 from fastpoly.rows.statistics import Moments, Scaling, Statistics, row_statistics
+from fastpoly.tables.frames import Column, is_frame, read_columns
 
 Floats = NDArray[np.float64]
 
@@ -48,6 +52,8 @@ class TrainingRows:
     w : ndarray, (n,), or None
         Weights of the rows; with shards (n_classes,), weights of the classes.
     n_threads : int or None
+    tables : Tables or None
+        Of the fields, where X are codes.
     """
 
     X: Any
@@ -56,6 +62,7 @@ class TrainingRows:
     m: int
     w: Floats | None
     n_threads: int | None = None
+    tables: Tables | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -78,17 +85,23 @@ class TrainingRows:
             train, held = self.X.split(1 - share, share, seed=seed)
             return replace(self, X=train.opened()), replace(self, X=held.opened())
         rows, by = np.arange(self.X.shape[0]), strata(self.y, task, share)
-        parts = train_test_split(rows, test_size=share, random_state=seed, stratify=by)
-        return tuple(self._take(part) for part in parts)
+        train, held = train_test_split(rows, test_size=share, random_state=seed, stratify=by)
+        return self._take(train), self._take(held)
 
     def _take(self, rows: NDArray[np.intp]) -> Self:
         w = None if self.w is None else self.w[rows]
-        targets = self.targets.take(rows)
-        return replace(self, X=self.X[rows], y=self.y[rows], targets=targets, w=w)
+        X, targets = self.X, self.targets.take(rows)
+        if isinstance(X, StoredRows):
+            X = StoredRows((len(rows), X.shape[1]), X.indices[rows])
+        else:
+            X = X[rows]
+        return replace(self, X=X, y=self.y[rows], targets=targets, w=w)
 
     def identity(self) -> tuple[Any, ...]:
         """What distinguishes these rows from others; of shards, their digest."""
-        return *self.targets, self.w, f"shards {self.X.digest}" if self.stored else self.X
+        X = f"shards {self.X.digest}" if self.stored else self.X
+        tables = () if self.tables is None else self.tables.blocks
+        return *self.targets, self.w, X.indices if isinstance(X, StoredRows) else X, *tables
 
     @property
     def statistics(self) -> Statistics:
@@ -104,6 +117,10 @@ class TrainingRows:
 
     def units(self, standardize: bool, explicit: bool, names: Sequence[str] | None) -> Scaling:
         """The units of the features in which a model is trained; `names` are for messages."""
+        if self.w is not None and not self.stored and not self.w.any():
+            raise ValueError("the weights of all rows are zero")
+        if self.tables is not None:
+            return Scaling(None, None, np.ones(self.shape[1], bool), tables=self.tables)
         found = self.statistics
         check_largest(found.largest)
         if not found.weight:
@@ -135,7 +152,7 @@ class TrainingRows:
 
     def within_span(self, scaling: Scaling, activation: str) -> Scaling:
         """The scaling for a model that is trained in the span of these rows."""
-        if self.stored:
+        if not (isinstance(self.X, np.ndarray) or issparse(self.X)) or self.tables is not None:
             return scaling
         with one_blas_thread():
             return scaling.within(self.X, activation)
@@ -160,11 +177,28 @@ class TrainingRows:
             X = scaling.features(self.X)
         n_threads = default_threads(X) if self.n_threads is None else self.n_threads
         design = Design(X, activation, fit_lower=fit_lower, n_threads=n_threads)
-        return Rows.of_block(Block(design, targets, loss, self.m, self.w))
+        rows = Rows.of_block(Block(design, targets, loss, self.m, self.w))
+        return rows if scaling.tables is None else CodedRows(rows, scaling.tables)
+
+    def background_sums(self, F: Floats, center: Floats | None) -> Sums:
+        """Sums over the rows x - center as they were given, by which models explain themselves."""
+        if self.stored:
+            engine = self.X.engine or ThreadEngine(self.n_threads)
+            return Sums(*engine.sum(self.X.listed(), shard_sums, self.w, F, center))
+        n_threads = default_threads(self.X) if self.n_threads is None else self.n_threads
+        X = self.X if center is None else ScaledRows(self.X, center, np.ones(len(center)))
+        return Sums.of(as_matrix(X), self.w, F, n_threads)
 
     def score(self, model: Any) -> float:
         """The `score` of an estimator on these rows."""
         return model.score(self.X) if self.stored else model.score(self.X, self.y, self.w)
+
+
+def shard_sums(shard: Shard, by_class: Floats | None, F: Floats, center: Floats | None) -> Sums:
+    """`Sums` of one shard."""
+    units = np.ones(F.shape[1])
+    scaling = None if center is None else Scaling(center, units, units > 0)
+    return Sums.of(shard.matrix(False, scaling), shard.weights(by_class), F)
 
 
 def stored_targets(X: Any, y: Any, w: Any) -> tuple[Any, Any]:
@@ -182,13 +216,72 @@ def strata(y: NDArray | None, task: str, share: float) -> NDArray | None:
     return codes if enough else None
 
 
-def validate(model: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
-    """X, or X and y, as scikit-learn validates them; sparse ones in CSR form."""
+def validate(
+    model: Any, X: Any, y: Any = "no_validation", reset: bool = True, **options: Any
+) -> Any:
+    """X, or X and y, as scikit-learn validates them; sparse ones in CSR form.
+
+    Where X needs an encoding, it is the columns of a table, by name.
+    """
+    if isinstance(X, StoredRows):  # codes, checked before
+        return X
+    named = hasattr(model, "feature_names_in_")
+    if issparse(X) and isinstance(y, str) and not reset and not named and model._encoding is None:
+        return sparse_rows(model, X)
+    columns = table_columns(model, X, reset)
+    if columns is not None:
+        if not isinstance(y, str):
+            y = validate_data(copy(model), y=checked_csr(y), **options)  # it forgets names
+            check_consistent_length(y, next(iter(columns.values())).data)
+        if reset:
+            model.n_features_in_ = len(columns)
+            vars(model).pop("feature_names_in_", None)
+            if (names := frame_names(X)) is not None:
+                model.feature_names_in_ = np.array(names, dtype=object)
+        return columns if isinstance(y, str) else (columns, y)
     given = checked_csr(X), y if isinstance(y, str) else checked_csr(y)
     with explained_text(X):
-        return validate_data(
-            model, *given, accept_sparse="csr", dtype=[np.float64, np.float32], **options
+        found = validate_data(
+            model, *given, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32],
+            **options,
+        )  # fmt: skip
+    return found
+
+
+def table_columns(model: Any, X: Any, reset: bool) -> dict[str, Column] | None:
+    """The columns of X, if they need an encoding: for levels, lists and gaps."""
+    if reset:
+        columns = read_columns(X) if is_frame(X) else None
+        if columns is None or not any(
+            column.kind != "number" or np.isnan(column.numbers()).any()
+            for column in columns.values()
+        ):
+            return None
+        return columns
+    if model._encoding is None:
+        return None
+    if is_frame(X):
+        return read_columns(X)
+    return None
+
+
+def frame_names(X: Any) -> list[str] | None:
+    """The names of the columns of a frame, if all are texts."""
+    names = list(X if isinstance(X, Mapping) else getattr(X, "column_names", None) or X.columns)
+    return names if all(isinstance(name, str) for name in names) else None
+
+
+def sparse_rows(model: Any, X: Any) -> Any:
+    """What scikit-learn checks of sparse rows to predict, in a tenth of its time for one row."""
+    X, d = as_csr(X), model.n_features_in_
+    if X.shape[1] != d:
+        raise ValueError(
+            f"X has {X.shape[1]} features, but {type(model).__name__} is expecting {d} features as "
+            "input"
         )
+    if not X.shape[0]:
+        raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}); give at least one row")
+    return X  # the model checks its entries
 
 
 @contextmanager

@@ -5,6 +5,16 @@ from typing import TypeVar
 
 Class = TypeVar("Class", bound=type)
 
+
+class Documented:
+    """A scikit-learn estimator whose HTML links to its page of the documentation."""
+
+    _doc_link_module = "fastpoly"
+    _doc_link_template = (
+        "https://fastpoly.readthedocs.io/en/latest/api/fastpoly.{estimator_name}.html"
+    )
+
+
 PARAMETERS = """\
 alpha : float, optional
     Strength of the penalty: loss + alpha Omega(V). The loss is a sum over the rows, not a mean, so
@@ -42,6 +52,12 @@ standardize : bool, default=True
     is divided by the largest |x| of each column. Targets of the squared loss are scaled to unit
     variance, those of the Huber loss by a robust deviation. The fitted model applies to the
     original features and targets; `objective_`, `violation_`, alpha and tau are in standard units.
+shapes : {"auto", "hinges", "steps", None}, default="auto"
+    What the numbers of a table are made of, where X is a frame with levels or gaps: their value in
+    soft units, which tame long tails (None); that and hinges, so that effects bend; or also steps
+    at up to 254 values, which only factorization machines take. What is finer is held back by a
+    stronger ridge. "auto" takes what gives linear models the least loss of rows held out. The
+    fitted value is `shapes_`.
 solver : {"auto", "fista", "newton"}, default="auto"
     Solver of the output refit; refit="full" has its own.
 max_iter : int, default=1000
@@ -106,6 +122,8 @@ alpha_ : float
     The alpha of the fit, only without tau.
 alpha_linear_ : float
     The alpha_linear of the fit, only with fit_lower="explicit".
+shapes_ : {"hinges", "steps", None}
+    The shapes of the fit, only where X was a frame with levels or gaps.
 objective_ : float
     Loss plus penalty.
 violation_ : float

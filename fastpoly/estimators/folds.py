@@ -231,7 +231,8 @@ def path_scores(
         Called after each alpha with its scores (K,) and the number of alphas that are done now.
     """
     K, report = model.n_components, report or (lambda *_: None)
-    scores, seconds, models = np.full((len(alphas), K), np.nan), np.zeros((2, len(alphas))), {}
+    scores, seconds = np.full((len(alphas), K), np.nan), np.zeros((2, len(alphas)))
+    models: dict[int, list[PolyModel | None]] = {}
     (train, test), stored = split, isinstance(rows.X, Shards)
     (X_train, y_train), (X_test, y_test) = rows.take(train), rows.take(test)
     if not is_trainable(model, X_train, y_train):
@@ -245,7 +246,8 @@ def path_scores(
     begun = perf_counter()
     w = {} if stored else rows.given_to("model", train)
     data = model._prepare(X_train, y_train, w.get("sample_weight"))
-    row, kept, best, best_alpha, at = np.full(K, np.nan), [None] * K, -np.inf, 0, 0
+    kept: list[PolyModel | None] = [None] * K
+    row, best, best_alpha, at = np.full(K, np.nan), -np.inf, 0, 0
     for i, state, here in walk_path(model, data, alphas):
         scored = perf_counter()
         seconds[0, i] += scored - begun

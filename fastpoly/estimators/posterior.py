@@ -1,30 +1,34 @@
 """PosteriorAverage: the mean of many models around a fitted one, as one small model."""
 
+import os
 import warnings
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array, diags_array, issparse
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils import Tags, get_tags
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from fastpoly.decoding import level_probabilities, level_values
 from fastpoly.estimators.advice import warn
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import validate
-from fastpoly.kernels.checks import as_count
+from fastpoly.estimators.prediction import Method, join
+from fastpoly.estimators.search import PathSearchCV
+from fastpoly.kernels.checks import as_count, as_positive
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
 from fastpoly.path import walk
-from fastpoly.posterior import Average, Chain, Watch, composite_temper
-from fastpoly.rows import Design, Rows
+from fastpoly.posterior import MEMORY, Arrays, Average, Chain, Watch, composite_temper
+from fastpoly.rows import CodedRows, Design, Rows, Shards
+from fastpoly.rows.block import Block
 from fastpoly.state import Model
+from fastpoly.storage.checkpoint import fingerprint, read_record, write_record
 
 Floats = NDArray[np.float64]
 
@@ -34,17 +38,7 @@ WATCHED_ROWS = 1000
 MIXED_RHAT = 1.1
 # The chain has at least that many vectors; on MovieLens 20 are better than 10 by .001 RMSE.
 CHAIN_VECTORS = 20
-LIKELIHOODS = ("squared", "poisson", "multiclass_logistic", "binary_logistic")
-
-
-def _has(name: str) -> Callable[[Any], Callable]:
-    """A condition for `available_if`: the estimator has the method."""
-
-    def check(average: "PosteriorAverage") -> bool:
-        getattr(getattr(average, "estimator_", average.estimator), name)
-        return True
-
-    return available_if(check)
+LIKELIHOODS = ("squared", "logistic", "poisson")
 
 
 class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
@@ -60,7 +54,7 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
     ----------
     estimator : estimator
         One of the six estimators of fastpoly, with alpha (not tau), and a loss that is a
-        likelihood: "squared", "logistic" or "poisson".
+        likelihood: "squared", "logistic" or "poisson"; or a `PathSearchCV` of one.
     n_samples : int, default=200
         Draws that are averaged, after the warm-up. At least 2.
     n_warmup : int, default=30
@@ -71,6 +65,15 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
         Sizes of the fields: how many neighboring columns of X belong to each. By default the
         fields of one-hot rows are found in X, if every row has one entry in each of them;
         otherwise all columns are one field.
+    memory : float, default=2.5e8
+        Bytes for the draws that are kept for deviations, intervals and samples; of more draws,
+        every second one is kept.
+    checkpoint : str or path-like, optional
+        A file that keeps the chain, from which a fit with the same data and parameters goes on,
+        bit for bit; `n_samples` may grow. Unless the estimator has a checkpoint of its own, the
+        file beside it with the suffix ".fit" keeps its fit.
+    checkpoint_every : float, default=60
+        Seconds between two writes.
     verbose : int, default=0
         1 or more shows a progress bar.
     random_state : int, RandomState instance or None, default=None
@@ -92,6 +95,12 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
     temper_ : float
         Power of the likelihood. It is below 1 for ordered levels, whose loss counts every row
         several times. For the squared loss it is the precision of the noise, in standard units.
+
+    Notes
+    -----
+    Everything else of the fitted estimator is here, too: `predict_proba`, `decision_function`,
+    `score`, `interaction_matrix`, `top_interactions`, `contributions`, `classes_` and so on, by the
+    mean. `model_.save` writes the mean, and the plots take the estimator.
 
     Examples
     --------
@@ -118,6 +127,9 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
         n_warmup: int = 30,
         n_components: int = 12,
         fields: list[int] | None = None,
+        memory: float = MEMORY,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
@@ -126,8 +138,18 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
         self.n_warmup = n_warmup
         self.n_components = n_components
         self.fields = fields
+        self.memory = memory
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
         self.verbose = verbose
         self.random_state = random_state
+
+    def __getattr__(self, name: str) -> Any:
+        """What is not here is that of the estimator: the fitted one, where there is one."""
+        known = self.__dict__.get("estimator_", self.__dict__.get("estimator"))
+        if name.startswith("_") or known is None or name in ("fit", "partial_fit"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(known, name)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -153,105 +175,125 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
         -------
         self
         """
-        self._check()
-        estimator: PolyEstimator = clone(self.estimator)
+        self._check(X)
+        fitted = clone(self.estimator)
+        if self.checkpoint is not None and getattr(fitted, "checkpoint", "none") is None:
+            fitted.checkpoint = f"{os.fspath(self.checkpoint)}.fit"
         with warnings.catch_warnings():  # a chain may have vectors where its start has none
             warnings.filterwarnings("ignore", "the model has no basis vectors")
-            estimator.fit(X, y, sample_weight)
-        name = estimator._model_loss()
-        if name not in LIKELIHOODS:
-            raise ValueError(
-                "PosteriorAverage needs a loss that is a likelihood, by its name: squared, "
-                f"logistic or poisson, not {estimator.loss!r}"
-            )
+            fitted.fit(X, y, sample_weight)
+        estimator: PolyEstimator = getattr(fitted, "best_estimator_", fitted)
         data = estimator._prepare(X, y, sample_weight)
         estimator._scaling = estimator._units(data)
         objective = estimator._objective(data)
         objective = objective.at(estimator.alpha_, getattr(estimator, "alpha_linear_", None))
-        loss = objective.problem.loss
-        start = self._start(estimator, objective)
-        if not len(start.H):
-            raise ValueError(
-                "the fitted model has no basis vectors, so there is nothing to average; give the "
-                "estimator a smaller alpha"
+        fields, exclusive = self._fields(objective.rows, X)
+        fit = ""
+        if self.checkpoint is not None:
+            own = (self.n_warmup, self.memory, self.random_state)
+            fit = fingerprint("posterior", estimator._fingerprint(data), fields, repr(own))
+        run = Run(estimator, objective, fields, exclusive, self.memory)
+        if self.checkpoint is not None and os.path.exists(self.checkpoint):
+            read_record(self.checkpoint, fit, run.resume)
+        else:
+            run.begin(PolyEstimator._seed(self))  # type: ignore[arg-type]
+        self._advance(run, fit)
+        self._finish(run)
+        return self
+
+    def _check(self, X: Any) -> None:
+        """Raise unless the parameters make sense."""
+        inner = self.estimator.estimator if isinstance(self.estimator, PathSearchCV) else None
+        inner = self.estimator if inner is None else inner
+        if not isinstance(inner, PolyEstimator):
+            raise TypeError(
+                "estimator must be one of the six estimators of fastpoly, or a PathSearchCV of "
+                f"one, got {type(inner).__name__}"
             )
-        fields = self._fields(objective.rows)
-        seed = PolyEstimator._seed(self)  # type: ignore[arg-type]
-        outputs, O = watched(objective.rows, fields, start, np.random.default_rng(seed))
-        temper = None if name == "squared" else 1.0
-        if estimator._task == "ordinal":
-            temper = composite_temper(O)
-        chain = Chain(objective, start, fields, seed, temper)
-        average, watch = Average(objective, fields), Watch(outputs, loss.target)
-        self._run(chain, average, watch)
-        model, self.missed_ = average.model(self.n_components)
-        model = watch.calibrate(model)
+        if inner.tau is not None:
+            raise ValueError("estimator must have alpha, not tau: a ball has no posterior")
+        if inner.loss not in LIKELIHOODS:
+            raise ValueError(
+                "PosteriorAverage needs a loss that is a likelihood, by its name: squared, "
+                f"logistic or poisson, not {inner.loss!r}"
+            )
+        for name, least in (("n_samples", 2), ("n_components", 1), ("n_warmup", 0)):
+            if as_count(getattr(self, name) + (least == 0), name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        as_positive(self.checkpoint_every, "checkpoint_every", or_zero=True)
+        d = getattr(X, "n_features", None) or (np.shape(X) or (0, 0))[-1]
+        least = 8.0 * d * (min(CHAIN_VECTORS, as_count(inner.n_components, "n_components")) + 1)
+        if as_positive(self.memory, "memory") < least:
+            raise ValueError(
+                f"memory must hold two draws, {least:.1e} bytes for {d} features; got "
+                f"{self.memory:.1e}"
+            )
+
+    def _fields(self, rows: Rows, X: Any) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """The field of every column, and whether a row has at most one entry in each field."""
+        if isinstance(rows, CodedRows):
+            sizes = np.diff(rows.tables.column_offsets)
+            return np.repeat(np.arange(len(sizes)), sizes), rows.exclusive
+        d, constant = rows.n_features, rows.fit_lower == "augment"
+        if self.fields is None:
+            labels = shard_fields(X) if isinstance(X, Shards) and X.manifest.fields else None
+            sizes = one_hot_fields(rows) if labels is None else []
+        else:
+            labels, sizes = None, [as_count(size, "fields") for size in self.fields]
+            if sum(sizes) != d - constant:
+                raise ValueError(
+                    f"fields must add up to the {d - constant} columns of X, got {sum(sizes)}"
+                )
+        labels = np.repeat(np.arange(len(sizes)), sizes) if labels is None else labels
+        labels = np.append([0] * constant, labels + constant).astype(np.intp)
+        n_fields = int(labels.max()) + 1
+        return labels, np.full(n_fields, n_fields > 1 + constant)
+
+    def _advance(self, run: "Run", fit: str) -> None:
+        """Draw; keep what comes after the warm-up."""
+        chain, average, saved = run.chain, run.average, monotonic()
+        total = self.n_warmup + self.n_samples
+        bar = tqdm(
+            desc="draws", total=total, initial=chain.n_draws, disable=not self.verbose, leave=False
+        )
+        try:
+            with bar:
+                while chain.n_draws < total:
+                    model = chain.draw()
+                    if chain.n_draws > self.n_warmup:
+                        average.add(model)
+                        run.watch.add(model)
+                    bar.update()
+                    if fit and average.count and monotonic() - saved >= self.checkpoint_every:
+                        write_record(self.checkpoint, fit, *run.record())
+                        saved = monotonic()
+        except KeyboardInterrupt:
+            if average.count < 2:
+                raise
+            warn(f"interrupted: the mean is that of {average.count} draws")
+        if fit:
+            write_record(self.checkpoint, fit, *run.record())
+
+    def _finish(self, run: "Run") -> None:
+        """Keep the mean, the draws, and what is known of the chain."""
+        estimator, watch = run.estimator, run.watch
+        model, self.missed_ = run.average.model(self.n_components)
         unit, activation = estimator._scaling, estimator._activation
-        self.estimator_ = estimator._with_model(unit.fold(model, activation))
-        self._draws = [
-            estimator._poly_model(unit.fold(_doubles(draw), activation)) for draw in average.draws
-        ]
-        self.n_draws_, self.temper_ = len(self._draws), chain.temper
+        self.estimator_ = estimator._with_model(unit.fold(watch.calibrate(model), activation))
+        draws = (
+            Model(*(None if part is None else part.astype(np.float64) for part in draw))
+            for draw in run.average.draws
+        )
+        self._draws = [estimator._poly_model(unit.fold(draw, activation)) for draw in draws]
+        self.n_draws_, self.temper_ = len(self._draws), run.chain.temper
         target_unit = 1.0 if unit.target_unit is None else unit.target_unit
-        self._noise = np.asarray(target_unit) / np.sqrt(chain.temper)
+        self._noise = np.asarray(target_unit) / np.sqrt(run.chain.temper)
         self.rhat_, self.effective_draws_ = watch.rhat(), watch.effective_draws()
         if self.rhat_ > MIXED_RHAT:
             warn(
                 f"the chain has not mixed: R-hat is {self.rhat_:.2f}, and its draws amount to "
                 f"{self.effective_draws_:.0f} independent ones; raise n_samples or n_warmup"
             )
-        return self
-
-    def _check(self) -> None:
-        if not isinstance(self.estimator, PolyEstimator):
-            raise TypeError(
-                "estimator must be one of the six estimators of fastpoly, got "
-                f"{type(self.estimator).__name__}"
-            )
-        if self.estimator.tau is not None:
-            raise ValueError("estimator must have alpha, not tau: a ball has no posterior")
-        for name, least in (("n_samples", 2), ("n_components", 1), ("n_warmup", 0)):
-            if as_count(getattr(self, name) + (least == 0), name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-
-    def _start(self, estimator: PolyEstimator, objective: Objective) -> Model:
-        """The fitted model, with more vectors from smaller alphas where it has few."""
-        options = estimator._options(finish=False)
-        wanted = min(CHAIN_VECTORS, options.n_components)
-        start = estimator._scaling.unfold(estimator.model_.parameters(), estimator._activation)
-        alphas = objective.problem.alpha * 0.5 ** np.arange(1, 4)
-        if len(start.H) < wanted and estimator.alpha is None:
-            for _, state in walk(objective, alphas, options, estimator._state):
-                start = state.model
-                if state.n_components >= wanted:
-                    break
-        return start.nonzero()
-
-    def _fields(self, rows: Rows) -> NDArray[np.intp]:
-        """The field of every column of the rows."""
-        d = rows.n_features - (rows.fit_lower == "augment")
-        if self.fields is None:
-            sizes = one_hot_fields(rows)
-        else:
-            sizes = [as_count(size, "fields") for size in self.fields]
-            if sum(sizes) != d:
-                raise ValueError(f"fields must add up to the {d} columns of X, got {sum(sizes)}")
-        labels = np.repeat(np.arange(len(sizes)), sizes)
-        return np.append(labels, len(sizes))[np.r_[-1, :d]] if d < rows.n_features else labels
-
-    def _run(self, chain: Chain, average: Average, watch: Watch) -> None:
-        """Draw; keep what comes after the warm-up."""
-        draws = range(self.n_warmup + self.n_samples)
-        try:
-            for i in tqdm(draws, "draws", disable=not self.verbose, leave=False):
-                model = chain.draw()
-                if i >= self.n_warmup:
-                    average.add(model)
-                    watch.add(model)
-        except KeyboardInterrupt:
-            if average.count < 2:
-                raise
-            warn(f"interrupted: the mean is that of {average.count} draws")
 
     # --- the fitted model ---
 
@@ -260,16 +302,6 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
         """The mean."""
         check_is_fitted(self, "estimator_")
         return self.estimator_.model_
-
-    @property
-    def classes_(self) -> NDArray:
-        """The classes or levels."""
-        return self.estimator_.classes_
-
-    @property
-    def n_features_in_(self) -> int:
-        """The number of features."""
-        return self.estimator_.n_features_in_
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict with the mean.
@@ -291,8 +323,7 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
     def _std(self, X: Any) -> Floats:
         """The deviation of new observations, from the variance between and within draws."""
         task = self._numeric_task()
-        X = validate(self.estimator_, X, reset=False)
-        O = np.array([draw.decision(X) for draw in self._draws])
+        O = np.array(self._by_draws(PolyModel.decision, X))
         if task == "regression":
             std = np.sqrt(O.var(axis=0) + self._noise**2)
             return std[:, 0] if std.shape[1] == 1 else std
@@ -300,6 +331,11 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
         P = np.array([level_probabilities(o) for o in O])
         within = (P @ values**2 - (P @ values) ** 2).mean(axis=0)
         return np.sqrt((P @ values).var(axis=0) + within)
+
+    def _by_draws(self, method: Method, X: Any, draws: Any = None) -> list[NDArray]:
+        """What a method of `PolyModel` gives for each of the draws."""
+        n, parts = self.estimator_._rows_of(X)
+        return [join(parts(method, draw), n) for draw in (draws or self._draws)]
 
     def _numeric_task(self) -> str:
         task = self.estimator_.model_.task
@@ -337,8 +373,8 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
         if self._numeric_task() == "regression":
             mean, std = self.predict(X, return_std=True)
             return np.stack([mean + norm.ppf(q) * std for q in (tail, 1 - tail)], axis=1)
-        X = validate(self.estimator_, X, reset=False)
-        P = np.mean([level_probabilities(draw.decision(X)) for draw in self._draws], axis=0)
+        draws = self._by_draws(PolyModel.decision, X)
+        P = np.mean([level_probabilities(O) for O in draws], axis=0)
         below = np.cumsum(P, axis=1)
         ends = [(below < q - 1e-12).sum(axis=1) for q in (tail, 1 - tail)]
         return self._values()[np.minimum(np.stack(ends, axis=1), P.shape[1] - 1)]
@@ -348,83 +384,151 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self, "estimator_")
         if as_count(n, "n") > len(self._draws):
             raise ValueError(f"n must be at most {len(self._draws)}, the draws that are kept")
-        X = validate(self.estimator_, X, reset=False)
         chosen = np.linspace(0, len(self._draws) - 1, n).astype(int)
-        return np.array([self._draws[i].predict(X) for i in chosen])
-
-    @_has("predict_proba")
-    def predict_proba(self, X: Any) -> Floats:
-        """Probabilities of classes, labels or levels, from the mean."""
-        check_is_fitted(self, "estimator_")
-        return self.estimator_.predict_proba(X)
-
-    @_has("decision_function")
-    def decision_function(self, X: Any) -> Floats:
-        """The outputs of the mean."""
-        check_is_fitted(self, "estimator_")
-        return self.estimator_.decision_function(X)
-
-    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """The `score` of the estimator, with the mean."""
-        check_is_fitted(self, "estimator_")
-        return self.estimator_.score(X, y, sample_weight)
-
-    def top_interactions(self, output: Any = None, k: int = 10, **options: Any) -> list[tuple]:
-        """`top_interactions` of the estimator, with the mean."""
-        check_is_fitted(self, "estimator_")
-        return self.estimator_.top_interactions(output, k, **options)
+        return np.array(self._by_draws(PolyModel.predict, X, [self._draws[i] for i in chosen]))
 
 
-def _doubles(model: Model) -> Model:
-    return Model(*(None if part is None else part.astype(np.float64) for part in model))
+class Run:
+    """A chain with its mean and the rows that watch it: all that a checkpoint keeps."""
+
+    def __init__(
+        self, estimator: PolyEstimator, objective: Objective, fields: NDArray[np.intp],
+        exclusive: NDArray[np.bool_], memory: float,
+    ) -> None:  # fmt: skip
+        self.estimator, self.objective, self.fields = estimator, objective, fields
+        self.average = Average(objective, fields, exclusive, memory)
+
+    def begin(self, seed: int) -> None:
+        """Start at the fitted model."""
+        estimator, objective = self.estimator, self.objective
+        start = self._start()
+        if not len(start.H):
+            raise ValueError(
+                "the fitted model has no basis vectors, so there is nothing to average; give the "
+                "estimator a smaller alpha"
+            )
+        self._watch(seed)
+        temper = None if estimator.loss == "squared" else 1.0
+        if estimator._task == "ordinal":
+            temper = composite_temper(self.watch.outputs(start))
+        self.chain = Chain(objective, start, self.fields, seed, temper)
+
+    def _start(self) -> Model:
+        """The fitted model, with more vectors from smaller alphas where it has few."""
+        estimator, objective = self.estimator, self.objective
+        options = estimator._options(finish=False)
+        wanted = min(CHAIN_VECTORS, options.n_components)
+        start = estimator._scaling.unfold(estimator.model_.parameters(), estimator._activation)
+        alphas = objective.problem.alpha * 0.5 ** np.arange(1, 4)
+        if len(start.H) < wanted and estimator.alpha is None:
+            for _, state in walk(objective, alphas, options, estimator._state):
+                start = state.model
+                if state.n_components >= wanted:
+                    break
+        return start.nonzero()
+
+    def _watch(self, seed: int) -> None:
+        self.seed = seed
+        outputs = watched(self.objective.rows, self.fields, np.random.default_rng(seed))
+        self.watch = Watch(outputs, self.objective.problem.loss.target)
+
+    def record(self) -> tuple[dict[str, Any], Arrays]:
+        """Scalars and arrays of a file."""
+        scalars: dict[str, Any] = {"seed": self.seed}
+        arrays: Arrays = {}
+        for name in ("chain", "average", "watch"):
+            own, parts = getattr(self, name).record()
+            scalars[name] = own
+            arrays |= {f"{name}.{key}": np.asarray(part) for key, part in parts.items()}
+        return scalars, arrays
+
+    def resume(self, scalars: dict[str, Any], arrays: Arrays) -> bool:
+        """Go on from a record."""
+        own = {
+            name: (
+                scalars[name],
+                {key[len(name) + 1 :]: a for key, a in arrays.items() if key.startswith(name)},
+            )
+            for name in ("chain", "average", "watch")
+        }
+        self._watch(int(scalars["seed"]))
+        self.chain = Chain.resume(self.objective, self.fields, own["chain"])
+        self.average.resume(own["average"])
+        self.watch.resume(own["watch"])
+        return True
+
+
+def shard_fields(shards: Shards) -> NDArray[np.intp]:
+    """The field of every column of shards: one for each one-hot field, one for all numbers."""
+    fields = shards.manifest.fields
+    numbers = {f.categories is None for f in fields} == {True, False}
+    position, labels = int(numbers), []
+    for field in fields:
+        number = field.categories is None
+        labels += [0 if number else position] * field.size
+        position += not number
+    return np.array(labels, dtype=np.intp)
 
 
 def one_hot_fields(rows: Rows) -> list[int]:
-    """The sizes of the fields of one-hot rows in memory; one field where there are none.
+    """The sizes of the fields of one-hot rows; one field where there are none.
 
     Every row must have the same number of entries, and the columns of its first, second, ... entry
     must not overlap with those of the others.
     """
     d = rows.n_features - (rows.fit_lower == "augment")
-    matrix = None if rows.block is None else rows.block.design.matrix
-    if matrix is None or not matrix.sparse or not matrix.n:
+    found = rows.sum(entry_ranges)
+    if any(one is None for one in found) or len({len(one) for one in found}) > 1:
         return [d]
-    _, indices, indptr = matrix.arrays
-    width = int(indptr[1] - indptr[0])
-    if not width or not (np.diff(indptr) == width).all():
-        return [d]
-    columns = np.sort(np.reshape(indices, (-1, width)), axis=1)
-    first, last = columns.min(axis=0), columns.max(axis=0)
+    first = np.min([one[:, 0] for one in found], axis=0)
+    last = np.max([one[:, 1] for one in found], axis=0)
     if not (last[:-1] < first[1:]).all():
         return [d]
     return np.diff(np.r_[0, last[:-1] + 1, d]).tolist()
 
 
+def entry_ranges(block: Block) -> list[NDArray | None]:
+    """The least and largest column of each entry of the rows of a block, (width, 2).
+
+    In a list of one; None where rows are dense or differ in their number of entries.
+    """
+    matrix = block.design.matrix
+    if not matrix.sparse or not matrix.n:
+        return [None]
+    _, indices, indptr = matrix.arrays
+    width = int(indptr[1] - indptr[0])
+    if not width or not (np.diff(indptr) == width).all():
+        return [None]
+    columns = np.sort(np.reshape(indices, (-1, width)), axis=1)
+    return [np.stack([columns.min(axis=0), columns.max(axis=0)], axis=1)]
+
+
 def watched(
-    rows: Rows, fields: NDArray[np.intp], model: Model, rng: np.random.Generator
-) -> tuple[Callable[[Model], Floats], Floats]:
-    """A function from models to outputs of some rows, and those of a model.
+    rows: Rows, fields: NDArray[np.intp], rng: np.random.Generator
+) -> Callable[[Model], Floats]:
+    """A function from models to outputs of some rows.
 
     Where there are fields, each comes from rows of its own, so that most of these rows are new.
     """
-    X = rows.sample_rows(WATCHED_ROWS, rng)
+    codes = rows.codes if isinstance(rows, CodedRows) else rows
+    X = codes.sample_rows(WATCHED_ROWS, rng)
     labels = fields[len(fields) - X.shape[1] :]
+    if isinstance(rows, CodedRows):
+        sizes = np.diff(rows.tables.level_offsets)
+        labels = np.repeat(np.arange(len(sizes)), sizes)[-X.shape[1] :]
     parts = []
     for f in np.unique(labels):
         shuffled = X[rng.permutation(X.shape[0])]
         mask = (labels == f).astype(np.float64)
-        parts.append(shuffled @ _diagonal(mask) if issparse(X) else shuffled * mask)
+        parts.append(shuffled @ diags_array(mask) if issparse(X) else shuffled * mask)
     X = csr_array(sum(parts)) if issparse(X) else sum(parts)
-    design = Design(X, rows.activation, fit_lower=rows.fit_lower, n_threads=1)
+    design = Design(X, rows.activation, fit_lower=codes.fit_lower, n_threads=1)
 
     def outputs(model: Model) -> Floats:
+        if isinstance(rows, CodedRows):
+            model = rows.tables.level_model(model)
         H, V = np.ascontiguousarray(model.H), np.ascontiguousarray(model.V)
         O = design.outputs(H, V) + model.intercept
         return O if model.linear is None else O + X @ model.linear
 
-    return outputs, outputs(model)
-
-
-def _diagonal(entries: Floats) -> csr_array:
-    d = len(entries)
-    return csr_array((entries, np.arange(d), np.arange(d + 1)), shape=(d, d))
+    return outputs

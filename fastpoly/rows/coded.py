@@ -60,7 +60,12 @@ class Tables:
         self.level_offsets, self.column_offsets = levels, columns
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tables) and np.array_equal(self.dense(), other.dense())
+        return isinstance(other, Tables) and (
+            [b.shape for b in self.blocks] == [b.shape for b in other.blocks]
+            and all((a != b).sum() == 0 for a, b in zip(self.blocks, other.blocks, strict=True))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
 
     def _each(self) -> Any:
         """The levels and columns of each table, and the table."""
@@ -129,6 +134,18 @@ class Tables:
             blocks.append(B)
         return type(self)(blocks)
 
+    def level_model(self, model: Model) -> Model:
+        """A model of table columns as one of levels; either may begin with a constant."""
+        own = self if model.H.shape[1] == self.n_columns else self.with_constant()
+        linear = None if model.linear is None else own.levels(model.linear.T).T
+        return model._replace(H=own.levels(model.H), linear=linear)
+
+    def column_model(self, model: Model) -> Model:
+        """The inverse of `level_model`."""
+        own = self if model.H.shape[1] == self.n_levels else self.with_constant()
+        linear = None if model.linear is None else own.inverse(model.linear.T).T
+        return model._replace(H=own.inverse(model.H), linear=linear)
+
     def dense(self) -> Floats:
         """B itself, (L, d)."""
         return self.levels(np.eye(self.n_columns)).T
@@ -153,6 +170,7 @@ class CodedRows(Rows):
         if tables.n_levels != codes.n_features:
             raise ValueError(f"the tables have {tables.n_levels} levels, X {codes.n_features}")
         self.codes, self.tables, self._squared = codes, tables, tables.squared()
+        self.exclusive = np.ones(len(tables.blocks), dtype=bool)  # a row has a code per field
         shape = codes.n_samples, tables.n_columns
         super().__init__(
             (), codes.engine, codes.loss, codes.m, shape, codes.activation, codes.fit_lower,
@@ -170,11 +188,6 @@ class CodedRows(Rows):
     @property
     def loss_at_zero(self) -> float:
         return self.codes.loss_at_zero
-
-    def level_model(self, model: Model) -> Model:
-        """The same model over levels."""
-        linear = None if model.linear is None else self.tables.levels(model.linear.T).T
-        return model._replace(H=self.tables.levels(model.H), linear=linear)
 
     def _own(self, G: Floats | None) -> Floats | None:
         """The gradient in the linear weights of the columns, from that of the levels (L, m)."""
@@ -197,10 +210,10 @@ class CodedRows(Rows):
         return value
 
     def value(self, model: Model) -> float:
-        return self.codes.value(self.level_model(model))
+        return self.codes.value(self.tables.level_model(model))
 
     def value_layers(self, model: Model) -> tuple[float, Floats, Floats | None, Floats | None]:
-        value, V, intercept, linear = self.codes.value_layers(self.level_model(model))
+        value, V, intercept, linear = self.codes.value_layers(self.tables.level_model(model))
         return value, V, intercept, self._own(linear)
 
     def squared_norms(self, H: Floats) -> Floats:
@@ -212,7 +225,7 @@ class CodedRows(Rows):
         return np.concatenate([norms[:first], self._squared.columns(norms[None, first:])[0]])
 
     def gradient(self, model: Model) -> Gradient:
-        found = self.codes.gradient(self.level_model(model))
+        found = self.codes.gradient(self.tables.level_model(model))
         return found._replace(
             linear=self._own(found.linear), gamma=lambda: self._gamma_of(found.gamma())
         )
@@ -231,16 +244,23 @@ class CodedRows(Rows):
     def ray(
         self, model: Model, H: Floats, V: Floats
     ) -> tuple[Callable[[float], tuple[float, float]], float]:
-        return self.codes.ray(self.level_model(model), self.tables.levels(H), V)
+        return self.codes.ray(self.tables.level_model(model), self.tables.levels(H), V)
 
     def curvature(self, model: Model, penalty: Floats) -> Curvature:
         """Diagonals; exact where a row has one level per field."""
-        found = self.codes.curvature(self.level_model(model), penalty)
+        found = self.codes.curvature(self.tables.level_model(model), penalty)
         linear = found.linear
         return found._replace(
             basis=self._squared.columns(found.basis),
             linear=None if linear is None else self._squared.columns(linear.T).T,
         )
+
+    def flat_curvature(self, model: Model) -> tuple[Any, ...]:
+        """As `curvature`, where every row has the mean curvature of each output."""
+        basis, output, *lower = self.codes.flat_curvature(self.tables.level_model(model))
+        if self.explicit:
+            lower[1] = self._squared.columns(lower[1].T).T
+        return self._squared.columns(basis), output, *lower
 
     def folds(self, n_folds: int, seed: int) -> list[tuple[Self, Self]]:
         of, tables = type(self), self.tables
@@ -278,6 +298,11 @@ class CodedOperators:
         return self.tables.columns(self._of(S).combine(w, z, finite=False)[None])[0]
 
     def dense(self, S: Floats | None) -> Floats:
-        columns = self.tables.columns
-        G = np.stack([columns(columns(G).T) for G in self._of(S).dense()])
+        gamma, columns = self._of(S), self.tables.columns
+        if isinstance(gamma, ExplicitGamma):
+            G = np.stack([columns(columns(G).T) for G in gamma.dense()])
+        else:  # there may be many more levels than columns
+            each = np.eye(self.tables.n_columns)
+            images = [self.matvecs(S, np.repeat(e[:, None], gamma.m, axis=1)) for e in each]
+            G = np.stack(images).transpose(2, 0, 1)
         return 0.5 * (G + G.transpose(0, 2, 1))

@@ -230,7 +230,11 @@ class Rows:
         joint = self.sum(Block.curvature_gram, point)
         return Curvature(directions, basis, joint)
 
-    def folds(self, n_folds: int, seed: int) -> list[tuple[Self, Self]]:
+    def flat_curvature(self, model: Model) -> tuple[Any, ...]:
+        """Diagonals as of `Curvature`, where every row has the mean curvature of each output."""
+        return self.sum(Block.diagonal_curvature, model, True)
+
+    def folds(self, n_folds: int, seed: int) -> list[tuple["Rows", "Rows"]]:
         """Rows to train on and rows to test with, n_folds times; each row is tested once.
 
         Rows in memory are drawn by class, where there are classes.
@@ -259,7 +263,7 @@ class Rows:
         number[order] = np.arange(self.n_samples) % n_folds
         return number
 
-    def _part(self, part: Part) -> Self:
+    def _part(self, part: Part) -> "Rows":
         whole = self.blocks
         blocks = StoredBlocks(whole.shards, whole.form, whole.memory, part)
         return Rows(

@@ -225,7 +225,8 @@ class Scaling(NamedTuple):
     """Units in which a model is trained: features are f (x - c), and targets are (y - b) / u.
 
     What is None is not changed. `seen` (d,) are features that are not constant (or, where they are
-    not centered, not zero). The weights of the others mean nothing and become zero.
+    not centered, not zero). The weights of the others mean nothing and become zero. Where there are
+    `tables`, x are codes, and the features that are trained are the columns of their tables.
 
     `span` is where scaled rows lie, and where a model is trained: columns (r,) that are seen, or
     an orthonormal basis (d, r). The rest of the space has no influence on the loss, and the best
@@ -237,6 +238,7 @@ class Scaling(NamedTuple):
     seen: NDArray[np.bool_]
     target_center: Floats | None = None  # b, (m,)
     target_unit: Floats | None = None  # u, (m,)
+    tables: Any = None  # fastpoly.rows.coded.Tables
     span: NDArray | None = None
 
     @classmethod
@@ -353,6 +355,8 @@ class Scaling(NamedTuple):
     def fold(self, model: Model, activation: str) -> Model:
         """Turn a model of scaled features and targets into one of the original ones."""
         H, V, intercept, linear = self.widen(model)
+        if self.tables is not None:
+            H, V, intercept, linear = self.tables.level_model(model)
         constants = H.shape[1] - len(self.seen)  # the constant feature comes first
         factor = np.where(self.seen, 1.0 if self.factor is None else self.factor, 0.0)
         H = H * np.concatenate([np.ones(constants), factor])
@@ -381,6 +385,8 @@ class Scaling(NamedTuple):
         inverse = 1 / (np.ones(len(self.seen)) if self.factor is None else self.factor)
         H = H * np.concatenate([np.ones(constants), inverse])
         linear = None if linear is None else linear * inverse[:, None]
+        if self.tables is not None:
+            H, _, _, linear = self.tables.column_model(Model(H, V, intercept, linear))
         H, V, intercept, linear = self.narrow(Model(H, V, intercept, linear))
         norms = np.linalg.norm(H, axis=1, keepdims=True)
         norms[norms == 0] = 1.0

@@ -340,8 +340,8 @@ def restart(
     size = max(1, min(64, BLOCK_DOUBLES // (m * p)))
     # Only directions are taken from it; at this scale no entry overflows.
     single = np.ldexp(G, -np.frexp(np.abs(G).max())[1]).astype(np.float32)
-    known = points_at(G, known, penalty)
-    ends, heights = known.take(slice(0)), np.empty(0)
+    seen = points_at(G, known, penalty)
+    ends, heights = seen.take(slice(0)), np.empty(0)
     while len(heights) < most and points.values[0] <= threshold:
         Y = unit(rng.standard_normal((size, p)))
         if p <= BATCHED_FEATURES:
@@ -355,7 +355,7 @@ def restart(
         heights = np.append(heights, found.values)
         ends = ends.join(found)
         ends = ends.take(ends.values >= near * points.values[0])
-        alone = share_alone(ends, known)
+        alone = share_alone(ends, seen)
         enough = len(heights) >= least and len(ends.Y) >= LEAST_NEAR_BEST
         if (enough and alone <= LARGEST_SHARE_ALONE) or (
             coarse and kinks and 2 * points.values[0] - np.median(heights) <= (1 + tol) * threshold

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -60,7 +60,8 @@ class Stages:
     def after(self, state: State, model: Model) -> "Stages":
         """With the model of one more state, in the units that users see, and its numbers."""
         # Kept vectors are found among those of the round before, in one sweep; the others are new.
-        known, vectors = iter(self.models[-1].H if self.models else ()), []
+        known: Iterator[Floats] = iter(self.models[-1].H if self.models else ())
+        vectors: list[Floats] = []
         for h in model.H:
             old = next((old for old in known if np.array_equal(old, h)), None)
             vectors.append(h.copy() if old is None else old)
@@ -233,8 +234,7 @@ def load_state(path: str | os.PathLike[str], problem: str = "") -> State:
 def save_record(path: str | os.PathLike[str], record: FitRecord, fit: str) -> None:
     """Write the record of a fit, all or nothing; `fit` is its fingerprint."""
     scalars: dict[str, Any] = {
-        "version": CHECKPOINT_VERSION, "fit": fit, "seed": record.seed,
-        "scores": record.scores, "rounds": len(record.stages),
+        "seed": record.seed, "scores": record.scores, "rounds": len(record.stages),
     }  # fmt: skip
     arrays: Arrays = {}
     for name in ("state", "best"):
@@ -251,12 +251,26 @@ def save_record(path: str | os.PathLike[str], record: FitRecord, fit: str) -> No
             arrays |= {f"{name}.{part}": a for part, a in parts.items() if a is not None}
     if record.stages:
         arrays |= {f"stages.{name}": a for name, a in record.stages.arrays().items()}
-    text = json.dumps(scalars, allow_nan=True)
+    write_record(path, fit, scalars, arrays)
+
+
+def write_record(
+    path: str | os.PathLike[str], fit: str, scalars: dict[str, Any], arrays: Arrays
+) -> None:
+    """Write scalars as JSON, and arrays, all or nothing; `fit` is the fingerprint."""
+    text = json.dumps({"version": CHECKPOINT_VERSION, "fit": fit, **scalars}, allow_nan=True)
     write_arrays(path, {"record": np.frombuffer(text.encode(), dtype=np.uint8), **arrays})
 
 
 def load_record(path: str | os.PathLike[str], fit: str) -> FitRecord:
-    """Read the record of that fit.
+    """Read the record of that fit."""
+    return read_record(path, fit, _record)
+
+
+def read_record(
+    path: str | os.PathLike[str], fit: str, parse: Callable[[dict[str, Any], Arrays], Any]
+) -> Any:
+    """What `parse` makes of the scalars and arrays of that fit.
 
     ValueError if the file is damaged, of another version or fit, or not consistent; OSError if it
     cannot be opened.
@@ -273,8 +287,8 @@ def load_record(path: str | os.PathLike[str], fit: str) -> FitRecord:
             )
         (own,) = _scalars(scalars, fit=str)
         # Whatever is wrong with the checkpoint of another fit does not matter.
-        record = _record(scalars, arrays) if own == fit else None
-    except (TypeError, ValueError, RecursionError) as error:
+        record = parse(scalars, arrays) if own == fit else None
+    except (TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
         raise ValueError(f"{file} is not a usable checkpoint: {error}; {CURE}") from error
     if record is None:
         raise ValueError(

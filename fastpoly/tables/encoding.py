@@ -197,6 +197,13 @@ class Encoding:
                     sizes[i] = len(field.feature_names(self.form == "hinges", p))
         return np.repeat(np.arange(len(sizes)), sizes)
 
+    @property
+    def exclusive(self) -> NDArray[np.intp]:
+        """The field of each column of `rows`, (d,); -1 where a row may have several of them."""
+        kinds = ("levels", "number") if self.form == "codes" else ("levels",)
+        at, alone = self.fields_of_columns, np.array([f.kind in kinds for f in self.fields])
+        return np.where(alone[at], at, -1)
+
     def matrix(self, frame: Any) -> Any:
         """Plain columns, (n, d): numbers in soft standard units, levels as 0 and 1.
 

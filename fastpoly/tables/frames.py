@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from fastpoly.kernels.checks import shown
 
@@ -148,12 +149,14 @@ class Column:
 def is_frame(X: Any) -> bool:
     """Whether X is a frame of named columns rather than a matrix."""
     if isinstance(X, (Mapping, np.ndarray)):
-        return isinstance(X, Mapping)
+        return isinstance(X, Mapping) and not issparse(X)  # a dok_array is both
     return hasattr(X, "columns") or hasattr(X, "column_names")
 
 
 def read_columns(frame: Any) -> dict[str, Column]:
     """The columns of a frame, or of a 2-D array (named x0, x1, ...), by name."""
+    if isinstance(frame, dict) and all(isinstance(value, Column) for value in frame.values()):
+        return frame  # it was read before
     if not is_frame(frame):
         X = np.asarray(frame)
         if X.ndim != 2:
@@ -189,7 +192,7 @@ def _narwhals_columns(frame: Any) -> tuple[list[Any], list[Any]]:
             f"X is a {type(frame).__name__}; give a pandas or polars DataFrame (collect a lazy "
             "one), an Arrow table, or a mapping of names to arrays"
         ) from None
-    return names, [_opened(found[name]) for name in found.columns]
+    return names, [_opened(series) for series in found.iter_columns()]
 
 
 def _opened(series: Any) -> Any:
