@@ -199,7 +199,7 @@ class PolyEstimator(Predictor):
         return poor_fit(self, objective.small, by_score)
 
     def _record(self, earlier: Self | None, fit: str, d: int) -> FitRecord:
-        """The record that this fit of d features goes on with: of its checkpoint, or an empty one."""
+        """The record that a fit of d features goes on with: of its checkpoint, or an empty one."""
         record = FitRecord(seed=getattr(earlier, "_split_seed", None) or self._seed())
         if self.checkpoint is None:
             return record
