@@ -39,8 +39,7 @@ REFITS = ("auto", "full", "output", None)
 # objective.
 STALL_ROUNDS = 10
 PROGRESS_SHARE_OF_TOL = 1e-3
-# The refits of a run take at most this many times max_iter iterations in all. Of 600 random fits
-# (bench/stress.py), SHARE took more.
+# The refits of a run take at most this many times max_iter iterations in all (bench/stress.py).
 RUN_ITERATIONS = 10
 
 

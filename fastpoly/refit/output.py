@@ -357,17 +357,6 @@ def merge_parallel(H: Floats, V: Floats) -> tuple[Floats, Floats] | None:
     better: v1 h1h1' + v2 h2h2' is (v1 + v2) hh' plus a little of tt' at the expense of hh', where t
     is orthogonal to h, and at the optimum no direction is worth more than h. Vectors that stay come
     first; the new ones have norm 1. The norm of V, by rows, does not grow.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastpoly.refit.output import merge_parallel
-    >>> H = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 1e-9]])
-    >>> H, V = merge_parallel(H, np.array([[1.0], [2.0], [3.0]]))
-    >>> abs(H.round(6)), V
-    (array([[0., 1.],
-           [1., 0.]]), array([[2.],
-           [4.]]))
     """
     norms = np.linalg.norm(H, axis=1)
     if len(H) < 2 or not norms.all():
