@@ -209,7 +209,7 @@ def poor_fit(model: Any, small: float, by_score: bool = False) -> Advice | None:
 
 def reached(tol: float, state: State, small: float) -> bool:
     """Whether a run that ended by itself is near enough: within ten times its tolerance."""
-    if state.stop not in ("no progress", "max_iter"):
+    if state.stop not in ("no progress", "max_iter") or abs(state.objective) <= small:
         return True
     size = 10 * tol * max(abs(state.objective), small)
     if state.alpha is None:
