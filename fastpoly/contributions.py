@@ -137,6 +137,14 @@ class Quadratic(NamedTuple):
         w = (self.w + 2 * self.times(mean)) * deviation
         return self._replace(F=self.F * deviation, w=w, b=b)
 
+    def effect(self, x: Floats, columns: NDArray[np.intp], mean: Floats) -> Floats:
+        """o(x, the mean elsewhere) - o(mean), (n, m), of features `columns` (q,) at x (n, q)."""
+        x, F = x - mean[columns], self.F[:, columns]
+        squares = (x @ F.T) ** 2
+        if self.anova:
+            squares = (squares - x**2 @ (F**2).T) / 2
+        return squares @ self.V + x @ (self.w + 2 * self.times(mean))[:, columns].T
+
     def times(self, x: Floats) -> Floats:
         """C x for each output, (m, d), of one row x (d,)."""
         product = (self.V.T * (self.F @ x)) @ self.F

@@ -1,7 +1,9 @@
 """Contributions against Shapley values by their definition, and against their axioms."""
 
+import sys
 from itertools import combinations
 from math import factorial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -245,3 +247,20 @@ def test_columns_of_a_frame(cls):
     assert_allclose(again.values, found.values, atol=1e-9)
     names = {name for pair in model.top_interactions(k=4) for name in pair[:2]}
     assert any(name.startswith("city=") for name in names)
+
+
+def test_to_shap(monkeypatch):
+    """The arguments of `shap.Explanation`, which is not installed here."""
+
+    def explanation(values, base_values, data, *, feature_names, output_names):
+        return values, base_values, data, feature_names, output_names
+
+    monkeypatch.setitem(sys.modules, "shap", SimpleNamespace(Explanation=explanation))
+    X = np.ones((2, D))
+    found = random_model(0, output_names=["a", "b"]).contributions(X, background=X)
+    values, base, data, names, outputs = found.to_shap()
+    assert values.shape == (2, D, 2)
+    assert base.shape == (2, 2)
+    assert_allclose(data, X)
+    assert names == [f"x{j}" for j in range(D)]
+    assert outputs == ["a", "b"]

@@ -344,7 +344,6 @@ class PolyEstimator(Predictor):
         else:
             numeric = self._numeric_targets
             X, y = validate(self, X, y, multi_output=True, y_numeric=numeric, reset=reset)
-            self._stored_names = None if reset else self._stored_names
             y, classes, values = self._split_targets(y)
             shape = y.shape
         table, m, decoding = self._encode(classes, shape)
@@ -355,17 +354,18 @@ class PolyEstimator(Predictor):
             values = as_codes(values, len(table))
         w = self._weights(X, y, sample_weight)
         data = TrainingRows(X, y, Targets(values, table), m, w, self.n_threads)
-        return self._in_shape(data, reset) if isinstance(X, dict) else data
+        is_table = isinstance(X, dict) or (data.stored and self._encoding is not None)
+        return self._in_shape(data, reset) if is_table else data
 
     def _in_shape(self, data: TrainingRows, reset: bool) -> TrainingRows:
         """The columns of a table as codes with tables, or as features of a network.
 
         The shape of numbers is that of `shapes`, or the best one on rows held out.
         """
-        columns, codes = data.X, None
-        if reset:
+        columns, codes = data.X, data.X if data.stored else None
+        if reset and not data.stored:
             self._encoding, codes = Encoding.learn(columns)
-        elif self._activation == "anova":
+        elif self._activation == "anova" and not data.stored:
             codes = self._encoding.codes(columns)
         shapes = [self.shapes] if reset else [self.shapes_]
         if shapes == ["auto"]:
@@ -373,10 +373,10 @@ class PolyEstimator(Predictor):
             shapes = list(SHAPES[self._activation]) if numbers else [None]
         forms, objectives = [], []
         for shape in shapes:
-            if self._activation == "anova":
+            if self._activation == "anova" or data.stored:
                 p, encoding = self._encoding.frequencies, self._encoding
                 tables = Tables(encoding.tables(shape)).orthogonal(p)
-                form = replace(data, X=codes, tables=tables)
+                form = data.with_tables(codes, tables)
             else:
                 encoding = self._encoding.as_form(shape or "matrix")
                 form = replace(data, X=encoding.rows(columns))
@@ -393,11 +393,15 @@ class PolyEstimator(Predictor):
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(f"{name} must be None: shards hold their own, see write_shards")
-        if reset:
-            self.n_features_in_, self._stored_names = shards.n_features, shards.feature_names
-            vars(self).pop("feature_names_in_", None)
-        else:
+        if not reset:
+            self._check_encoding(shards)
             self.model_.check_width(shards.n_features)
+            return shards.opened()
+        self._encoding, self.n_features_in_ = shards.encoding, shards.n_features
+        vars(self).pop("feature_names_in_", None)
+        if self._encoding is not None:
+            self.n_features_in_ = len(self._encoding.names)
+            self.feature_names_in_ = np.array(self._encoding.names, dtype=object)
         return shards.opened()
 
     def _check_same_kind(self, decoding: dict[str, Any]) -> None:

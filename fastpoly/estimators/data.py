@@ -97,6 +97,13 @@ class TrainingRows:
             X = X[rows]
         return replace(self, X=X, y=self.y[rows], targets=targets, w=w)
 
+    def with_tables(self, codes: Any, tables: Tables) -> Self:
+        """The same rows by their codes, with tables; statistics of shards are kept."""
+        other = replace(self, X=codes, tables=tables)
+        if self.stored:
+            other.__dict__["found"] = self.statistics
+        return other
+
     def identity(self) -> tuple[Any, ...]:
         """What distinguishes these rows from others; of shards, their digest."""
         X = f"shards {self.X.digest}" if self.stored else self.X
@@ -118,6 +125,8 @@ class TrainingRows:
     def units(self, standardize: bool, explicit: bool, names: Sequence[str] | None) -> Scaling:
         """The units of the features in which a model is trained; `names` are for messages."""
         if self.w is not None and not self.stored and not self.w.any():
+            raise ValueError("the weights of all rows are zero")
+        if self.stored and not self.statistics.weight:
             raise ValueError("the weights of all rows are zero")
         if self.tables is not None:
             return Scaling(None, None, np.ones(self.shape[1], bool), tables=self.tables)
@@ -171,8 +180,10 @@ class TrainingRows:
         elif not self.stored:
             targets = Targets(loss.encode(scaling.targets(targets.values), self.m))
         if self.stored:
-            form = Form(activation, fit_lower, loss, self.m, targets.table, self.w, scaling)
-            return Rows.of_shards(self.X, form, self.n_threads)
+            own = scaling._replace(tables=None)  # which the blocks do not need
+            form = Form(activation, fit_lower, loss, self.m, targets.table, self.w, own)
+            rows = Rows.of_shards(self.X, form, self.n_threads)
+            return rows if scaling.tables is None else CodedRows(rows, scaling.tables)
         with one_blas_thread():
             X = scaling.features(self.X)
         n_threads = default_threads(X) if self.n_threads is None else self.n_threads
@@ -225,8 +236,11 @@ def validate(
     """
     if isinstance(X, StoredRows):  # codes, checked before
         return X
+    if not reset and model._encoding is not None and issparse(X):
+        model.model_.check_width(X.shape[1])
+        return as_csr(X)  # codes of another form
     named = hasattr(model, "feature_names_in_")
-    if issparse(X) and isinstance(y, str) and not reset and not named and model._encoding is None:
+    if issparse(X) and isinstance(y, str) and not reset and not named:
         return sparse_rows(model, X)
     columns = table_columns(model, X, reset)
     if columns is not None:

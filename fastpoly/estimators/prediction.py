@@ -14,14 +14,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fastpoly.contributions import Contributions
-from fastpoly.estimators.data import SMALL_DATA_ENTRIES, TrainingRows, default_threads, validate
+from fastpoly.estimators.data import TrainingRows, default_threads, validate
 from fastpoly.estimators.documentation import Documented
 from fastpoly.interactions import importances
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
 from fastpoly.rows.format import replacing
-from fastpoly.rows.shards import FeatureNames, Shards
+from fastpoly.rows.shards import Shards
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Model
 from fastpoly.storage.checkpoint import Stages
@@ -42,8 +42,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     _task: str
     _scaling: Scaling
     _stages: Stages
-    _stored_names: FeatureNames | None = None  # of the features of shards
-    _encoding: Encoding | None = None  # of the columns of a frame
+    _encoding: Encoding | None = None  # of the columns of a frame, or of shards
     _target_names: list[str] | None
     n_features_in_: int
     model_: PolyModel
@@ -65,6 +64,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """The number of rows, and how to apply a method of a model to them, part by part."""
         check_is_fitted(self, "model_")
         if isinstance(X, Shards):
+            self._check_encoding(X)
 
             def parts(method: Method, model: PolyModel) -> Iterator[NDArray]:
                 for shard in X:
@@ -79,6 +79,15 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         if self._encoding is not None:
             X = as_matrix(X, self.model_.augment)  # so that the model does not encode it again
         return n, lambda method, model: iter([method(model, X, n_threads)])
+
+    def _check_encoding(self, shards: Shards) -> None:
+        """Raise unless the codes of shards mean what they meant in training."""
+        known, own = self._encoding, shards.encoding
+        if known is not None and (own is None or not own.same_codes(known)):
+            raise ValueError(
+                f"{shards!r} has other levels or bins than the rows of the fit; give the table "
+                "itself, or a part of the shards that were fitted (split, take)"
+            )
 
     def _shape(self, values: NDArray) -> NDArray:
         """Predictions or outputs in the shape of the y of `fit`."""
@@ -253,7 +262,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         if self._encoding is not None:
             return self._encoding.column_names
         names = getattr(self, "feature_names_in_", None)
-        return self._stored_names if names is None else list(map(str, names))
+        return None if names is None else list(map(str, names))
 
     def _output_labels(self) -> tuple[str, list[Any]] | None:
         """What users call outputs ("class", "level"), and that of each; None for names only."""
@@ -307,13 +316,11 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             self.linear_coef_ = poly.linear
 
     def _poly_model(self, model: Model) -> PolyModel:
-        names = self._feature_names()
-        if names is self._stored_names and names is not None and len(names) > SMALL_DATA_ENTRIES:
-            names = None  # it takes a microsecond per name to make them, for every round
+        names = None if self._encoding is not None else self._feature_names()
         return PolyModel(
             model.H, model.V, model.intercept, None if model.linear is None else model.linear.T,
             activation=self._activation, augment=model.H.shape[1] > self._width,
-            feature_names=None if self._encoding is not None else names, encoding=self._encoding,
+            feature_names=names, encoding=self._encoding,
             output_names=self._output_names(), task=self._task,
             classes=None if self._task == "multilabel" else getattr(self, "classes_", None),
             level_values=self._level_values(),

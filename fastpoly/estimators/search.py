@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.metrics import check_scoring
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
-from sklearn.utils import Tags, get_tags, indexable
+from sklearn.utils import Tags, TransformerTags, get_tags, indexable
 from sklearn.utils.metadata_routing import (
     MetadataRouter,
     MethodMapping,
@@ -193,6 +193,7 @@ class PathSearchCV(Documented, MetaEstimatorMixin, BaseEstimator):
         tags.estimator_type = inner.estimator_type
         tags.classifier_tags, tags.regressor_tags = inner.classifier_tags, inner.regressor_tags
         tags.target_tags, tags.input_tags = inner.target_tags, inner.input_tags
+        tags.transformer_tags = TransformerTags()
         return tags
 
     def fit(
@@ -510,11 +511,7 @@ class PathSearchCV(Documented, MetaEstimatorMixin, BaseEstimator):
         self, X: Any, output: Any = None, *, background: Any = None, pairs: bool = False
     ) -> Contributions:
         """`contributions` of the best estimator, of the features that reach it in a Pipeline."""
-        model, heads = named_estimator(self)
-        for head in heads:
-            X = head.transform(X)
-            background = None if background is None else head.transform(background)
-        return model.contributions(X, output, background=background, pairs=pairs)
+        return contributions_of(self, X, output, background=background, pairs=pairs)
 
     def score(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, **params: Any
@@ -577,3 +574,14 @@ def named_estimator(estimator: Any) -> tuple[PolyEstimator, list[Any]]:
         model = copy.copy(model)
         model.model_ = replace(model.model_, feature_names=list(map(str, names)))
     return model, heads
+
+
+def contributions_of(
+    estimator: Any, X: Any, output: Any, *, background: Any = None, pairs: bool = False
+) -> Contributions:
+    """`contributions` of the fitted estimator inside searches and Pipelines."""
+    model, heads = named_estimator(estimator)
+    for head in heads:
+        X = head.transform(X)
+        background = None if background is None else head.transform(background)
+    return model.contributions(X, output, background=background, pairs=pairs)
