@@ -18,8 +18,8 @@ from sklearn.utils.validation import _check_sample_weight
 
 from fastpoly.algorithm import Options, train
 from fastpoly.estimators.advice import Advice, Progress, poor_fit, warn
+from fastpoly.estimators.arriving import Arriving
 from fastpoly.estimators.data import TrainingRows, column_names, validate
-from fastpoly.estimators.prediction import Predictor
 from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_weights
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
@@ -63,7 +63,7 @@ def with_shared_parameters(init: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-class PolyEstimator(Predictor):
+class PolyEstimator(Arriving):
     """Base of the estimators; subclasses define what targets mean and name the activation.
 
     A subclass defines `_model_loss`, the loss of the core; `_split_targets(y)`, which returns the
@@ -196,6 +196,7 @@ class PolyEstimator(Predictor):
                     saved = monotonic()
         self._finish(record)
         self._keep_background(data)
+        self._remember(objective.rows)
         return poor_fit(self, objective.small, by_score)
 
     def _record(self, earlier: Self | None, fit: str) -> FitRecord:
