@@ -1,7 +1,6 @@
 """Reading .npz files that are damaged, forged or hostile, and writing them in one step."""
 
 import copy
-import doctest
 import os
 import pickle
 import stat
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.testing import assert_array_equal
 
-from fastpoly.storage import npz
 from fastpoly.storage.npz import read_arrays, write_arrays
 
 check = settings(
@@ -307,9 +305,3 @@ def test_nothing_is_unpickled(tmp_path):
     with np.load(tmp_path / "a.npz", allow_pickle=True) as archive:
         archive["a"]
     assert mark.exists()  # the payload was live
-
-
-def test_examples():
-    results = doctest.testmod(npz)
-    assert results.attempted
-    assert not results.failed

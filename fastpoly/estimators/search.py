@@ -491,10 +491,6 @@ class PathSearchCV(Documented, MetaEstimatorMixin, BaseEstimator):
         """`predict_log_proba` of the best estimator."""
         return self._best().predict_log_proba(X)
 
-    def transform(self, X: Any) -> Floats:
-        """`transform` of the best estimator."""
-        return self._best().transform(X)
-
     def interaction_matrix(self, output: Any = None) -> Floats:
         """`interaction_matrix` of the best estimator, or of the last step of its Pipeline."""
         return named_estimator(self)[0].interaction_matrix(output)
