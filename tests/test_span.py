@@ -134,3 +134,19 @@ def test_narrow_is_the_inverse_of_widen(span, constant):
         assert (got is None) == (expected is None)
         if got is not None:
             np.testing.assert_allclose(got, expected, atol=1e-12)
+
+
+def test_the_default_strengths_do_not_depend_on_the_order_of_few_rows():
+    X, y = wide(40, 120)
+    order = np.random.default_rng(2).permutation(40)
+    a, b = (PolynomialNetworkRegressor(random_state=0).fit(X[i], y[i]) for i in (slice(40), order))
+    assert b.alpha_ == pytest.approx(a.alpha_, rel=1e-6)
+    assert b.alpha_linear_ == pytest.approx(a.alpha_linear_, rel=1e-6)
+
+
+def test_rows_that_arrive_after_a_fit_in_a_span():
+    X, y = wide(40, 120)
+    model = PolynomialNetworkRegressor(alpha=0.5, random_state=0).partial_fit(X[:30], y[:30])
+    before = ((model.predict(X[30:]) - y[30:]) ** 2).sum()
+    model.partial_fit(X[30:], y[30:])
+    assert ((model.predict(X[30:]) - y[30:]) ** 2).sum() < before

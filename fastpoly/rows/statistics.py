@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 EPS = np.finfo(np.float64).eps
 # Features per row from which a polynomial network is trained in the span of dense rows.
 ROW_SPAN = 2
+MOST_SPAN = 1000  # rows: finding the span costs n^2 d, and no more were measured
 
 
 @dataclass(frozen=True)
@@ -316,9 +317,15 @@ class Scaling(NamedTuple):
         linear weights lie in the span of the rows: any other part would only add to the penalty.
         """
         n, d = X.shape
-        if activation == "squared" and not hasattr(X, "indptr") and ROW_SPAN * n <= d:
-            basis = np.linalg.qr(self._scaled(X).T.astype(np.float64))[0]
-            return self._replace(span=basis)
+        if (
+            activation == "squared"
+            and not hasattr(X, "indptr")
+            and n <= min(d // ROW_SPAN, MOST_SPAN)
+        ):
+            # Singular vectors, with signs, do not depend on the order of the rows.
+            basis, R = np.linalg.qr(self._scaled(X).T.astype(np.float64))
+            basis = basis @ np.linalg.svd(R)[0]
+            return self._replace(span=basis * np.where(basis.sum(axis=0) < 0, -1.0, 1.0))
         return self if self.seen.all() else self._replace(span=self._columns())
 
     def _columns(self) -> NDArray[np.intp]:
