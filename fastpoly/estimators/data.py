@@ -120,11 +120,12 @@ class TrainingRows:
         """What is known about the features before the fit, from one pass over them."""
         # Not a cached_property: in Python 3.11 it has a lock, which a forked child may find locked.
         if "found" not in self.__dict__:
-            self.__dict__["found"] = (
-                shard_statistics(self.X, self.n_threads, self.w)
-                if self.stored
-                else row_statistics(*self._weighted())
-            )
+            if self.stored:
+                found = shard_statistics(self.X, self.n_threads, self.w)
+            else:
+                X, w = self._weighted()
+                found = row_statistics(X, w=w)
+            self.__dict__["found"] = found
         return self.__dict__["found"]
 
     def _weighted(self) -> tuple[Any, Floats | None]:
