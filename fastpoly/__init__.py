@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         PolynomialNetworkOrdinalRegressor,
         PolynomialNetworkRegressor,
         PosteriorAverage,
+        TableEncoder,
     )
 
 __version__ = version("fastpoly")
@@ -41,6 +42,7 @@ __all__ = [
     "PosteriorAverage",
     "Shards",
     "State",
+    "TableEncoder",
     "__version__",
     "alpha_max",
     "conditional_gradient",

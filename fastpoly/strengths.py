@@ -6,8 +6,9 @@ downward, because what the basis vectors explain was noise for the linear model 
 ends at the first loss of the rows held out that does not fall. `bench/defaults.py` measures it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,16 +33,17 @@ LINEAR_TOL = 1e-3
 
 
 def train_default(
-    objective: Objective, options: Options, alpha_linear: float | None, start: State | None = None
-) -> Iterator[State]:
-    """The states of a run with the strengths that rows held out choose.
+    objective: Objective, options: Options, alpha_linear: float | None, start: State | None = None,
+    found: "Strengths | None" = None,
+) -> Iterator[State]:  # fmt: skip
+    """The states of a run with the strengths that rows held out choose, or that were found before.
 
     alpha_linear is chosen, too, if it is None. A run that goes on has its strengths already: they
     are those of its start.
     """
     if start is not None and start.alpha is not None:
         return train(objective.at(start.alpha, start.alpha_linear), options, start)
-    alpha, ridge, model = default_strengths(objective, options, alpha_linear)
+    alpha, ridge, model, _ = found or default_strengths(objective, options, alpha_linear)
     if start is None or len(start.H) < len(model.H):
         start = as_start(model, options.seed)
     return train(objective.at(alpha, ridge), options, start)
@@ -76,6 +78,15 @@ def walk_down(loss: Callable[[float], float], strengths: Sequence[float]) -> tup
     move = np.clip(0.5 * (before - after) / (before - 2 * least + after), -0.5, 0.5)
     step = strengths[best + (move > 0)] / strengths[best - (move <= 0)]
     return float(strengths[best] * step**move), best
+
+
+class Strengths(NamedTuple):
+    """What walks found: the strengths, a model to start from, and the loss of the rows held out."""
+
+    alpha: float
+    alpha_linear: float
+    model: Model
+    loss: float
 
 
 class Fold:
@@ -131,8 +142,8 @@ class Fold:
 
 def default_strengths(
     objective: Objective, options: Options, alpha_linear: float | None
-) -> tuple[float, float, Model]:
-    """alpha, alpha_linear, and a model to start from."""
+) -> Strengths:
+    """alpha and alpha_linear by rows held out."""
     options = replace(options, finish=False)
     folds = make_folds(objective, options)
     with one_blas_thread():
@@ -157,21 +168,23 @@ def default_strengths(
     top = float(np.mean([fold.top for fold in folds]))
     # Noise grows with the root of the number of rows.
     top *= np.sqrt(objective.rows.weight / max(folds[0].train.rows.weight, 1e-300))
-    return share * top or 1.0, ridge, folds[0].model
+    loss = sum(fold.loss() for fold in folds)
+    return Strengths(share * top or 1.0, ridge, folds[0].model, loss)
 
 
-def best_form(forms: Sequence[Objective], options: Options, alpha_linear: float | None) -> int:
-    """The position of the form of the same rows whose linear model has the least loss held out.
+def best_form(
+    forms: Iterable[Objective], options: Options, alpha_linear: float | None
+) -> tuple[int, Strengths]:
+    """The position and the strengths of the best of several forms of the same rows.
 
-    The first of equal ones, so the simplest should come first.
+    They are a walk from the simplest on, which ends at the first loss held out that does not fall.
     """
-    losses = []
-    with one_blas_thread():
-        for objective in forms:
-            folds = make_folds(objective, replace(options, finish=False))
-            linear_ridge(folds, alpha_linear)
-            losses.append(sum(fold.loss() for fold in folds))
-    return int(np.argmin(losses))
+    found: list[Strengths] = []
+    for objective in forms:
+        found.append(default_strengths(objective, options, alpha_linear))
+        if len(found) > 1 and not found[-1].loss < found[-2].loss:
+            return len(found) - 2, found[-2]
+    return len(found) - 1, found[-1]
 
 
 def default_ridge(objective: Objective, options: Options) -> float:

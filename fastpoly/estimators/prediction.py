@@ -41,6 +41,7 @@ class Predictor(BaseEstimator):
     _stages: Stages
     _stored_names: FeatureNames | None = None  # of the features of shards
     _encoding: Encoding | None = None  # of the columns of a frame
+    _fields: NDArray[np.intp] | None = None  # whose columns exclude each other
     _target_names: list[str] | None
     n_features_in_: int
     model_: PolyModel
@@ -246,7 +247,8 @@ class Predictor(BaseEstimator):
         return PolyModel(
             model.H, model.V, model.intercept, None if model.linear is None else model.linear.T,
             activation=self._activation, augment=model.H.shape[1] > self._width,
-            feature_names=None if self._encoding is not None else names, encoding=self._encoding,
+            feature_names=None if self._encoding is not None else names,
+            encoding=self._encoding, fields=self._fields,
             output_names=self._output_names(), task=self._task,
             classes=None if self._task == "multilabel" else getattr(self, "classes_", None),
             level_values=self._level_values(),
