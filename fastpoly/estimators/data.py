@@ -266,7 +266,8 @@ def validate(
     columns = table_columns(model, X, reset)
     if columns is not None:
         if not isinstance(y, str):
-            y = validate_data(copy(model), y=checked_csr(y), **options)  # it forgets names
+            with explained_text(y, options.get("y_numeric", False)):
+                y = validate_data(copy(model), y=checked_csr(y), **options)  # it forgets names
             check_consistent_length(y, next(iter(columns.values())).data)
         if reset:
             model.n_features_in_ = len(columns)
@@ -274,8 +275,11 @@ def validate(
             if (names := frame_names(X)) is not None:
                 model.feature_names_in_ = np.array(names, dtype=object)
         return columns if isinstance(y, str) else (columns, y)
+    if isinstance(X, Mapping) and not issparse(X):  # for a model of numbers without an encoding
+        model, X = copy(model), mapped_numbers(X, model)
+        vars(model).pop("feature_names_in_", None)
     given = checked_csr(X), y if isinstance(y, str) else checked_csr(y)
-    with explained_text(X):
+    with explained_text(y, options.get("y_numeric", False)):
         found = validate_data(
             model, *given, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32],
             ensure_all_finite=True if issparse(X) else "allow-nan", **options,
@@ -284,6 +288,14 @@ def validate(
     if not issparse(X) and ((not reset and model._encoding is not None) or np.isnan(X).any()):
         X = array_columns(model, X, reset)
     return (X, *rest) if rest else X
+
+
+def mapped_numbers(X: Mapping[str, Any], model: Any) -> NDArray:
+    """The columns of a mapping as an array, in the order of the fit."""
+    columns, names = read_columns(X), getattr(model, "feature_names_in_", list(X))
+    if set(columns) != set(names):
+        raise ValueError(f"X has the columns {list(columns)[:10]}, and not {list(names)[:10]}")
+    return np.column_stack([columns[name].numbers() for name in names])
 
 
 def array_columns(model: Any, X: NDArray, reset: bool) -> Any:
@@ -310,22 +322,18 @@ def frame_names(X: Any) -> list[str] | None:
 
 
 @contextmanager
-def explained_text(X: Any) -> Iterator[None]:
-    """Name the columns of text, and the cure, in the error that scikit-learn raises for them."""
+def explained_text(y: Any, numeric: bool) -> Iterator[None]:
+    """Say what to do in the error that scikit-learn raises for text."""
     try:
         yield
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise
-        names = [name for name in getattr(X, "columns", ()) if _holds_text(X[name])]
-        where = f" in the columns {names}" if names else ""
-        raise ValueError(
-            f"{error}{where}; encode text first, for example with scikit-learn's OneHotEncoder"
-        ) from None
-
-
-def _holds_text(column: Any) -> bool:
-    return any(isinstance(value, str) for value in np.asarray(column, dtype=object).ravel())
+        values = np.asarray(y, dtype=object).ravel() if numeric else ()
+        cure = "X holds text; give a frame, such as a pandas DataFrame, with a column for each kind"
+        if any(isinstance(value, str) for value in values):
+            cure = "y holds text; use a classifier"
+        raise ValueError(f"{error}; {cure}") from None
 
 
 def checked_csr(X: Any) -> Any:

@@ -106,7 +106,7 @@ class Levels:
             was, now = ("texts", "numbers") if known.dtype == object else ("numbers", "texts")
             raise column.error(
                 f"held {was} when the encoding was learned and holds {now} now, such as "
-                f"{values[0]!r}; convert it"
+                f"{values[:1].tolist()[0]!r}; convert it"
             )
         if known.dtype == object:
             places = {value: i for i, value in enumerate(known.tolist())}
