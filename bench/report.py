@@ -78,7 +78,7 @@ Where fastpoly falls short, and what was tried:
 """
 
 MORE = """
-Rows in shards: [cost, scale, cluster](results/scale.md), [faults](results/faults.md).
+Rows in shards: `results/scale.md` (cost, scale, cluster) and `results/faults.md`.
 """
 
 SECTIONS = {

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
+import default_walks
 import defaults
 import multiclass
 import peers
@@ -19,10 +20,11 @@ import report
 import search
 import sizes
 import subproblem
+import tables
 
 EXPERIMENTS = (
     subproblem, multiclass, penalties, refit_comparison, search, recsys, peers, defaults,
-    sizes,
+    sizes, default_walks, tables,
 )  # fmt: skip
 
 

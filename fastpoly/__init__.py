@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastpoly.algorithm import conditional_gradient
 from fastpoly.model import PolyModel
 from fastpoly.path import alpha_max
+from fastpoly.recommend import recommend
 from fastpoly.rows import Design, Shards, write_shards
 from fastpoly.selection import select_basis
 from fastpoly.state import State
@@ -46,6 +47,7 @@ __all__ = [
     "__version__",
     "alpha_max",
     "conditional_gradient",
+    "recommend",
     "select_basis",
     "write_shards",
 ]

@@ -7,7 +7,10 @@ from fastpoly.kernels.checks import BLOCK_DOUBLES
 
 
 def largest_pairs(
-    F: NDArray[np.float64], weights: NDArray[np.float64], count: int
+    F: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    count: int,
+    fields: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
     """The pairs i < j with the largest |P_ij|, P = F' diag(weights) F.
 
@@ -23,20 +26,16 @@ def largest_pairs(
     the order of equal ones depend on the blocks or on BLAS. (Sums that cancel to 0 up to rounding
     count as 0 where BLAS finds 0.)
 
+    Pairs of features of one field, `fields` (d,), are left out, but for a field of -1.
+
     Returns i, j and P_ij of at most `count` pairs, by decreasing |P_ij|, then by increasing i, then
     j. Pairs whose product is 0 are left out.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastpoly.interactions import largest_pairs
-    >>> largest_pairs(np.array([[1.0, 0.0, -3.0, 1.0]]), np.array([2.0]), 2)
-    (array([0, 2]), array([2, 3]), array([-6., -6.]))
     """
     norms = _column_norms(np.sqrt(np.abs(weights))[:, None] * F)
     order = np.argsort(-norms, kind="stable")
     order = order[norms[order] > 0]
     norms, F = norms[order], F[:, order]
+    fields = None if fields is None else fields[order]
     with np.errstate(over="ignore"):
         if len(norms) and not np.isfinite(norms[0] * norms[0]):
             raise ValueError("the products overflow float64; rescale the factors")
@@ -50,6 +49,8 @@ def largest_pairs(
         last = min(stop, first + max(1, BLOCK_DOUBLES // (stop - first)))
         block = (F[:, first:last] * weights[:, None]).T @ F[:, first:stop]
         block[np.tril_indices(last - first)] = 0
+        if fields is not None:
+            block[same_field(fields[first:last], fields[first:stop])] = 0
         np.abs(block, out=block)
         slack = rounding * norms[first] * norms[first]
         least = np.abs(products[-1]) if len(products) == count else 0.0
@@ -75,6 +76,11 @@ def largest_pairs(
     return i, j, products
 
 
+def same_field(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which features of fields a (p,) and of fields b (q,) have the same one, (p, q)."""
+    return (a[:, None] == b) & (a >= 0)[:, None]
+
+
 def _column_norms(G: NDArray[np.float64]) -> NDArray[np.float64]:
     """Euclidean norms of columns; scaled, so that no square underflows."""
     largest = np.abs(G).max(axis=0, initial=0)
@@ -96,29 +102,23 @@ def _products(
 
 
 def strongest_features(
-    F: NDArray[np.float64], weights: NDArray[np.float64], count: int, *, squares: bool
+    F: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    count: int,
+    *,
+    squares: bool,
+    fields: NDArray[np.int64] | None = None,
 ) -> NDArray[np.intp]:
     """The `count` features with the largest max_j |P_ij|, P = F' diag(weights) F, without P.
 
-    F (k, d), weights (k,). Going down the entries of P by size, a feature first appears at its
-    largest one, and more than (count - 1) (count - 2) / 2 pairs have at least `count` features
-    among them.
-
-    With `squares` the diagonal of P counts. Returns positions, increasing; all d of them if there
-    are no more than `count`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastpoly.interactions import strongest_features
-    >>> F, weights = np.array([[1.0, 0.0, -3.0, 2.0, 1.0]]), np.array([2.0])
-    >>> strongest_features(F, weights, 3, squares=False)
-    array([0, 2, 3])
+    Going down the entries of P by size, a feature first appears at its largest one, and more than
+    (count - 1) (count - 2) / 2 pairs have at least `count` features among them. With `squares` the
+    diagonal of P counts. Returns positions, increasing; all d if there are no more than `count`.
     """
     d = F.shape[1]
     if d <= count:
         return np.arange(d)
-    i, j, products = largest_pairs(F, weights, (count - 1) * (count - 2) // 2 + 1)
+    i, j, products = largest_pairs(F, weights, (count - 1) * (count - 2) // 2 + 1, fields)
     largest = np.abs(weights @ F**2) if squares else np.zeros(d)
     for features in (i, j):
         np.maximum.at(largest, features, np.abs(products))

@@ -1,4 +1,6 @@
-"""Scores of predictions: root mean squared error, and normalized discounted cumulative gain."""
+"""Scores of predictions: root mean squared error, and rankings by nDCG and recall."""
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -93,35 +95,19 @@ def ndcg(
     ):  # fmt: skip
         if value not in known:
             raise ValueError(f"{name} must be one of {known}, got {value!r}")
-    y = as_float_array(y, "y", (None,))
-    n = len(y)
-    k = n if k is None else as_count(k, "k")
-    if n == 0:
-        raise ValueError("y is empty: there is no group to score")
-    if y.min() < 0:
-        raise ValueError(f"y must be >= 0, got a minimum of {y.min()}; shift the relevances")
+    levels, scores, names, group, k = _ranked(y, score, groups, k)
     with np.errstate(over="ignore"):
-        gains = y if gain == "linear" else np.exp2(y) - 1
+        gains = levels if gain == "linear" else np.exp2(levels) - 1
         if not np.isfinite(gains.sum()):
-            raise ValueError(f"the {gain} gain overflows at y = {y.max()}; rescale the relevances")
-    score = as_float_array(score, "score", (n,))
-    names, group = _groups(groups, n)
-
-    sizes = np.bincount(group, minlength=len(names))
-    starts = np.cumsum(sizes) - sizes
+            raise ValueError(
+                f"the {gain} gain overflows at y = {levels.max()}; rescale the relevances"
+            )
+    sizes, starts, rank = _ranks(group, len(names))
     # The rows of a ranking are sorted by group first, so all rankings share these discounts.
-    rank = np.arange(n) - np.repeat(starts, sizes)
     discounts = np.where(rank < k, 1 / np.log2(rank + 2), 0)
-    by_gain, by_score = np.lexsort((-gains, group)), np.lexsort((-score, group))
+    by_gain = np.lexsort((-gains, group))
     ideal = np.add.reduceat(gains[by_gain] * discounts, starts)
-    ranked = gains[by_score]
-    if ties == "average":
-        # In a random order of tied items, their mean is the expected gain at each of their ranks.
-        first = np.append(True, np.diff(score[by_score]) != 0)
-        first[starts] = True
-        blocks = np.flatnonzero(first)
-        lengths = np.diff(np.append(blocks, n))
-        ranked = np.repeat(np.add.reduceat(ranked, blocks) / lengths, lengths)
+    ranked = _by_score(gains, scores, group, starts, ties == "average")
     dcg = np.add.reduceat(ranked * discounts, starts)
 
     values = np.full(len(names), WITHOUT_GAIN[without_gain])
@@ -134,6 +120,88 @@ def ndcg(
     if np.isnan(values).all():
         raise ValueError("no group counts: all have no gain (see without_gain) or a single item")
     return float(np.nanmean(values))
+
+
+def recall(
+    y: ArrayLike, score: ArrayLike, groups: ArrayLike, k: int, *, per_group: bool = False
+) -> float | tuple[NDArray, NDArray[np.float64]]:
+    """Mean over groups of the share of their relevant items that are among the first k.
+
+    Items are ranked by decreasing score; of items with equal scores, the expected share counts.
+    Groups without a relevant item are left out.
+
+    Parameters
+    ----------
+    y : array-like, (n,)
+        Whether an item is relevant: any number > 0, or True.
+    score, groups : array-like, (n,)
+        As in `ndcg`.
+    k : int
+    per_group : bool
+        Return the groups and their values in place of the mean.
+
+    Returns
+    -------
+    float, or with `per_group` a pair of arrays
+        The mean; or the distinct groups, sorted, and the recall of each, NaN where it is left out.
+
+    Examples
+    --------
+    >>> from fastpoly.metrics import recall
+    >>> y, users = [1, 0, 1, 1], ["ann", "ann", "ann", "bob"]
+    >>> recall(y, [0.9, 0.8, 0.1, 0.3], users, k=2)
+    0.75
+    """
+    levels, scores, names, group, k = _ranked(y, score, groups, k)
+    relevant = (levels > 0).astype(np.float64)
+    _, starts, rank = _ranks(group, len(names))
+    ranked = _by_score(relevant, scores, group, starts, average=True)
+    hits = np.add.reduceat(ranked * (rank < k), starts)
+    total = np.bincount(group, relevant)
+    values = np.divide(hits, total, out=np.full(len(names), np.nan), where=total > 0)
+    if per_group:
+        return names, values
+    if not total.any():
+        raise ValueError("no group has a relevant item, with y > 0")
+    return float(np.nanmean(values))
+
+
+def _ranked(y: ArrayLike, score: ArrayLike, groups: ArrayLike, k: int | None) -> tuple[Any, ...]:
+    """Checked relevances and scores, the distinct groups, the position of each row's, and k."""
+    y = as_float_array(y, "y", (None,))
+    n = len(y)
+    k = n if k is None else as_count(k, "k")
+    if n == 0:
+        raise ValueError("y is empty: there is no group to score")
+    if y.min() < 0:
+        raise ValueError(f"y must be >= 0, got a minimum of {y.min()}; shift the relevances")
+    return y, as_float_array(score, "score", (n,)), *_groups(groups, n), k
+
+
+def _ranks(group: NDArray[np.intp], n_groups: int) -> tuple[NDArray[np.intp], ...]:
+    """The sizes of groups, where they start among rows sorted by group, and all rows' ranks."""
+    sizes = np.bincount(group, minlength=n_groups)
+    starts = np.cumsum(sizes) - sizes
+    return sizes, starts, np.arange(len(group)) - np.repeat(starts, sizes)
+
+
+def _by_score(
+    gains: NDArray[np.float64], score: NDArray[np.float64], group: NDArray[np.intp],
+    starts: NDArray[np.intp], average: bool,
+) -> NDArray[np.float64]:  # fmt: skip
+    """Gains in the order of group and falling score; those of equal scores may be averaged.
+
+    In a random order of tied items, their mean is the expected gain at each of their ranks.
+    """
+    by_score = np.lexsort((-score, group))
+    ranked = gains[by_score]
+    if not average:
+        return ranked
+    first = np.append(True, np.diff(score[by_score]) != 0)
+    first[starts] = True
+    blocks = np.flatnonzero(first)
+    lengths = np.diff(np.append(blocks, len(gains)))
+    return np.repeat(np.add.reduceat(ranked, blocks) / lengths, lengths)
 
 
 def _groups(groups: ArrayLike, n: int) -> tuple[NDArray, NDArray[np.intp]]:

@@ -3,19 +3,20 @@
 import operator
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from fastpoly import decoding
+from fastpoly.contributions import Contributions, Quadratic, Sums
 from fastpoly.interactions import largest_pairs
-from fastpoly.kernels.checks import as_count, as_flag, as_float_array, shown
+from fastpoly.kernels.checks import as_count, as_flag, as_float_array, as_weights, shown
 from fastpoly.kernels.features import ACTIVATIONS, make_features
 from fastpoly.kernels.linear import LinearTerms
-from fastpoly.kernels.matrix import Matrix, StoredRows, as_matrix
+from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
 from fastpoly.state import Model
 from fastpoly.storage.model_file import read_model, write_model
 from fastpoly.tables import Encoding
@@ -63,13 +64,17 @@ class PolyModel:
     fields : array-like of int, (d,), or None
         Features with the same number are never nonzero in one row together, as one-hot columns of
         a field; -1 where there is no such field. An encoding knows its own.
+    background : array-like, (2 + m, d), or None
+        What `contributions` and standard units need to know of the training rows: means and
+        deviations of the features, and for each output sum_j C_ij Cov(x_i, x_j), with the C of
+        `interaction_matrix`. `with_background` computes it.
 
     Notes
     -----
     `save` writes a .npz file of these arrays, which `numpy.load` reads:
 
     ================ ======= =============================================
-    format_version   int64   scalar, 1
+    format_version   int64   scalar, 2 (1: without fields and background)
     H, V, intercept  float64 as above
     linear           float64 only where the model has linear weights
     activation       str     scalar
@@ -82,6 +87,7 @@ class PolyModel:
     log_odds         bool    scalar, only where it is False
     encoding.*       any     see `fastpoly.tables.arrays`, only with an encoding
     fields           int64   (d,), only where they were given
+    background       float64 as above, only where it is known
     ================ ======= =============================================
 
     Examples
@@ -125,6 +131,7 @@ class PolyModel:
     log_odds: bool = True
     encoding: Encoding | None = None
     fields: NDArray[np.int64] | None = None
+    background: Floats | None = None
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
@@ -145,7 +152,7 @@ class PolyModel:
             H=H,
             V=V,
             intercept=_frozen(self.intercept, "intercept", (m,)),
-            linear=None if self.linear is None else _frozen(self.linear, "linear", (m, d)),
+            linear=_frozen(self.linear, "linear", (m, d)),
             activation=str(self.activation),
             augment=augment,
             feature_names=self._feature_names(d),
@@ -155,6 +162,7 @@ class PolyModel:
             level_values=decoding.as_level_values(self.level_values, self.task, m),
             log_odds=as_flag(self.log_odds, "log_odds"),
             fields=self._fields(d),
+            background=_frozen(self.background, "background", (2 + m, d)),
         )
         if self.output_names and len(set(self.output_names)) < m:
             raise ValueError(f"output_names must be distinct, got {self.output_names}")
@@ -382,33 +390,31 @@ class PolyModel:
         x_i x_j. The constant feature of `augment` has no row here; see `linear_terms`. c is the
         position of an output, or its name.
         """
-        F, v, pair = self._factors(c)
-        C = F.T @ (v[:, None] * F)
-        C = (C + C.T) * (pair / 4)
-        if self.activation == "anova":
-            np.fill_diagonal(C, 0)
-        return C
+        return self.terms().matrix(self._output(c))
 
     def top_interactions(
-        self, c: int | str, k: int = 10
+        self, c: int | str, k: int = 10, *, standardized: bool | None = None
     ) -> list[tuple[int, int, float]] | list[tuple[str, str, float]]:
         """The k pairs of features with the largest |coefficient of x_i x_j| in output c.
 
         The result is exact, and no d x d matrix is made; see `fastpoly.interactions.largest_pairs`.
+        Pairs of levels of one field, which never occur together, are left out.
 
         Parameters
         ----------
         c : int or str
             Position of the output, or its name.
         k : int
+        standardized : bool, optional
+            Whether the coefficients are those of features in units of their deviation, so that
+            they can be compared. By default if the model knows them, by its background.
 
         Returns
         -------
         list of tuples (i, j, coefficient)
             Sorted by decreasing |coefficient|, equal ones by position; i < j are positions, or
             names where the model has them. The coefficient is 2 C_ij, with the C of
-            `interaction_matrix`, and not 0. (The product of two one-hot columns of the same field
-            is 0 in every row, so its coefficient has no effect, but it may be listed.)
+            `interaction_matrix`, and not 0.
 
         Examples
         --------
@@ -417,21 +423,135 @@ class PolyModel:
         >>> model.top_interactions(0, k=2)
         [('b', 'c', 12.0), ('a', 'c', 6.0)]
         """
-        k = as_count(k, "k")
-        F, v, pair = self._factors(c)
-        rows, columns, products = largest_pairs(F, v, k)
+        k, terms = as_count(k, "k"), self.terms(standardized)
+        v = terms.V[:, self._output(c)] * (1 if terms.anova else 2)
+        rows, columns, products = largest_pairs(terms.F, v, k, self.fields)
         names = self.feature_names or range(self.n_features)
-        found = zip(rows.tolist(), columns.tolist(), (pair * products).tolist(), strict=True)
+        found = zip(rows.tolist(), columns.tolist(), products.tolist(), strict=True)
         return [(names[i], names[j], coefficient) for i, j, coefficient in found]
+
+    def terms(self, standardized: bool | None = False) -> Quadratic:
+        """The polynomial by its terms; `standardized` as in `top_interactions`."""
+        F, known = self.H[:, self.augment :], self.background is not None
+        w = np.array([self.linear_terms(c) for c in range(self.n_outputs)])
+        terms = Quadratic(F, self.V, w, self.intercept_terms(), self.activation == "anova")
+        if standardized and not known:
+            raise ValueError("the model does not know the units of its features: with_background")
+        return (
+            terms.standard(*self.background[:2]) if known and standardized is not False else terms
+        )
+
+    def with_background(
+        self, X: Any, sample_weight: ArrayLike | None = None, n_threads: int | None = None
+    ) -> Self:
+        """The same model with rows X, as in `decision`, as the background of `contributions`."""
+        X = self._features(X)
+        w = as_weights(sample_weight, "sample_weight", X.n, some=True)
+        if not X.n:
+            raise ValueError("the background has no rows")
+        center = None
+        if not X.sparse:
+            center = X.rows(slice(None)).mean(axis=0)
+            X = as_matrix(ScaledRows(X.array, center, np.ones(X.d)))
+        return self._with_sums(Sums.of(X, w, self.H[:, self.augment :], n_threads), center)
+
+    def _with_sums(self, sums: Sums, center: Floats | None) -> Self:
+        """The same model with a background of which the sums over rows x - center are known."""
+        F, anova = self.H[:, self.augment :], self.activation == "anova"
+        return replace(self, background=sums.background(center, F, self.V, anova))
+
+    def contributions(
+        self, X: Any, output: int | str | None = None, *, background: Any = None,
+        pairs: bool = False,
+    ) -> Contributions:  # fmt: skip
+        """What each feature of each row contributes to an output: exact Shapley values.
+
+        A feature that a row shares with others is worth what it changes on average, where features
+        join in any order, and those that have not joined take their values from the background.
+        Of a frame, the values belong to its columns.
+
+        Parameters
+        ----------
+        X : as in `decision`
+        output : int, str or None
+            An output of `decision`, by position or name. By default those of `decision_function`.
+        background : as X, optional
+            The rows to compare with. By default the training rows, of which the model keeps what is
+            needed.
+        pairs : bool
+            Whether to tell apart what each pair of features does. It needs rows as background.
+
+        Returns
+        -------
+        Contributions
+            For each row, the values and the base value add up to the output.
+
+        Examples
+        --------
+        >>> from fastpoly import PolyModel
+        >>> model = PolyModel([[1.0, 1.0]], [[1.0]], [0.0], activation="anova")  # x_1 x_2
+        >>> found = model.contributions([[2.0, 3.0]], background=[[0.0, 0.0], [2.0, 2.0]])
+        >>> found.values, found.base_values
+        (array([[1.5, 2.5]]), array([2.]))
+        """
+        model, rows = self, None
+        if background is not None:
+            model, rows = self.with_background(background), _rows(self._features(background))
+        elif self.background is None or pairs:
+            why = "pairs=True needs rows" if pairs else "the model does not know its training rows"
+            raise ValueError(f"{why}: give background=, such as the rows of the training")
+        x, groups, names, data = self._columns_of(X)
+        mix, labels = self._mix(output)
+        terms = model.terms()
+        terms = terms._replace(V=terms.V @ mix, w=mix.T @ terms.w, b=terms.b @ mix)
+        known = np.vstack([model.background[:2], mix.T @ model.background[2:]])
+        values = terms.shapley(x, known, groups)
+        base = np.tile(terms.base(known), (len(values), 1))
+        if pairs:
+            found = terms.pairs(x, rows, groups)
+            at = np.arange(values.shape[1])
+            found[:, at, at] = values - found.sum(axis=2)
+            values = found
+        if mix.shape[1] == 1:
+            values, base, labels = values[..., 0], base[:, 0], None
+        return Contributions(values, base, data, names, labels)
+
+    def _features(self, X: Any) -> Matrix:
+        """X as a Matrix of the model's width, without the constant."""
+        X = as_matrix(self.encoded(X))
+        self.check_width(X.d)
+        return X
+
+    def _columns_of(self, X: Any) -> tuple[Any, NDArray[np.intp] | None, list[str], NDArray[Any]]:
+        """Rows as features, the columns these belong to, and names and values of the columns."""
+        rows = _rows(self._features(X))
+        if self.encoding is None or isinstance(X, (Matrix, StoredRows)) or issparse(X):
+            names = self.feature_names or [f"x{j}" for j in range(self.n_features)]
+            return rows, None, list(names), rows.toarray() if issparse(rows) else rows
+        columns, names = self.encoding.columns(X), self.encoding.names
+        data = np.empty((rows.shape[0], len(names)), object)
+        for j, name in enumerate(names):
+            values = columns[name].data
+            data[:, j] = values if isinstance(values, (list, np.ndarray)) else values.to_list()
+        return rows, self.encoding.fields_of_columns, names, data
+
+    def _mix(self, output: int | str | None) -> tuple[Floats, list[str] | None]:
+        """Outputs as combinations of those of `decision`, (m, q), and their names."""
+        m = self.n_outputs
+        if output is not None:
+            return np.eye(m)[:, [self._output(output)]], None
+        if self.task == "classification" and m == 2:
+            return np.array([[-1.0], [1.0]]), None
+        return np.eye(m), list(self.output_names) if self.output_names else None
 
     def linear_terms(self, c: int | str) -> Floats:
         """Coefficients of x_1 .. x_d in output c, (d,), from `linear` and the constant feature."""
-        F, v, pair = self._factors(c)
-        terms = np.zeros(self.n_features)
+        c, terms = self._output(c), np.zeros(self.n_features)
         if self.augment:
-            terms += pair * (v * self.H[:, 0]) @ F
+            pair = 1 if self.activation == "anova" else 2
+            terms += pair * (self.V[:, c] * self.H[:, 0]) @ self.H[:, 1:]
         if self.linear is not None:
-            terms += self.linear[self._output(c)]
+            terms += self.linear[c]
         return terms
 
     def intercept_terms(self) -> Floats:
@@ -452,11 +572,6 @@ class PolyModel:
             raise ValueError(f"there is no output {c}; valid outputs are 0 to {self.n_outputs - 1}")
         return position
 
-    def _factors(self, c: int | str) -> tuple[Floats, Floats, int]:
-        """F (k, d), v (k,), pair: the coefficient of x_i x_j is pair times (F' diag(v) F)_ij."""
-        v = self.V[:, self._output(c)]
-        return self.H[:, self.augment :], v, 1 if self.activation == "anova" else 2
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a .npz file, without pickle; an existing file is replaced in one step.
 
@@ -474,10 +589,20 @@ class PolyModel:
         return read_model(path, cls)
 
 
-def _frozen(a: ArrayLike, name: str, shape: tuple[int | None, ...]) -> Floats:
+def _frozen(a: ArrayLike | None, name: str, shape: tuple[int | None, ...]) -> Any:
+    if a is None and name in ("linear", "background"):
+        return None
     a = as_float_array(a, name, shape).copy()
     a.setflags(write=False)
     return a
+
+
+def _rows(X: Matrix) -> Any:
+    """The rows of a Matrix as float64, an array or CSR."""
+    if not X.sparse:
+        return X.rows(slice(None))
+    data, indices, indptr = X.arrays
+    return csr_array((data.astype(np.float64), indices, indptr), shape=(X.n, X.d))
 
 
 def _names(names: Iterable[str] | None, name: str, count: int) -> tuple[str, ...] | None:

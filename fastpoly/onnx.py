@@ -7,7 +7,7 @@ skl2onnx knows once this module is imported write the same graph.
 """
 
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -19,11 +19,14 @@ from skl2onnx.common import data_types
 from fastpoly import estimators
 from fastpoly.decoding import level_values
 from fastpoly.model import PolyModel
+from fastpoly.tables import Encoding
+from fastpoly.tables.fields import Levels, Number
 
 __all__ = ["to_onnx"]
 
 # ONNX 1.12 of 2022. The operators that a graph consists of have not changed since.
 OPSET, IR_VERSION = 17, 8
+ML = "ai.onnx.ml"  # the domain of operators for texts
 
 FLOATS = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.float64): TensorProto.DOUBLE}
 
@@ -40,7 +43,9 @@ def to_onnx(model: Any, dtype: DTypeLike = np.float32) -> onnx.ModelProto:
     Returns
     -------
     onnx.ModelProto
-        Its input is X, (n, d), dense. Its outputs are, by the task of the model,
+        Its input is X, (n, d), dense; of a model of a frame, one input (n, 1) for each column:
+        numbers, NaN where one is missing; str, "" where a text is missing; int64 for integers and
+        bools. Its outputs are, by the task of the model,
 
         ======================= ==================================================================
         regression, rates       variable (n, m)
@@ -77,18 +82,26 @@ def to_onnx(model: Any, dtype: DTypeLike = np.float32) -> onnx.ModelProto:
     if dtype not in FLOATS:
         raise ValueError(f"dtype must be float32 or float64, got {dtype}")
     graph = Graph()
-    outputs = decode(graph, poly, polynomial(graph, poly, doubles(graph, ["X"])))
+    inputs: dict[str, tuple[int, int]] = {"X": (FLOATS[dtype], poly.n_features)}
+    if poly.encoding is None:
+        parts = [Part(doubles(graph, ["X"]), slice(None))]
+    else:
+        inputs = {
+            field.name: (_input_type(field, FLOATS[dtype]), 1) for field in poly.encoding.fields
+        }
+        parts = columns(graph, poly.encoding)
+    outputs = decode(graph, poly, polynomial(graph, poly, parts))
     described = []
     for name, (value, type_, shape) in outputs.items():
         type_ = FLOATS[dtype] if type_ == TensorProto.DOUBLE else type_
         graph("Cast", value, outputs=[name], to=type_)
         described.append(helper.make_tensor_value_info(name, type_, ["n", *shape]))
-    X = helper.make_tensor_value_info("X", FLOATS[dtype], ["n", poly.n_features])
+    given = [helper.make_tensor_value_info(n, t, ["n", w]) for n, (t, w) in inputs.items()]
     nodes = [helper.make_node(op, *ends, **attributes) for op, *ends, attributes in graph.nodes]
     constants = [numpy_helper.from_array(array, name) for name, array in graph.constants.items()]
-    opset = [helper.make_opsetid("", OPSET)]
+    opset = [helper.make_opsetid("", OPSET), helper.make_opsetid(ML, 3)]
     proto = helper.make_model(
-        helper.make_graph(nodes, "fastpoly", [X], described, constants),
+        helper.make_graph(nodes, "fastpoly", given, described, constants),
         opset_imports=opset, ir_version=IR_VERSION, producer_name="fastpoly",
     )  # fmt: skip
     onnx.checker.check_model(proto)
@@ -123,6 +136,13 @@ class Graph:
         self.nodes.append((operator, list(map(self._value, inputs)), names, attributes))
         return names[0]
 
+    def sum(self, values: list[Any]) -> str:
+        """The sum of values and constants."""
+        total = values[0]
+        for value in values[1:]:
+            total = self("Add", total, value)
+        return total
+
     def _value(self, value: str | NDArray[Any]) -> str:
         if isinstance(value, str):
             return value
@@ -140,32 +160,101 @@ def doubles(graph: Graph, names: list[str]) -> str:
     return parts[0] if len(parts) == 1 else graph("Concat", *parts, axis=1)
 
 
-def polynomial(graph: Graph, model: PolyModel, x: str) -> str:
-    """The outputs of a model, (n, m), from its features x (n, d).
+class Part(NamedTuple):
+    """Some features of the rows: x (n, q), or codes (n,) of columns that are 0 and 1."""
 
-    ``(x F' + f)^2 V + x linear' + intercept``, where f are the weights of the constant feature; for
-    "anova", half of the first term, without the squares ``x^2 (F^2)'V`` and ``f^2 V``.
+    value: str
+    columns: Any
+    coded: bool = False
+
+
+def polynomial(graph: Graph, model: PolyModel, parts: list[Part]) -> str:
+    """The outputs of a model, (n, m), from all its features.
+
+    ``z^2 V + x linear' + intercept`` with ``z = x F' + f``, where f are the weights of the constant
+    feature; for "anova", half of the first term, without the squares ``x^2 (F^2)'V`` and ``f^2 V``.
     """
-    F, V, intercept = model.H[:, model.augment :], model.V, model.intercept
-    terms = []
-    if model.n_components:
-        z = graph("MatMul", x, F.T)
+    anova, k = model.activation == "anova", model.n_components
+    V, intercept = model.V / 2 if anova else model.V, model.intercept
+    linear = np.zeros((model.n_outputs, model.n_features)) if model.linear is None else model.linear
+    z, terms = [], []
+    for x, where, coded in parts:
+        F, L = model.H[:, model.augment :][:, where], linear[:, where].T
+        own = -(F**2).T @ V if anova else 0 * L
+        if coded:  # the square of a 1 is 1
+            z.append(graph("Gather", np.ascontiguousarray(F.T), x))
+            terms.append(graph("Gather", L + own, x))
+            continue
+        z.append(graph("MatMul", x, np.ascontiguousarray(F.T)) if k else "")
+        terms.append(graph("MatMul", x, L))
+        if own.any():
+            terms.append(graph("MatMul", graph("Mul", x, x), own))
+    if k:
         if model.augment:
-            z = graph("Add", z, model.H[:, 0])
-        if model.activation == "anova":
-            V = V / 2
-            terms.append(graph("MatMul", graph("Mul", x, x), -(F**2).T @ V))
-            if model.augment:
-                intercept = intercept - model.H[:, 0] ** 2 @ V
-        terms.append(graph("MatMul", graph("Mul", z, z), V))
-    if model.linear is not None:
-        terms.append(graph("MatMul", x, model.linear.T))
-    if not terms:  # the outputs still have as many rows as x
-        terms.append(graph("MatMul", x, np.zeros((model.n_features, model.n_outputs))))
-    outputs = terms[0]
-    for term in [*terms[1:], intercept]:
-        outputs = graph("Add", outputs, term)
-    return outputs
+            z.append(model.H[:, 0])
+            intercept = intercept - model.H[:, 0] ** 2 @ V if anova else intercept
+        total = graph.sum(z)
+        terms.append(graph("MatMul", graph("Mul", total, total), V))
+    return graph.sum([*terms, intercept])
+
+
+def columns(graph: Graph, encoding: Encoding) -> list[Part]:
+    """The features of a frame, from an input for each of its columns."""
+    parts = []
+    for i, field in enumerate(encoding.fields):
+        where = np.flatnonzero(encoding.fields_of_columns == i)
+        p = encoding.frequencies[encoding.offsets[i] : encoding.offsets[i + 1]]
+        if not isinstance(field, Number):
+            parts.append(Part(_level_codes(graph, field), where, True))
+            continue
+        v = doubles(graph, [field.name])
+        gaps = graph("IsNaN", v)
+        if encoding.form == "codes":
+            edges = field.edges if len(field.edges) else np.array([np.inf])
+            above = graph("Cast", graph("Greater", v, edges[None]), to=TensorProto.INT64)
+            center = np.searchsorted(field.edges, field.units[0], "left")
+            gap = np.array([field.size - 1 if field.missing else center])
+            code = graph("ReduceSum", above, np.array([1]), keepdims=1)
+            code = graph("Squeeze", graph("Where", gaps, gap, code), np.array([1]))
+            parts.append(Part(code, where, True))
+            continue
+        center, unit, mean, deviation = field.units
+        u = graph("Sub", graph("Where", gaps, np.array([center]), v), np.array([center]))
+        u = graph("Div", u, np.array([unit]))
+        root = graph("Sqrt", graph("Add", graph("Mul", u, u), np.ones(1)))
+        asinh = graph("Log", graph("Add", graph("Abs", u), root))  # of |u|
+        soft = graph("Sub", graph("Mul", graph("Sign", u), asinh), np.array([mean]))
+        features = [graph("Div", soft, np.array([deviation]))]
+        knots = field._knots(p[: len(field.values)])
+        if encoding.form == "hinges" and len(knots):
+            features.append(graph("Max", graph("Sub", features[0], knots[None]), np.zeros(1)))
+        if field.missing:
+            features.append(graph("Cast", gaps, to=TensorProto.DOUBLE))
+        parts.append(Part(graph("Concat", *features, axis=1), where))
+    return parts
+
+
+def _input_type(field: Levels | Number, number: int) -> int:
+    """The type of the input of a column; TypeError where ONNX has none."""
+    if isinstance(field, Number):
+        return number
+    if field.kind == "list" or field.values.dtype.kind == "f":
+        raise TypeError(f"column {field.name!r} holds lists or fractions as levels, not for ONNX")
+    return TensorProto.STRING if field.values.dtype.kind == "O" else TensorProto.INT64
+
+
+def _level_codes(graph: Graph, field: Levels) -> str:
+    """The code of each row, (n,), of a column of texts or integers."""
+    keys, kind = field.values.tolist(), "strings" if field.values.dtype.kind == "O" else "int64s"
+    codes, other = list(range(len(keys))), len(keys)
+    if kind == "strings" and field.missing and "" not in keys:
+        keys, codes = [*keys, ""], [*codes, field.size - 1]
+    if not keys:  # all levels are rare
+        keys, codes = ["" if kind == "strings" else 0], [other]
+    keys = keys if kind == "strings" else list(map(int, keys))
+    options = {f"keys_{kind}": keys, "values_int64s": codes, "default_int64": other}
+    found = graph("LabelEncoder", field.name, domain=ML, **options)
+    return graph("Squeeze", found, np.array([1]))
 
 
 Outputs = dict[str, tuple[str, Any, list[int]]]  # Any: a type of TensorProto
@@ -256,8 +345,10 @@ def _set_types(operator: Any) -> None:
 
 def _convert(scope: Any, operator: Any, container: Any) -> None:
     poly, graph = fitted_model(operator.raw_operator), Graph()
+    if poly.encoding is not None:
+        raise TypeError("a model of a frame is converted by fastpoly.onnx.to_onnx, by itself")
     x = doubles(graph, [each.full_name for each in operator.inputs])
-    outputs = decode(graph, poly, polynomial(graph, poly, x))
+    outputs = decode(graph, poly, polynomial(graph, poly, [Part(x, slice(None))]))
     for output, (value, _, _) in zip(operator.outputs, outputs.values(), strict=True):
         type_ = data_types.guess_proto_type(output.type)
         graph("Cast", value, outputs=[output.full_name], to=type_)

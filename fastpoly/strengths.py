@@ -3,7 +3,8 @@
 First alpha_linear, for the linear model alone. Then alpha, from the largest one down, where every
 step adds a round of basis vectors to the model of the step before. Then alpha_linear once more,
 downward, because what the basis vectors explain was noise for the linear model alone. Each walk
-ends at the first loss of the rows held out that does not fall. `bench/defaults.py` measures it.
+ends at the first loss of the rows held out that does not fall, and a weaker alpha is chosen only if
+it is clearly better. `bench/default_walks.py` measures what each constant is worth.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,24 +12,28 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastpoly.algorithm import Options, Run, refit_method, train
 from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.objective import PERFECT, Objective
 from fastpoly.refit.joint import JointRefit
+from fastpoly.rows import Rows
 from fastpoly.selection import Selection
 from fastpoly.state import Model, RunMemory, State
 
-# Up to this many rows every fifth is held out in turn, above it one third once. With thirds, the
-# log-loss of 19 small tables is 2 % higher.
+Floats = NDArray[np.float64]
+
+# Of tables up to either size every fifth row is held out in turn, of larger ones one third once.
 FEW_ROWS = 700
+FEW_ENTRIES = 20_000
 FEW_FOLDS, MANY_FOLDS = 5, 3
-# Without the choice, with 1, log-losses are 3 % higher in the mean; without the last one, 6 %.
+PARTS = 10  # of the rows held out, whose losses say how sure a gain is
+CLEAR = 0.5  # standard errors by which the weaker of two strengths must be better
 RIDGES = (100.0, 10.0, 1.0, 0.1)
-# Each alpha of the walk is that much smaller than the one before. With 2 the loss is .4 % lower,
-# and the time a third longer.
-ALPHA_STEP = 3.0
-MOST_ALPHAS = 12
+ALPHA_STEP = 3.0  # each alpha of a walk is that much smaller than the one before
+# The first vectors alone may be of no use: a walk of alphas has at least these and at most those.
+FEWEST_ALPHAS, MOST_ALPHAS = 3, 12
 LINEAR_TOL = 1e-3
 
 
@@ -54,57 +59,74 @@ def as_start(model: Model, seed: int) -> State:
     return State(*model, objective=0.0, loss=0.0, penalty=0.0, memory=RunMemory(seed))
 
 
-def walk_down(loss: Callable[[float], float], strengths: Sequence[float]) -> tuple[float, int]:
-    """The strength with the least loss, and its position; strengths fall geometrically.
+def walk_down(
+    loss: Callable[[float], Floats], strengths: Sequence[float], fewest: int = 2, clear: float = 0.0
+) -> tuple[float, int]:
+    """The strength to take, and its position; strengths fall geometrically.
 
-    The walk ends at the first loss that is not below the one before. The strength is then the
-    vertex of the parabola through the logarithms of the last three losses, over log strengths.
+    `loss` gives the losses of the parts of the rows held out. The walk ends at the first total
+    that is not below the one before, after at least `fewest` strengths. `simplest` chooses. If
+    that is the least total, and not at an end, the strength is the vertex of the parabola through
+    the logarithms of three totals, over log strengths.
+    """
+    losses: list[Floats] = []
+    for strength in strengths:
+        losses.append(loss(strength))
+        if len(losses) >= fewest and not losses[-1].sum() < losses[-2].sum():
+            break
+    totals = np.log(np.sum(losses, axis=1))
+    at = simplest(losses, clear)
+    if at != totals.argmin() or not 0 < at < len(totals) - 1:
+        return float(strengths[at]), at
+    before, least, after = totals[at - 1 : at + 2]
+    move = np.clip(0.5 * (before - after) / (before - 2 * least + after), -0.5, 0.5)
+    step = strengths[at + (move > 0)] / strengths[at - (move <= 0)]
+    return float(strengths[at] * step**move), at
+
+
+def simplest(losses: Sequence[Floats], clear: float) -> int:
+    """The first of some models whose loss is at most `clear` standard errors above the least one.
+
+    Each has the losses of the same parts of the rows held out.
 
     Examples
     --------
-    >>> from fastpoly.strengths import walk_down
-    >>> walk_down(lambda s: 1 + (s - 2) ** 2, [100.0, 10.0, 1.0, 0.1])[1]
-    2
+    >>> from fastpoly.strengths import simplest
+    >>> simplest([[2.0, 2.0], [1.0, 2.5]], 1.0), simplest([[2.0, 2.0], [1.0, 1.1]], 1.0)
+    (0, 1)
     """
-    losses: list[float] = []
-    for strength in strengths:
-        losses.append(np.log(loss(strength)))
-        if len(losses) > 1 and not losses[-1] < losses[-2]:
-            break
-    best = int(np.argmin(losses))  # the first of equal ones: the simpler model
-    if not 0 < best < len(losses) - 1:
-        return float(strengths[best]), best
-    before, least, after = losses[best - 1 : best + 2]
-    move = np.clip(0.5 * (before - after) / (before - 2 * least + after), -0.5, 0.5)
-    step = strengths[best + (move > 0)] / strengths[best - (move <= 0)]
-    return float(strengths[best] * step**move), best
+    excess = np.asarray(losses)
+    best, parts = int(excess.sum(axis=1).argmin()), excess.shape[1]
+    excess = excess[: best + 1] - excess[best]
+    errors = excess.std(axis=1, ddof=1) * np.sqrt(parts) if parts > 1 else np.zeros(best + 1)
+    return int(np.argmax(excess.sum(axis=1) <= clear * errors))
 
 
 class Strengths(NamedTuple):
-    """What walks found: the strengths, a model to start from, and the loss of the rows held out."""
+    """The strengths, a model to start from, and the losses of parts held out, by their weight."""
 
     alpha: float
     alpha_linear: float
     model: Model
-    loss: float
+    loss: Floats
 
 
 class Fold:
-    """Rows to train on, rows held out, and the model that walks down."""
+    """Rows to train on, parts of rows held out, and the model that walks down."""
 
-    def __init__(self, train: Objective, held: Objective, options: Options) -> None:
+    def __init__(self, train: Objective, held: list[Objective], options: Options) -> None:
         self.train, self.held, self.options = train, held, options
         self.model = train.empty_model()
         self.memory = RunMemory(options.seed)
         self.top = 0.0  # about the alpha at which the first vector enters
-        self.chosen: Selection | None = None
+        self.first: tuple[State, Selection] | None = None
 
-    def loss(self) -> float:
-        """The loss of the rows held out; a perfect fit still has a logarithm."""
-        return self.held.loss(self.model) + PERFECT * self.held.rows.weight
+    def loss(self) -> Floats:
+        """The losses of the parts held out; a perfect fit still has a logarithm."""
+        return np.array([h.loss(self.model) + PERFECT * h.rows.weight for h in self.held])
 
-    def refit(self, alpha: float, ridge: float, tol: float) -> float:
-        """Descend from the last model, without new vectors; return the loss held out."""
+    def refit(self, alpha: float, ridge: float, tol: float) -> Floats:
+        """Descend from the last model, without new vectors; return the losses held out."""
         objective, k = self.train.at(alpha, ridge), len(self.model.H)
         options = replace(self.options, tol=tol, n_components=max(k, 1), refit="auto")
         self.model = refit_method(objective, options).first(self.model)
@@ -112,31 +134,31 @@ class Fold:
 
     def find_top(self, ridge: float) -> None:
         """Find the largest alpha, and the vectors that enter first."""
-        _, self.chosen = self._select(self.train.at(0.0, ridge))
-        self.top = self.chosen.value
+        self.first = self._examine(self._run(0.0, ridge))
+        self.top = self.first[1].value
 
-    def _select(self, objective: Objective) -> tuple[State, Selection]:
-        options = replace(self.options, n_components=self.options.n_components + 1)
-        run = Run(objective, refit_method(objective, options), options)
+    def _run(self, alpha: float, ridge: float) -> Run:
+        """Algorithm 1 without an end: no descent is the last one."""
+        objective, options = self.train.at(alpha, ridge), self.options
+        endless = replace(options, n_components=options.n_components + 1)
+        return Run(objective, refit_method(objective, endless), options)
+
+    def _examine(self, run: Run) -> tuple[State, Selection]:
         state, chosen = run.examine(self.model, 0, self.memory)
         self.memory = self.memory._replace(vectors=chosen.vectors)
         return state, chosen
 
-    def round(self, alpha: float, ridge: float) -> float:
-        """One round at a smaller alpha, without a certificate; return the loss held out."""
-        objective, options = self.train.at(alpha, ridge), self.options
+    def round(self, alpha: float, ridge: float) -> Floats:
+        """One round at a smaller alpha, without a certificate; return the losses held out."""
+        run, options = self._run(alpha, ridge), self.options
         if len(self.model.H) >= options.n_components:
             return self.refit(alpha, ridge, options.tol)
-        method = refit_method(objective, replace(options, n_components=options.n_components + 1))
-        if isinstance(method, JointRefit):
-            chosen = self.chosen or self._select(objective)[1]
-            model = method.enter(self.model, chosen.H, chosen.Q, chosen.outputs)
-            before = objective.value(self.model)
-            self.model = method.tidy(method.descend(model, 1.0), before)
-        else:
-            *_, state = train(objective, options, as_start(self.model, options.seed))
+        if isinstance(run.refit, JointRefit):
+            self.model = run.refit.advance(*(self.first or self._examine(run)))
+        else:  # a vector per round
+            *_, state = train(run.objective, options, as_start(self.model, options.seed))
             self.model = state.model
-        self.chosen = None
+        self.first = None
         return self.loss()
 
 
@@ -152,23 +174,23 @@ def default_strengths(
             fold.find_top(ridge)
         shares = ALPHA_STEP ** -np.arange(MOST_ALPHAS)
 
-        def at_share(fold: Fold, share: float) -> float:
+        def at_share(fold: Fold, share: float) -> Floats:
             return fold.loss() if share == 1 else fold.round(share * fold.top, ridge)
 
-        share, at = walk_folds(folds, at_share, shares)
+        share, at = walk_folds(folds, at_share, shares, FEWEST_ALPHAS, CLEAR)
         if at and alpha_linear is None and objective.explicit:
 
-            def at_ridge(fold: Fold, r: float) -> float:
-                return (
-                    fold.loss() if r == ridge else fold.refit(shares[at] * fold.top, r, options.tol)
-                )
+            def at_ridge(fold: Fold, r: float) -> Floats:
+                alpha = shares[at] * fold.top
+                return fold.loss() if r == ridge else fold.refit(alpha, r, options.tol)
 
             weaker = [ridge, *(r for r in RIDGES if r < 0.3 * ridge)]
             ridge, _ = walk_folds(folds, at_ridge, weaker)
     top = float(np.mean([fold.top for fold in folds]))
     # Noise grows with the root of the number of rows.
     top *= np.sqrt(objective.rows.weight / max(folds[0].train.rows.weight, 1e-300))
-    loss = sum(fold.loss() for fold in folds)
+    weight = sum(held.rows.weight for fold in folds for held in fold.held)
+    loss = np.concatenate([fold.loss() for fold in folds]) / max(weight, 1e-300)
     return Strengths(share * top or 1.0, ridge, folds[0].model, loss)
 
 
@@ -178,13 +200,17 @@ def best_form(
     """The position and the strengths of the best of several forms of the same rows.
 
     They are a walk from the simplest on, which ends at the first loss held out that does not fall.
+    A later form must be clearly better, where the same parts of the rows are held out.
     """
     found: list[Strengths] = []
     for objective in forms:
         found.append(default_strengths(objective, options, alpha_linear))
-        if len(found) > 1 and not found[-1].loss < found[-2].loss:
-            return len(found) - 2, found[-2]
-    return len(found) - 1, found[-1]
+        if len(found) > 1 and not found[-1].loss.sum() < found[-2].loss.sum():
+            break
+    losses = [each.loss for each in found]
+    same = len({len(loss) for loss in losses}) == 1
+    at = simplest(losses, CLEAR) if same else int(np.argmin([loss.sum() for loss in losses]))
+    return at, found[at]
 
 
 def default_ridge(objective: Objective, options: Options) -> float:
@@ -194,14 +220,22 @@ def default_ridge(objective: Objective, options: Options) -> float:
 
 
 def make_folds(objective: Objective, options: Options) -> list[Fold]:
-    """Every fifth of a small table held out in turn, or one third of a larger one."""
+    """Every fifth of a small table held out in turn, or one third of a larger one; in parts."""
     rows = objective.rows
-    few = rows.in_memory and rows.n_samples <= FEW_ROWS
+    entries = rows.n_samples * (rows.n_features if rows.entries is None else rows.entries)
+    few = rows.in_memory and (rows.n_samples <= FEW_ROWS or entries <= FEW_ENTRIES)
     n_folds = min(FEW_FOLDS if few else MANY_FOLDS, rows.n_samples)
     if n_folds < 2:  # nothing can be held out
-        return [Fold(objective, objective, options)]
-    parts = rows.folds(n_folds, options.seed)[: None if few else 1]
-    return [Fold(objective.on(train), objective.on(held), options) for train, held in parts]
+        return [Fold(objective, [objective], options)]
+    folds = rows.folds(n_folds, options.seed)[: None if few else 1]
+    n_parts = PARTS // len(folds)
+
+    def cut(held: Rows) -> list[Objective]:
+        if not rows.in_memory or held.n_samples < n_parts:
+            return [objective.on(held)]
+        return [objective.on(part) for _, part in held.folds(n_parts, options.seed)]
+
+    return [Fold(objective.on(train), cut(held), options) for train, held in folds]
 
 
 def linear_ridge(folds: list[Fold], alpha_linear: float | None) -> float:
@@ -210,7 +244,7 @@ def linear_ridge(folds: list[Fold], alpha_linear: float | None) -> float:
         return folds[0].train.problem.alpha_linear if alpha_linear is None else alpha_linear
     ridges = RIDGES if alpha_linear is None else (alpha_linear,)
 
-    def at_ridge(fold: Fold, ridge: float) -> float:
+    def at_ridge(fold: Fold, ridge: float) -> Floats:
         return fold.refit(1.0, ridge, LINEAR_TOL)
 
     ridge, at = walk_folds(folds, at_ridge, ridges)
@@ -221,17 +255,21 @@ def linear_ridge(folds: list[Fold], alpha_linear: float | None) -> float:
 
 
 def walk_folds(
-    folds: list[Fold], fit: Callable[[Fold, float], float], strengths: Sequence[float]
+    folds: list[Fold],
+    fit: Callable[[Fold, float], Floats],
+    strengths: Sequence[float],
+    fewest: int = 2,
+    clear: float = 0.0,
 ) -> tuple[float, int]:
-    """`walk_down` by the sum of the losses of all folds, which then have their best models."""
+    """`walk_down` by the losses of all folds, which then have their best models."""
     models: list[list[Model]] = []
 
-    def loss(strength: float) -> float:
-        total = sum(fit(fold, strength) for fold in folds)
+    def loss(strength: float) -> Floats:
+        losses = np.concatenate([fit(fold, strength) for fold in folds])
         models.append([fold.model for fold in folds])
-        return total
+        return losses
 
-    strength, at = walk_down(loss, strengths)
+    strength, at = walk_down(loss, strengths, fewest, clear)
     for fold, model in zip(folds, models[at], strict=True):
         fold.model = model
     return strength, at

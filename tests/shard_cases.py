@@ -22,8 +22,8 @@ class Case:
         users, items = rng.integers(12, size=n), rng.integers(10, size=n)
         score = 2 * (rng.standard_normal((12, 2))[users] * rng.standard_normal((10, 2))[items])
         if kind == "codes":
-            X = np.zeros((n, 22))
-            X[np.arange(n), users] = X[np.arange(n), 12 + items] = 1
+            X = np.zeros((n, 24))  # the last column of each field is for levels that do not occur
+            X[np.arange(n), users] = X[np.arange(n), 13 + items] = 1
             score = score.sum(axis=1)
         else:
             X = rng.standard_normal((n, 8)) * (1.0 if kind == "dense" else rng.random((n, 8)) < 0.5)

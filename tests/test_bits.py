@@ -69,7 +69,7 @@ def workers(n_workers):
         yield lambda rows: on_cluster(rows, client)
 
 
-@pytest.mark.parametrize("n_workers", [2, 3])
+@pytest.mark.parametrize("n_workers", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_dask(shards, wanted, n_workers):
     """Every penalty and kind of rows once, in different pairs for different numbers of workers."""
     cases = [

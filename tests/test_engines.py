@@ -224,9 +224,9 @@ def test_gradients_of_rows_are_made_again_from_the_model(tmp_path):
     case = Case("codes")
     rows = as_rows(ShardDesign(case.write(tmp_path, 4), "anova", n_threads=1))
     rng = np.random.default_rng(0)
-    model = Model(rng.standard_normal((2, 22)), rng.standard_normal((2, 3)), np.zeros(3), None)
+    model = Model(rng.standard_normal((2, 24)), rng.standard_normal((2, 3)), np.zeros(3), None)
     gamma = rows.gradient(model).gamma()
-    h = rng.standard_normal(22)
+    h = rng.standard_normal(24)
     want = gamma.forms(h)
     rows.gradient(model._replace(V=2 * model.V))  # other gradients replace them
     assert gamma.forms(h).tobytes() == want.tobytes()
@@ -251,14 +251,14 @@ def test_a_pass_can_be_repeated(tmp_path):
 def test_a_process_that_has_the_row_gradients_needs_no_model(tmp_path):
     blocks = as_rows(Case("codes").write(tmp_path, 1), loss="logistic").blocks
     rng = np.random.default_rng(0)
-    model = Model(rng.standard_normal((2, 22)), rng.standard_normal((2, 3)), np.zeros(3), None)
+    model = Model(rng.standard_normal((2, 24)), rng.standard_normal((2, 3)), np.zeros(3), None)
     block, point = blocks[0], Point(0, model, send=True)
     block.gradient(point)
     there = pickle.loads(pickle.dumps(Point(0, model)))
     assert there.model is None
     for S in (None, np.ones((3, 2))):
-        found = block.gamma_forms(there, S, np.ones(22))
-        assert found.tobytes() == block.gamma_forms(point, S, np.ones(22)).tobytes()
+        found = block.gamma_forms(there, S, np.ones(24))
+        assert found.tobytes() == block.gamma_forms(point, S, np.ones(24)).tobytes()
 
 
 def test_two_threads_may_compute_the_same_shard_at_once(tmp_path):
@@ -293,12 +293,12 @@ def test_arguments_of_a_pass_are_checked_before_it_begins(tmp_path, monkeypatch)
     rows = as_rows(ShardDesign(Case("codes").write(tmp_path, 3), "anova", n_threads=1))
     gamma = rows.gradient(rows.empty_model()).gamma()
     monkeypatch.setattr(ThreadEngine, "sum", lambda *_: pytest.fail("too late"))
-    bad = np.full(22, np.nan)
+    bad = np.full(24, np.nan)
     for name, arguments in (
         ("matvecs", [bad[:, None] * np.ones(3)]),
         ("forms", [bad]),
         ("combine", [np.ones(3), bad]),
-        ("combine", [np.full(3, np.inf), np.ones(22)]),
+        ("combine", [np.full(3, np.inf), np.ones(24)]),
         ("forms", [np.ones(21)]),
     ):
         with pytest.raises(ValueError, match="must have shape|contains NaN"):
@@ -751,6 +751,6 @@ def test_scaled_targets(tmp_path):
 
 
 def test_sparse_rows_have_no_center(tmp_path):
-    scaling = Scaling(np.ones(22), np.ones(22), np.ones(22, bool))
+    scaling = Scaling(np.ones(24), np.ones(24), np.ones(24, bool))
     with pytest.raises(ValueError, match="sparse"):
         ShardDesign(Case("codes").write(tmp_path, 2), scaling=scaling)

@@ -12,6 +12,7 @@ from estimator_cases import ALL, CLASSIFIERS, CORE, ORDINAL, REGRESSORS, activat
 from joblib import Parallel, delayed
 from scipy.special import expit
 from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
@@ -54,6 +55,28 @@ def test_scikit_learn(estimator, check):
 )
 def test_scikit_learn_with_other_settings(estimator, check):
     run_check(estimator, check)
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_activations_are_features(cls, data):
+    """`transform` of arrays, in a Pipeline, and as a frame with names."""
+    pandas = pytest.importorskip("pandas")
+    X, score = data
+    model = cls(random_state=0, **SMALL).fit(X, targets(cls, score))
+    found, H = model.transform(X), model.components_
+    want = (X @ H.T) ** 2
+    if activation(cls) == "anova":
+        want = (want - X**2 @ (H**2).T) / 2
+    np.testing.assert_allclose(found, want, rtol=1e-10)
+    names = [f"{cls.__name__.lower()}{r}" for r in range(model.n_components_)]
+    assert model.get_feature_names_out().tolist() == names
+    frame = model.set_output(transform="pandas").transform(X)
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame.columns.tolist() == names
+    model.set_output(transform="default")
+    pipeline = make_pipeline(clone(model), LinearRegression()).fit(X, targets(cls, score))
+    rest = LinearRegression().fit(found, targets(cls, score))
+    np.testing.assert_allclose(pipeline.predict(X), rest.predict(found), atol=1e-8)
 
 
 def test_all_six_are_tested():

@@ -14,11 +14,11 @@ ROOT = Path(fastpoly.__file__).parent
 # From the bottom up. A module may import from lower layers and, without cycles, from its own.
 LAYERS = (
     ("kernels",),
-    ("problem", "state", "metrics", "interactions", "decoding", "tables"),
+    ("problem", "state", "metrics", "interactions", "contributions", "decoding", "tables"),
     ("rows",),
     ("objective",),
     ("selection", "refit"),
-    ("algorithm", "path", "strengths", "posterior", "model", "storage"),
+    ("algorithm", "path", "strengths", "posterior", "model", "recommend", "storage"),
     ("estimators", "plotting", "dask", "onnx"),
     ("demo", "shards_command"),
 )

@@ -4,8 +4,10 @@ import copy
 import dataclasses
 import doctest
 import itertools
+import json
 import os
 import pickle
+import textwrap
 import tracemalloc
 import zipfile
 from fractions import Fraction
@@ -19,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
+from subprocesses import run_python
 
 import fastpoly.model
 from fastpoly import (
@@ -29,6 +32,7 @@ from fastpoly import (
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.storage.model_file import MODEL_VERSION
+from fastpoly.tables import Encoding
 
 check = settings(
     max_examples=60,
@@ -530,8 +534,15 @@ def test_numpy_alone_scores_a_file(tmp_path, activation, augment, linear):
         if f["activation"] == "anova":
             S = (S - A**2 @ (H**2).T) / 2
         outputs = S @ f["V"] + f["intercept"] + (X @ f["linear"].T if "linear" in f else 0)
-        assert f["format_version"] == MODEL_VERSION == 1
+        assert f["format_version"] == MODEL_VERSION == 2
     assert_allclose(outputs, model.decision(X), atol=1e-12)
+
+
+def test_files_of_version_1_are_read(tmp_path):
+    """They had no background."""
+    model, path = example(), tmp_path / "model.npz"
+    np.savez(path, **contents(model, path) | {"format_version": np.array(1)})
+    assert PolyModel.load(path) == model
 
 
 def contents(model, path):
@@ -543,9 +554,9 @@ def contents(model, path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": np.array(2)}, "format version 2, this fastpoly reads 1"),
+        ({"format_version": np.array(3)}, "format version 3, this fastpoly reads 1 to 2"),
         ({"format_version": np.array(0)}, "format version 0, this fastpoly reads 1"),
-        ({"format_version": np.array(2), "new": np.ones(1)}, "format version 2"),
+        ({"format_version": np.array(3), "new": np.ones(1)}, "format version 3"),
         ({"format_version": np.array(1.0)}, "no integer format_version"),
         ({"format_version": np.array([1])}, "no integer format_version"),
         ({"format_version": None}, "no integer format_version"),
@@ -685,3 +696,33 @@ def test_outputs_that_overflow_are_an_error_not_a_prediction():
     model = PolyModel([[1.0, -1.0]], [[1.0, -1.0]], [0.0, 0.0])
     with pytest.raises(ValueError, match="outputs overflow.* scale it down"):
         model.decision([[1e200, 0.0]])
+
+
+def test_a_loaded_model_predicts_frames_without_scikit_learn(tmp_path):
+    """Nor pandas, polars or narwhals, where columns are lists and arrays."""
+    frame = {"city": ["Oslo", "Bergen", "Oslo", "Bergen"] * 5, "age": np.arange(20.0)}
+    encoding = Encoding.learn(frame)[0]
+    rng, d = np.random.default_rng(0), len(encoding.column_names)
+    H, V = rng.standard_normal((2, d)), rng.standard_normal((2, 3))
+    model = PolyModel(
+        H, V, np.zeros(3), activation="anova", task="classification", classes=["a", "b", "c"],
+        encoding=encoding,
+    ).with_background(frame)  # fmt: skip
+    model.save(tmp_path / "model.npz")
+    code = f"""
+        import sys
+        for name in ("sklearn", "pandas", "polars", "narwhals", "pyarrow"):
+            sys.modules[name] = None
+        import numpy as np
+        from fastpoly import PolyModel
+        model = PolyModel.load({str(tmp_path / "model.npz")!r})
+        frame = {{"city": ["Oslo", "Paris"], "age": np.array([3.0, np.nan])}}
+        print(model.predict(frame).tolist())
+        print(model.predict_proba(frame).tolist())
+        print(model.contributions(frame).values.shape)
+        """
+    lines = run_python(textwrap.dedent(code)).splitlines()
+    frame = {"city": ["Oslo", "Paris"], "age": np.array([3.0, np.nan])}
+    assert lines[0] == str(model.predict(frame).tolist())
+    assert_allclose(json.loads(lines[1]), model.predict_proba(frame))
+    assert lines[2] == "(2, 2, 3)"

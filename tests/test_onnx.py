@@ -9,6 +9,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import fastpoly
 from fastpoly import PolyModel
+from fastpoly.tables import Encoding
 
 fastpoly_onnx = pytest.importorskip("fastpoly.onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -235,3 +236,47 @@ def test_what_cannot_be_converted_is_named():
             fastpoly_onnx.to_onnx(
                 PolyModel([[1.0]], [[1, 2]], [0, 0], task="classification", classes=array)
             )
+
+
+@pytest.mark.parametrize("form", ["codes", "matrix", "hinges"])
+@pytest.mark.parametrize("activation", ["squared", "anova"])
+@pytest.mark.parametrize("augment", [False, True])
+def test_a_model_of_a_frame(form, activation, augment):
+    """One input for each column; unseen levels and gaps as in `predict`."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({
+        "city": np.array(["Oslo", "Bergen", "Narvik"])[rng.integers(0, 3, 60)],
+        "age": np.where(rng.random(60) < 0.2, np.nan, rng.normal(40, 10, 60).round(1)),
+        "price": rng.exponential(5, 60).round(2),
+        "member": rng.random(60) < 0.4,
+    })  # fmt: skip
+    frame.loc[::7, "city"] = None
+    encoding = Encoding.learn(frame)[0].as_form(form)
+    d = len(encoding.column_names)
+    H, V = rng.standard_normal((3, d + augment)), rng.standard_normal((3, 2))
+    linear = rng.standard_normal((2, d))
+    model = PolyModel(H, V, [1.0, -1.0], linear, activation, augment, encoding=encoding)
+    rows = frame.copy()
+    rows.loc[3, "city"], rows.loc[4, "price"] = "Paris", np.nan
+    given = {
+        "city": rows["city"].fillna("").to_numpy(object)[:, None],
+        "age": rows["age"].to_numpy()[:, None],
+        "price": rows["price"].to_numpy()[:, None],
+        "member": rows["member"].to_numpy().astype(np.int64)[:, None],
+    }
+    graph = fastpoly_onnx.to_onnx(model, np.float64)
+    assert_close(run(graph, given)["variable"], model.predict(rows), np.float64)
+
+
+def test_an_estimator_of_a_frame():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.choice(["x", "y"], 80), "b": rng.normal(0, 1, 80).round(1)})
+    y = (frame["a"] == "x") ^ (frame["b"] > 0)
+    model = fastpoly.FactorizationMachineClassifier(alpha=0.1, random_state=0).fit(frame, y)
+    given = {"a": frame["a"].to_numpy(object)[:, None], "b": frame["b"].to_numpy()[:, None]}
+    found = run(fastpoly_onnx.to_onnx(model, np.float64), given)
+    assert_close(found["probabilities"], model.predict_proba(frame), np.float64)
+    lists = Encoding.learn({"likes": [["a"], ["a", "b"], ["b"], []]})[0]
+    model = PolyModel(np.ones((1, len(lists.column_names))), [[1.0]], [0.0], encoding=lists)
+    with pytest.raises(TypeError, match="lists or fractions"):
+        fastpoly_onnx.to_onnx(model)

@@ -7,13 +7,14 @@ import pytest
 from estimator_cases import PAPER, watching_scores
 from joblib import parallel_config
 from scipy.special import softmax
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import DataConversionWarning
-from sklearn.metrics import log_loss
+from sklearn.metrics import log_loss, make_scorer, mean_squared_error
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ShuffleSplit
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler, scale
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler, scale
 
 from fastpoly import (
     FactorizationMachineClassifier,
@@ -579,3 +580,103 @@ def test_weighted_scores_and_the_time_of_the_refit(iris):
         assert search.score(X, targets, w) == pytest.approx(repeated)
         assert search.score(X, targets, w) != pytest.approx(search.score(X, targets))
         assert 0 < search.refit_time_ < 60
+
+
+def test_metadata_goes_to_those_that_request_it():
+    """Weights to the model, in a Pipeline too, and groups to the splitter."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 3))
+    y, w = X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(90), rng.integers(1, 4, 90).astype(float)
+    groups = rng.integers(0, 6, 90)
+    options = {"alphas": [1.0, 0.1], "cv": GroupKFold(3)}
+    model = PolynomialNetworkRegressor(n_components=2, random_state=0)
+    plain = PathSearchCV(model, **options).fit(X, y, w, groups=groups)
+    with config_context(enable_metadata_routing=True):
+        scorer = make_scorer(mean_squared_error).set_score_request(sample_weight=True)
+        asking = clone(model).set_fit_request(sample_weight=True)
+        asking.set_score_request(sample_weight=False)
+        search = PathSearchCV(asking, **options).fit(X, y, sample_weight=w, groups=groups)
+        np.testing.assert_array_equal(
+            search.cv_results_["mean_test_score"], plain.cv_results_["mean_test_score"]
+        )
+        assert search.best_estimator_.model_ == plain.best_estimator_.model_
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        search = PathSearchCV(make_pipeline(scaler, asking), **options)
+        search.fit(X, y, sample_weight=w, groups=groups)
+        best = search.best_estimator_[-1]
+        weighted = best.model_.background[0] * w.sum() - scaler.fit_transform(X).T @ w
+        np.testing.assert_allclose(weighted, 0, atol=1e-8)
+        silent = PathSearchCV(clone(model), **options, scoring=scorer)
+        with pytest.raises(ValueError, match="sample_weight"):  # neither requested nor refused
+            silent.fit(X, y, sample_weight=w, groups=groups)
+        with pytest.raises(TypeError, match="price"):
+            PathSearchCV(asking, **options).fit(X, y, price=w)
+    with pytest.raises(TypeError, match="price.*enable_metadata_routing"):
+        PathSearchCV(model, **options).fit(X, y, price=w)
+
+
+def test_a_scorer_gets_the_weights_of_its_rows():
+    rng = np.random.default_rng(0)
+    X, w, seen = rng.standard_normal((60, 3)), rng.integers(1, 4, 60).astype(float), []
+    y = X[:, 0] * X[:, 1]
+
+    def weighted(y, predicted, sample_weight=None):
+        seen.append((y, sample_weight))
+        return 0.0
+
+    with config_context(enable_metadata_routing=True):
+        scorer = make_scorer(weighted).set_score_request(sample_weight=True)
+        model = PolynomialNetworkRegressor(n_components=2, random_state=0)
+        model.set_fit_request(sample_weight=False)
+        search = PathSearchCV(model, alphas=[1.0], cv=3, scoring=scorer)
+        search.fit(X, y, sample_weight=w)
+        by_target = dict(zip(y, w, strict=True))
+        assert seen
+        for targets, weights in seen:
+            assert [by_target[t] for t in targets] == weights.tolist()
+        seen.clear()
+        search.score(X, y, sample_weight=w)
+        np.testing.assert_array_equal(seen[0][1], w)
+
+
+def test_targets_that_are_the_array_of_a_series(iris):
+    """pandas 3 has Arrow behind text: its arrays take no lists of positions."""
+    pandas = pytest.importorskip("pandas")
+    X, y = iris
+    texts = pandas.Series(np.array(["a", "b", "c"])[y])
+    model = PolynomialNetworkClassifier(n_components=2, random_state=0)
+    one, other = (PathSearchCV(model, alphas=[1.0], cv=3).fit(X, t) for t in (texts, texts.array))
+    assert one.best_score_ == other.best_score_
+    assert other.classes_.tolist() == ["a", "b", "c"]
+
+
+def test_what_a_search_shows(iris):
+    """HTML with the best estimator and links to the documentation."""
+    X, y = iris
+    model = PolynomialNetworkClassifier(n_components=3, random_state=0)
+    search = PathSearchCV(model, alphas=[5.0], cv=3)
+    assert "best_estimator_: " not in search._repr_html_()
+    html = search.fit(X, y)._repr_html_()
+    assert "best_estimator_: PolynomialNetworkClassifier" in html
+    for name in ("PathSearchCV", "PolynomialNetworkClassifier"):
+        assert f"fastpoly.readthedocs.io/en/latest/api/fastpoly.{name}.html" in html
+
+
+def test_reading_the_best_model_of_a_pipeline(iris):
+    """Names that its transformers give, and features that reach the last step."""
+    X, y = iris
+    model = PolynomialNetworkClassifier(n_components=3, random_state=0)
+    pipeline = make_pipeline(PolynomialFeatures(1, include_bias=False), StandardScaler(), model)
+    search = PathSearchCV(pipeline, alphas=[0.5], cv=3).fit(X, y)
+    pairs = search.top_interactions(0, k=3)
+    assert {name for pair in pairs for name in pair[:2]} <= {"x0", "x1", "x2", "x3"}
+    best = search.best_estimator_[-1]
+    assert [pair[2] for pair in pairs] == [pair[2] for pair in best.top_interactions(0, k=3)]
+    np.testing.assert_array_equal(search.interaction_matrix(0), best.interaction_matrix(0))
+    found = search.contributions(X)
+    assert found.feature_names == ["x0", "x1", "x2", "x3"]
+    sums = found.values.sum(axis=1) + found.base_values
+    np.testing.assert_allclose(sums, search.decision_function(X), atol=1e-9)
+    again = search.contributions(X, background=X)
+    np.testing.assert_allclose(again.values, found.values, atol=1e-9)
+    assert search.transform(X).shape == (len(X), best.n_components_)

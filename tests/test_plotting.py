@@ -17,6 +17,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from fastpoly import (
     FactorizationMachineClassifier,
+    FactorizationMachineRegressor,
     PathSearchCV,
     PolyModel,
     PolynomialNetworkClassifier,
@@ -31,9 +32,11 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 from fastpoly.demo import draw, main  # noqa: E402
 from fastpoly.plotting import (  # noqa: E402
+    ContributionDisplay,
     ConvergenceDisplay,
     InteractionDisplay,
     PathDisplay,
+    ShapeDisplay,
 )
 
 
@@ -137,19 +140,23 @@ def test_interaction_display_does_not_depend_on_units(data):
     np.testing.assert_allclose(there.matrix, here.matrix, rtol=1e-4, atol=1e-6)
 
 
-def test_standardized_targets(data):
-    """The display and `top_interactions` are in standard units of the features and the target."""
+def test_interactions_in_standard_units(data):
+    """The display and `top_interactions`, of estimators and of models."""
     X, y = data[0] * [1e3, 1, 1e-3, 1], 50 + 300 * data[1]
     model = PolynomialNetworkRegressor(n_components=3, random_state=0).fit(X, y)
     shown = InteractionDisplay.from_estimator(model).matrix
     unit = X.std(axis=0)
-    expected = model.interaction_matrix() * np.outer(unit, unit) / y.std()
+    expected = model.interaction_matrix() * np.outer(unit, unit)
     np.testing.assert_allclose(shown, expected, rtol=1e-10)
-    pairs = model.top_interactions(k=3, standardized=True)
+    pairs = model.top_interactions(k=3)
     assert pairs[0][:2] == (0, 1)  # y is x_0 x_1 and noise
+    assert pairs == model.model_.top_interactions(0, k=3)
     for i, j, coefficient in pairs:
         assert coefficient == pytest.approx(2 * shown[i, j])
-    raw = InteractionDisplay.from_estimator(model.set_params(standardize=False).fit(*data))
+    first = model.top_interactions(k=1, standardized=False)[0]
+    assert first[:2] == (1, 2)  # whose units are smallest
+    model.set_params(standardize=False).fit(*data)
+    raw = InteractionDisplay.from_estimator(model, standardized=False)
     np.testing.assert_array_equal(raw.matrix, model.interaction_matrix())
     assert raw.label == "C in x'Cx"
 
@@ -217,7 +224,7 @@ def test_best_estimator_of_a_search_is_shown(search, data):
     np.testing.assert_array_equal(display.ax_[0].lines[0].get_ydata(), best.history_["objective"])
     display = InteractionDisplay.from_estimator(search)
     deviation = data[0].std(axis=0)
-    expected = best.interaction_matrix() * np.outer(deviation, deviation) / data[1].std()
+    expected = best.interaction_matrix() * np.outer(deviation, deviation)
     np.testing.assert_allclose(display.matrix, expected, rtol=1e-12)
     without = PathSearchCV(search.estimator, alphas=[1.0], cv=2, refit=False).fit(*data)
     assert len(PathDisplay.from_estimator(without).lines_) == 1
@@ -373,3 +380,107 @@ def test_imports_are_lazy():
         "assert all(hasattr(fastpoly, name) for name in fastpoly.__all__)\n"
     )
     subprocess.run([sys.executable, "-P", "-c", code], check=True)
+
+
+def frame_and_target():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    city = np.array(["Oslo", "Bergen", "Narvik"])[rng.integers(0, 3, 200)]
+    frame = pandas.DataFrame({"city": city, "age": rng.normal(40, 10, 200).round()})
+    frame.loc[::9, "age"] = np.nan
+    shown = np.where(city == "Oslo", 1.0, -1.0) * (frame["age"].fillna(40) - 40)
+    return frame, shown
+
+
+@pytest.mark.parametrize("cls", [PolynomialNetworkRegressor, FactorizationMachineRegressor])
+def test_shapes_of_a_frame(cls):
+    """The curve is the difference of predictions along a column; by level, and as a surface."""
+    frame, y = frame_and_target()
+    model = cls(alpha=0.1, random_state=0).fit(frame, y)
+    for name in ("age", "city"):
+        display = ShapeDisplay.from_estimator(model, name)
+        line = display.ax_.lines[0]
+        grid, effect = display.grids[0], line.get_ydata()
+        a, b = 0, len(grid) - 1 if name == "age" else list(grid).index("Oslo")
+        rows = frame.copy().iloc[:0].reindex(range(2 * len(frame)))
+        other = "city" if name == "age" else "age"
+        rows[other] = np.tile(frame[other], 2)
+        rows[name] = np.repeat([grid[a], grid[b]], len(frame))
+        means = model.predict(rows).reshape(2, -1).mean(axis=1)  # by brute force
+        assert effect[b] - effect[a] == pytest.approx(means[1] - means[0], rel=1e-6, abs=1e-8)
+        assert display.ax_.get_xlabel() == name
+    surface = ShapeDisplay.from_estimator(model, ("city", "age"), resolution=20)
+    assert surface.effect.shape == (len(surface.grids[0]), 20)
+    oslo, bergen = (list(surface.grids[0]).index(each) for each in ("Oslo", "Bergen"))
+    assert surface.effect[oslo, -1] > surface.effect[oslo, 0]
+    assert surface.effect[bergen, -1] < surface.effect[bergen, 0]
+
+
+def test_shapes_of_plain_columns(data):
+    """Linear and square, per class, in the units of the column."""
+    X, score = data
+    y = np.digitize(X[:, 2] ** 2 + X[:, 3], [0.5, 1.5])
+    model = PolynomialNetworkClassifier(alpha=1.0, random_state=0).fit(X, y)
+    display = ShapeDisplay.from_estimator(model, 2)
+    poly, mean = model.model_, X.mean(axis=0)
+    rows = np.tile(mean, (len(display.grids[0]), 1))
+    rows[:, 2] = display.grids[0]
+    want = poly.decision(rows) - poly.decision(mean[None])
+    np.testing.assert_allclose(display.effect, want, atol=1e-9)
+    assert len(display.ax_.lines) == 4  # and the line at 0
+    assert len(display.ax_.get_legend().get_texts()) == 3
+    one = ShapeDisplay.from_estimator(model, 2, output=1)
+    np.testing.assert_allclose(one.effect[:, 0], display.effect[:, 1])
+    surface = ShapeDisplay.from_estimator(model, (2, 3), output=0, resolution=5)
+    rows = np.tile(mean, (25, 1))
+    rows[:, 2], rows[:, 3] = np.repeat(surface.grids[0], 5), np.tile(surface.grids[1], 5)
+    want = (poly.decision(rows) - poly.decision(mean[None]))[:, 0]
+    np.testing.assert_allclose(surface.effect.ravel(), want, atol=1e-9)
+
+
+def test_what_shapes_need(data):
+    model = PolynomialNetworkClassifier(alpha=1.0, random_state=0)
+    model.fit(data[0], np.digitize(data[1], [-0.3, 0.3]))
+    for column, message in (
+        ("age", "no column 'age'"), (9, "no column 9"), ((0, 1, 2), "tuple of two"),
+        ((0, 1), "for which output"), ((1, 1), "for which output"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            ShapeDisplay.from_estimator(model, column)
+    with pytest.raises(ValueError, match="two different ones"):
+        ShapeDisplay.from_estimator(model, (1, 1), output=0)
+    with pytest.raises(ValueError, match="does not know its training rows"):
+        ShapeDisplay.from_estimator(PolyModel([[1.0]], [[1.0]], [0.0]), 0)
+
+
+def test_waterfall_of_one_row():
+    frame, y = frame_and_target()
+    model = FactorizationMachineRegressor(alpha=0.1, random_state=0).fit(frame, y)
+    display = ContributionDisplay.from_estimator(model, frame[:1])
+    found = model.contributions(frame[:1])
+    labels = [label.get_text() for label in display.ax_.get_yticklabels()]
+    order = np.argsort(-np.abs(found.values[0]))
+    assert [label.partition(" = ")[0] for label in labels] == [["city", "age"][j] for j in order]
+    assert any(label.endswith(str(frame["city"][0])) for label in labels)
+    ends = [bar.get_x() + bar.get_width() for bar in display.bars_]
+    assert ends[-1] == pytest.approx(model.predict(frame[:1])[0])
+    assert display.bars_[0].get_x() == pytest.approx(found.base_values[0])
+    few = ContributionDisplay.from_estimator(model, frame[:1], max_columns=1)
+    assert few.ax_.get_yticklabels()[-1].get_text() == "1 others"
+    with pytest.raises(ValueError, match="one row, got 3"):
+        ContributionDisplay.from_estimator(model, frame[:3])
+    with pytest.raises(ValueError, match="one row to one output"):
+        ContributionDisplay(found)
+
+
+def test_waterfall_behind_transformers(data):
+    X, y = data
+    classes = np.digitize(y, [-0.3, 0.3])
+    model = PolynomialNetworkClassifier(alpha=1.0, random_state=0)
+    pipeline = make_pipeline(StandardScaler(), model).fit(X, classes)
+    display = ContributionDisplay.from_estimator(pipeline, X[:1], 1)
+    ends = [bar.get_x() + bar.get_width() for bar in display.bars_]
+    assert ends[-1] == pytest.approx(pipeline.decision_function(X[:1])[0, 1])
+    assert display.ax_.get_yticklabels()[0].get_text().startswith("x")
+    with pytest.raises(ValueError, match="for which output"):
+        ContributionDisplay.from_estimator(pipeline, X[:1])

@@ -21,7 +21,7 @@ from fastpoly import (
     PosteriorAverage,
     write_shards,
 )
-from fastpoly.estimators.posterior import one_hot_fields, shard_fields
+from fastpoly.estimators.posterior import one_hot_fields
 from fastpoly.objective import Objective
 from fastpoly.posterior import Average, Chain, Prior, Watch, composite_temper, factorize
 from fastpoly.problem import Problem
@@ -294,23 +294,6 @@ def test_same_bits_from_all_engines(tmp_path):
         distributed.Client(cluster) as client,
     ):
         assert average_of(on_cluster(shards, client)).model_ == expected.model_
-
-
-def test_fields_of_shards(tmp_path):
-    """One-hot fields of named columns; all numbers are one field."""
-    rng = np.random.default_rng(14)
-    table = {
-        "a": rng.standard_normal(50), "user": rng.integers(3, size=50),
-        "b": rng.standard_normal(50), "item": rng.integers(2, size=50), "y": rng.random(50),
-    }  # fmt: skip
-    shards = write_shards(
-        tmp_path, [table], one_hot=["user", "item"], numeric=["a", "b"], target="y"
-    )
-    names = list(shards.feature_names)
-    wanted = {"a": 0, "b": 0, "user=0": 1, "user=1": 1, "user=2": 1, "item=0": 2, "item=1": 2}
-    order = [f for f in shards.field_names if f in ("user", "item")]
-    swap = {0: 0, 1: 1 + order.index("user"), 2: 1 + order.index("item")}
-    assert shard_fields(shards).tolist() == [swap[wanted[name]] for name in names]
 
 
 @pytest.mark.filterwarnings("ignore:the chain has not mixed", "ignore:interrupted")

@@ -19,6 +19,8 @@ from fastpoly.problem import Problem
 from fastpoly.rows import as_rows, shard
 from fastpoly.rows.engine import ThreadEngine
 
+pd = pytest.importorskip("pandas")
+
 KINDS = {"dense": np.asarray, "csr": sp.csr_array}
 
 
@@ -328,31 +330,102 @@ def test_wrong_folds_of_shards(data, tmp_path):
         PathSearchCV(model, alphas=[1.0]).fit(shards, groups=np.arange(len(X)))
 
 
-def test_interactions_of_shards_have_names(tmp_path, monkeypatch):
-    """Names of fields and categories, in the model up to a number of features, else on demand."""
+def mixed_table(n=900):
+    """A frame of text, numbers and gaps, and targets that depend on their products."""
+    rng = np.random.default_rng(0)
+    city, day = rng.integers(9, size=n), rng.integers(7, size=n)
+    age, size = rng.integers(18, 90, size=n).astype(float), rng.exponential(size=n).round(1)
+    score = np.sin(city) * (age - 50) / 20 + (size > 1) * np.cos(day)
+    table = pd.DataFrame(
+        {"city": [f"city {i}" for i in city], "age": age, "day": pd.Categorical(day.astype(str)),
+         "size": size, "once": [f"only {i}" if i < 5 else "often" for i in range(n)]}
+    )  # fmt: skip
+    table.loc[rng.random(n) < 0.1, "age"] = np.nan
+    table.loc[rng.random(n) < 0.1, "city"] = None
+    return table, score + 0.3 * rng.standard_normal(n)
+
+
+def objective_of(model, X, y=None):
+    """What a fit minimizes."""
+    data = model._prepare(X, y, None)
+    model._scaling = model._units(data)
+    return model._objective(data)
+
+
+@pytest.mark.parametrize(("batches", "shape"), [(1, "hinges"), (4, "steps")])
+def test_a_table_in_memory_and_in_shards_is_the_same(tmp_path, batches, shape):
+    """The same encoding, the same model to rounding, and predictions of frames."""
+    table, score = mixed_table()
+    how = {"alpha": 3.0, "alpha_linear": 1.0, "n_components": 3, "random_state": 0}
+    for task, y in ((CLASSIFIERS[1], np.digitize(score, [-0.5, 0.5])), (REGRESSORS[1], score)):
+        whole = table.assign(y=y)
+        parts = [whole[i::batches] for i in range(batches)]
+        order = np.concatenate([np.arange(len(table))[i::batches] for i in range(batches)])
+        shards = write_shards(tmp_path, parts, target="y", rows_per_shard=250, overwrite=True)
+        # Which rows are held out is not the same in memory and in shards, so the shape is given.
+        memory = task(**how, shapes=shape).fit(table.iloc[order], y[order])
+        stored = task(**how, shapes=shape).fit(shards)
+        assert shards.encoding == memory.model_.encoding == stored.model_.encoding
+        np.testing.assert_allclose(stored.objective_, memory.objective_, rtol=1e-4)
+        answer = stored.predict if task is REGRESSORS[1] else stored.decision_function
+        np.testing.assert_allclose(answer(table.iloc[order]), answer(shards), atol=1e-9)
+        # The descents stop at a tolerance. What they minimize is the same to rounding:
+        here = objective_of(clone(memory), table.iloc[order], y[order])
+        there = objective_of(clone(stored), shards)
+        x = np.random.default_rng(0).standard_normal(here.pack(here.empty_model()).size)
+        g, h = np.empty_like(x), np.empty_like(x)
+        value = there.smooth_value_grad(x, 0, h)
+        np.testing.assert_allclose(here.smooth_value_grad(x, 0, g), value, rtol=1e-12)
+        np.testing.assert_allclose(g, h, atol=1e-10 * np.abs(g).max())
+        np.testing.assert_array_equal(stored.feature_names_in_, table.columns)
+
+
+def test_a_model_of_shards_serves_itself(tmp_path):
+    """A saved model has the encoding: it predicts frames, with unseen levels, gaps and all."""
+    table, score = mixed_table(300)
+    shards = write_shards(tmp_path / "rows", table.assign(y=score > 0), target="y")
+    model = CLASSIFIERS[1](alpha=5.0, n_components=2, random_state=0).fit(shards)
+    model.model_.save(tmp_path / "model.npz")
+    new = table[:5].assign(city=["nowhere", None, "city 1", "city 2", "city 3"])
+    loaded = PolyModel.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.predict(new), model.predict(new))
+    np.testing.assert_array_equal(loaded.predict(new[new.columns[::-1]]), model.predict(new))
+    assert np.mean(model.predict(table) == shards.targets()) > 0.7
+
+
+def test_networks_and_parts_of_coded_shards(tmp_path):
+    table, score = mixed_table(400)
+    shards = write_shards(tmp_path, table.assign(y=score), target="y", rows_per_shard=150)
+    train, test = shards.split(0.7, 0.3)
+    model = REGRESSORS[0](alpha=3.0, n_components=3, early_stopping=True, random_state=0).fit(train)
+    assert model.score(test) > 0.2
+    with_two = REGRESSORS[1](alpha=3.0, n_components=2, n_threads=2, random_state=0).fit(train)
+    with_one = REGRESSORS[1](alpha=3.0, n_components=2, n_threads=1, random_state=0).fit(train)
+    assert with_two.model_ == with_one.model_
+
+
+def test_codes_of_another_table_are_refused(tmp_path):
+    """They would mean other levels: the predictions would be garbage."""
+    table, score = mixed_table(300)
+    shards = write_shards(tmp_path / "a", table.assign(y=score), target="y")
+    other = write_shards(tmp_path / "b", table[:200].assign(y=score[:200]), target="y")
+    model = REGRESSORS[1](alpha=5.0, n_components=2, random_state=0).fit(shards)
+    for use in (model.predict, model.score, model.set_params(warm_start=True).fit):
+        with pytest.raises(ValueError, match="other levels or bins"):
+            use(other)
+
+
+def test_interactions_of_shards_have_names(tmp_path):
     case = Case("codes")
     shards = case.write(tmp_path, 3)
-    model = REGRESSORS[1](alpha=5.0, alpha_linear=1.0, n_components=4, random_state=0)
-    plain = clone(model).fit(case.X, case.y.astype(float))
-    fitted = clone(model).fit(shards)
-    names = [f"user={i}" for i in range(12)] + [f"item={i}" for i in range(10)]
-    assert list(shards.feature_names) == names
-    assert list(fitted.model_.feature_names) == names
-    for standardized in (False, True):
-        found = fitted.top_interactions(k=60, standardized=standardized)
-        want = plain.top_interactions(k=60, standardized=standardized)
-        # No row has two users or two items, so that only the other pairs are determined.
-        pairs = [(names[i], names[j]) for i, j, _ in want if i < 12 <= j]
-        assert [(i, j) for i, j, _ in found if i[:4] != j[:4]][:5] == pairs[:5]
-    monkeypatch.setattr("fastpoly.estimators.prediction.SMALL_DATA_ENTRIES", 21)
-    many = clone(model).fit(shards)
-    assert many.model_.feature_names is None
-    assert many.top_interactions(k=5) == fitted.top_interactions(k=5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        many.predict(case.X)  # which has no names
-    many.fit(case.X, case.y.astype(float))
-    assert many.top_interactions(k=5) == plain.top_interactions(k=5)
+    fitted = REGRESSORS[1](alpha=5.0, n_components=4, random_state=0).fit(shards)
+    other = "<other>"
+    names = [f"user={i}" for i in [*range(12), other]] + [f"item={i}" for i in [*range(10), other]]
+    assert list(shards.feature_names) == list(fitted.model_.feature_names) == names
+    C = fitted.interaction_matrix()
+    found = fitted.top_interactions(k=200, standardized=False)
+    i, j, value = next(pair for pair in found if pair[0][:4] != pair[1][:4])
+    assert value == pytest.approx(2 * C[names.index(i), names.index(j)])
 
 
 def test_outputs_of_shards_that_overflow_are_an_error(data, tmp_path):
@@ -388,7 +461,8 @@ def test_a_good_fit_ends_with_the_certificate(data, tmp_path, passes):
     X, score = data
     REGRESSORS[0](alpha=1.0, random_state=0).fit(written(tmp_path, X, score))
     assert passes.count("value_grad") > 0
-    assert passes[-1] in ("conjugate", "gamma_matrices")
+    assert passes[-2] in ("conjugate", "gamma_matrices")
+    assert passes[-1] == "shard_sums"  # for contributions
 
 
 @pytest.mark.parametrize("kind", KINDS)

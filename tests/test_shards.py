@@ -23,9 +23,10 @@ from subprocesses import ANONYMOUS, run_python
 
 from fastpoly import FactorizationMachineOrdinalRegressor, Shards, write_shards
 from fastpoly.rows.format import write_array
-from fastpoly.rows.ingest import Categories, DataFile
+from fastpoly.rows.ingest import DataFile, Distincts
 from fastpoly.rows.rows import shard_statistics
 from fastpoly.shards_command import main
+from fastpoly.tables.frames import Column
 
 pd = pytest.importorskip("pandas")
 
@@ -106,8 +107,11 @@ def test_tables_come_back(tmp_path, kind, text):
     )  # fmt: skip
     X, y, w = everything(shards)
     users, items = np.unique(table["user"]), np.unique(table["item"])
+    ages = np.unique(table["age"])  # each has a bin of its own
+    other = np.zeros((n, 1))
     want = np.hstack([
-        table["user"][:, None] == users, table["item"][:, None] == items, table["age"][:, None],
+        table["user"][:, None] == users, other, table["item"][:, None] == items, other,
+        table["age"][:, None] == ages,
     ])  # fmt: skip
     np.testing.assert_array_equal(X, want)
     assert shards.categories("user").tolist() == users.tolist()
@@ -117,60 +121,50 @@ def test_tables_come_back(tmp_path, kind, text):
     np.testing.assert_array_equal(shards.encode(frames(kind, table)).toarray(), want)
 
 
-def test_encoding_leaves_out_what_is_not_known(tmp_path):
+def test_what_is_not_known_is_another_level(tmp_path):
     table = {"user": ["ann", "bob"], "item": [7, 3], "stars": [5, 4]}
     shards = write_shards(tmp_path, [table], **NAMES)
-    new = {"user": ["bob", "annabel", "cleo"], "item": [5, 3, 7]}
-    assert shards.encode(new).toarray().tolist() == [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    new = {"user": ["bob", "annabel", None], "item": [5, 3, 7]}
+    assert shards.encode(new).indices.reshape(3, 2).tolist() == [[1, 5], [2, 3], [2, 4]]
     with pytest.raises(ValueError, match="no column 'item'"):
         shards.encode({"user": ["bob"]})
 
 
-@pytest.mark.parametrize(
-    ("one_hot", "bad"),
-    [
-        (["ann"], [None]),
-        (["ann"], [float("nan")]),
-        (["ann"], ["bob", None]),
-        (["ann"], [pd.NA]),
-        ([7], [float("nan")]),
-        ([7], [7, None]),
-        ([7], np.array([2**63], np.uint64)),
-        ([7], [2.0**53]),
-        ([0.5], [-np.inf]),
-    ],
-)
-def test_neither_writing_nor_encoding_takes_a_category_that_is_missing_or_not_exact(
-    tmp_path, one_hot, bad
-):
-    shards = write_shards(tmp_path / "a", [{"a": one_hot, "y": [1]}], one_hot=["a"], target="y")
-    with pytest.raises(ValueError, match="column 'a' is|column 'a' has"):
-        shards.encode({"a": bad})
+@pytest.mark.parametrize("gap", [None, float("nan"), pd.NA])
+@pytest.mark.parametrize("values", [["b", "a", "b"], [7, 5, 7]])
+def test_missing_values_are_a_level_of_their_own(tmp_path, values, gap):
+    table = {"a": [*values, gap], "y": [1, 2, 1, 2]}
+    shards = write_shards(tmp_path, [table], one_hot=["a"], target="y")
+    assert shards.categories("a").tolist() == sorted(set(values))
+    assert everything(shards)[0].argmax(axis=1).tolist() == [1, 0, 1, 3]
+    assert shards.feature_names[3] == "a=<missing>"
+
+
+@pytest.mark.parametrize("bad", [np.array([2**63], np.uint64), [-np.inf], [["x"]]])
+def test_values_that_are_no_levels(tmp_path, bad):
     table = {"a": bad, "y": [1] * len(bad)}
-    with pytest.raises(ValueError, match="column 'a' is|column 'a' has"):
-        write_shards(tmp_path / "b", [table], one_hot=["a"], target="y")
+    with pytest.raises(ValueError, match="column 'a' is|column 'a' has|column 'a' holds"):
+        write_shards(tmp_path, [table], one_hot=["a"], target="y")
 
 
 def test_large_integers_are_exact(tmp_path):
     ids = np.array([2**63 - 1, 2**63 - 2, 2**53 + 1, 2**53, -(2**63)])
     shards = write_shards(tmp_path, [{"a": ids, "y": [1] * 5}], one_hot=["a"], target="y")
     assert shards.categories("a").tolist() == sorted(ids.tolist())
-    assert shards.encode({"a": ids}).toarray().argmax(axis=1).tolist() == [4, 3, 2, 1, 0]
-    unknown = {"a": [2**53 + 2, 2**63 - 3]}
-    assert shards.encode(unknown).nnz == 0
-    assert shards.encode({"a": []}).shape == (0, 5)
+    assert shards.encode({"a": ids}).indices.tolist() == [4, 3, 2, 1, 0]
+    assert shards.encode({"a": [2**53 + 2, 2**63 - 3]}).indices.tolist() == [5, 5]
+    assert shards.encode({"a": []}).shape == (0, 6)
 
 
 @given(st.lists(st.lists(st.sampled_from([0, 5, -1, 10**12, 2**63 - 1, -(2**63)]), max_size=5)))
 def test_categories_are_numbered_as_unique_does(batches):
-    arrow, categories = pytest.importorskip("pyarrow"), Categories("a")
-    batches = [batch for batch in batches if batch]
-    codes = [categories.number([arrow.array(b, arrow.int64())]) for b in batches]
+    distincts, batches = Distincts("a"), [batch for batch in batches if batch]
+    codes = [distincts.number(Column("a", b, "levels").distinct()) for b in batches]
     if not batches:
         return
-    values, places = categories.sorted()
+    values, places = distincts.sorted(1)
     want, inverse = np.unique(np.concatenate(batches), return_inverse=True)
-    np.testing.assert_array_equal(values.to_numpy(), want)
+    np.testing.assert_array_equal(values, want)
     np.testing.assert_array_equal(places[np.concatenate(codes)], inverse)
 
 
@@ -315,9 +309,13 @@ def test_what_is_in_the_folder_is_not_replaced_by_mistake(tmp_path):
         ([np.ones((1, 1))], {}, "pairs"),
         ([{"user": [1], "stars": [1]}], {"one_hot": ["user"]}, "target"),
         ([{"user": [1]}], {"one_hot": ["user"], "target": "stars"}, "no column 'stars'"),
-        ([{"a": [1.5, np.nan], "y": [1, 2]}], {"numeric": ["a"], "target": "y"}, "'a' is"),
-        ([{"a": ["x", None, "z"], "y": [1] * 3}], {"one_hot": ["a"], "target": "y"}, "missing"),
-        ([{"a": [1.0, np.nan], "y": [1, 2]}], {"one_hot": ["a"], "target": "y"}, "'a' is"),
+        ([{"a": [1.5, np.inf], "y": [1, 2]}], {"numeric": ["a"], "target": "y"}, "'a' is"),
+        ([{"a": ["x", "z"], "y": [1.5, np.nan]}], {"target": "y"}, "row 1: column .y. is"),
+        ([{"a": ["x", "z"], "y": ["b", None]}], {"target": "y"}, "row 1: column .y. is"),
+        ([{"a": ["x"], "w": [None], "y": [1]}], {"target": "y", "weight": "w"}, "'w' is .*missing"),
+        ([{"a": ["x"], "y": [1]}, {"b": ["x"], "y": [1]}], {"target": "y"}, "alike.*'[ab]'"),
+        ([{"a": ["x"], "y": [1]}, {"a": [1], "y": [1]}], {"target": "y"}, "'a' holds numbers"),
+        ([{"y": [1, 2]}], {"target": "y"}, "beside the target"),
         ([{"a": [1], "y": [1]}, {"a": ["b"], "y": [1]}], {"one_hot": ["a"], "target": "y"}, "mix"),
         ([{"a": [1], "y": [1]}], {"one_hot": ["a"], "numeric": ["a"], "target": "y"}, "twice"),
     ],
@@ -516,7 +514,7 @@ def test_shards_of_version_1_are_refused_and_stay(tmp_path):
     case = Case("dense", n=50)
     case.write(tmp_path, 1)
     text = (tmp_path / "manifest.json").read_text()
-    (tmp_path / "manifest.json").write_text(text.replace('"version": 2', '"version": 1'))
+    (tmp_path / "manifest.json").write_text(text.replace('"version": 3', '"version": 1'))
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     with pytest.raises(ValueError, match="version is 1.*write the shards again"):
         Shards(tmp_path)
@@ -599,7 +597,7 @@ def test_any_flipped_bit_is_found_by_verify(tmp_path, kind):
     Case(kind).write(tmp_path, 3)
     rng = np.random.default_rng(0)
     Shards(tmp_path, verify=True)
-    files = [f for f in sorted(tmp_path.glob("*.npy")) if not f.name.startswith("field")]
+    files = [f for f in sorted(tmp_path.glob("*.npy")) if "encoding" not in f.name]
     for file in files:
         whole = bytearray(file.read_bytes())
         for at in (0, 20, *rng.integers(128, len(whole), size=3)):
@@ -609,6 +607,54 @@ def test_any_flipped_bit_is_found_by_verify(tmp_path, kind):
             with pytest.raises(ValueError, match=f"shard .*{file.name}"):
                 Shards(tmp_path, verify=True)
         file.write_bytes(whole)
+
+
+def test_any_flipped_bit_of_the_encoding_is_found_by_verify(tmp_path):
+    Case("codes").write(tmp_path, 2)
+    for file in tmp_path.glob("encoding-*"):
+        whole = bytearray(file.read_bytes())
+        for at in (0, len(whole) - 1):
+            wrong = whole.copy()
+            wrong[at] ^= 4
+            file.write_bytes(wrong)
+            with pytest.raises(ValueError, match=f"encoding, .*{file.name}"):
+                Shards(tmp_path, verify=True)
+        file.write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("kinds", b'["levels:integer"]'),
+        ("kinds", b'[["levels:integer"], "x"]'),
+        ("kinds", b"[" * 100_000),
+        ("kinds", b'["levels:integer", "list:integer"]'),
+        ("form", b'"matrix"'),
+        ("form", b"7"),
+        ("names", b'["user", "user"]'),
+        ("names", b'["user"]'),
+        ("names", b'{"user": 1}'),
+        ("missing", np.array([False])),
+        ("sizes", np.array([12, 9])),
+        ("sizes", np.array([-1, 23])),
+        ("sizes", np.array([2**62, 2**62])),
+        ("integers", np.arange(22)[::-1].copy()),
+        ("integers", np.arange(21)),
+        ("frequencies", np.full(24, np.nan)),
+        ("frequencies", np.full(23, 0.1)),
+    ],
+)
+def test_a_forged_encoding(tmp_path, name, array):
+    """It is not trusted: every array is checked, also against the others."""
+    Case("codes").write(tmp_path, 2)
+    array = np.frombuffer(array, np.uint8) if isinstance(array, bytes) else array
+    content, path = manifest(tmp_path), file_of(tmp_path, f"encoding-{name}")
+    content["encoding"][name].update(digest=write_array(path, array), length=len(array))
+    (tmp_path / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="encoding"):
+        Shards(tmp_path).encoding  # noqa: B018
+    with pytest.raises(ValueError, match="encoding"):
+        Shards(tmp_path, verify=True)
 
 
 def forge(folder, name, change):
@@ -626,7 +672,7 @@ def forge(folder, name, change):
     ("kind", "name", "index", "value"),
     [
         ("codes", "indices", (0, 0), -1),
-        ("codes", "indices", (5, 1), 22),
+        ("codes", "indices", (5, 1), 24),
         ("codes", "indices", (5, 1), 2**31 - 1),
         ("codes", "indices", (5, 1), 0),
         ("codes", "y", 3, 3),
@@ -684,7 +730,7 @@ def test_forged_weights(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(version=3), "version is 3"),
+        (lambda m: m.update(version=4), "version is 4"),
         (lambda m: m.update(sorted=1), "sorted"),
         (lambda m: m.update(format="other"), "format"),
         (lambda m: m.update(kind="zip"), "kind"),
@@ -693,11 +739,13 @@ def test_forged_weights(tmp_path):
         (lambda m: m.update(n_features=0), "n_features"),
         (lambda m: m.update(n_features=True), "n_features"),
         (lambda m: m.update(n_features=2**31 - 1), "n_features"),
-        (lambda m: m.pop("fields"), "fields"),
+        (lambda m: m.pop("n_fields"), "n_fields"),
         (lambda m: m.update(shards=[]), "number of shards"),
-        (lambda m: m["fields"][1].update(size=11), "11 columns and 10 categories"),
-        (lambda m: m["fields"][1].update(size=0), "size"),
-        (lambda m: m["fields"].pop(), "fields have 12 columns"),
+        (lambda m: m.update(n_fields=0), "n_fields"),
+        (lambda m: m.update(encoding=None), "manifest"),
+        (lambda m: m["encoding"].pop("sizes"), "encoding"),
+        (lambda m: m["encoding"]["sizes"].update(length=-1), "length"),
+        (lambda m: m["encoding"]["sizes"].update(name="/etc/passwd"), "name"),
         (lambda m: m.update(classes=[[1], [2]]), "not a manifest|classes"),
         (lambda m: m.update(classes=[0, float("nan"), 2]), "classes"),
         (lambda m: m.update(classes=[0, float("inf")]), "classes"),
@@ -706,7 +754,6 @@ def test_forged_weights(tmp_path):
         (lambda m: m.update(classes=[0, 1, 1.0]), "classes"),
         (lambda m: m.update(classes=[0, 1, 10**30]), "classes"),
         (lambda m: m.update(classes=[0, 1, "two"]), "classes"),
-        (lambda m: m["fields"][1].update(name="user"), "two fields .*user"),
         (lambda m: m.update(dtype="<f2"), "f2"),
         (lambda m: m["shards"][1].update(rows=10**9), "n_samples"),
         (lambda m: m["shards"][1].update(rows=-1), "rows"),
@@ -911,12 +958,10 @@ def write_csv(path, text, **how):
         (["3"], "about line 4: Expected 3 columns, got 1"),
         (["1,2,3,4"], "about line 4: Expected 3 columns, got 4"),
         (["1,two,3"], "about line 4: column 'b': .*'two'.*holds numbers"),
-        (["1,2,3"] * 9 + ["x,,3"], "about line 13: column 'b' is blank"),
-        (["x,  ,3"], "about line 4: column 'b'"),
-        ([",2,3"], "about line 4: column 'a' is blank"),
-        (["  ,2,3"], "about line 4: column 'a' is blank"),
+        (["1,2,3"] * 9 + ["x,2,"], "about line 13: column 'y' is blank"),
+        (["x,2,  "], "about line 4: column 'y' is blank"),
+        (["1,inf,3"], "about line .* and below: column 'b' is infinite"),
         (["1,2,"], "about line 4: column 'y' is blank"),
-        (["1,nan,3"], "about line 4: column 'b' is NaN"),
     ],
 )
 def test_bad_csv_files(tmp_path, monkeypatch, rows, message, block):
@@ -928,7 +973,7 @@ def test_bad_csv_files(tmp_path, monkeypatch, rows, message, block):
 
 def test_the_first_rows_of_a_csv_file_decide_what_a_target_is(tmp_path, monkeypatch):
     monkeypatch.setattr("fastpoly.rows.ingest.BLOCK_BYTES", 9)
-    with pytest.raises(ValueError, match=r"line 4: column 'y': .*'4\.5'.*target"):
+    with pytest.raises(ValueError, match=r"line 4: column 'y': .*'4\.5'.*first rows"):
         write_csv(tmp_path / "a.csv", "a,b,y\n1,2,3\n1,2,3\n1,2,4.5\n")
 
 
@@ -956,7 +1001,7 @@ def test_a_long_cell_of_a_csv_file_takes_little_memory(tmp_path):
     """As an array of NumPy's strings, this column has 31.7 GiB."""
     cells = "".join(f"{i},2,3\n" for i in range(65_000))
     shards = write_csv(tmp_path / "a.csv", f"a,b,y\n{'x' * 131_000},2,3\n{cells}")
-    assert shards.n_features == 65_002
+    assert shards.categories("a").size == 65_001
 
 
 def test_a_libsvm_file(tmp_path, monkeypatch):
@@ -1030,17 +1075,17 @@ def test_masked_entries_are_refused(tmp_path):
     for pair in ((masked[:, None], [1, 2]), (np.ones((2, 1)), masked)):
         with pytest.raises(ValueError, match="masked"):
             write_shards(tmp_path, [pair])
-    with pytest.raises(ValueError, match="row 1: column 'a' is blank or missing"):
-        write_shards(tmp_path, {"a": masked, "y": [1, 2]}, numeric=["a"], target="y")
+    with pytest.raises(ValueError, match="row 1: column 'y' is blank or missing"):
+        write_shards(tmp_path, {"a": [1, 2], "y": masked}, numeric=["a"], target="y")
 
 
 def test_numbers_that_are_words_name_their_row(tmp_path):
     table = {"a": ["x", "y"], "y": [1, 2]}
-    with pytest.raises(ValueError, match="row 0: column 'a' must hold integer or float .*'x'"):
+    with pytest.raises(ValueError, match="row 0 .*column 'a' must hold numbers, got 'x'"):
         write_shards(tmp_path, table, numeric=["a"], target="y")
 
 
-def test_pairs_do_without_pyarrow_and_tables_ask_for_it(tmp_path):
+def test_files_ask_for_pyarrow_and_the_rest_does_without_it(tmp_path):
     run_python(f"""
 import sys
 sys.modules["pyarrow"] = None
@@ -1053,6 +1098,7 @@ for n, targets in enumerate((y, y.astype(str), y / 3, y.tolist())):
 FactorizationMachineClassifier().fit(shards).predict(shards)
 try:
     write_shards({str(tmp_path)!r} + "t", {{"a": [1], "y": [2]}}, one_hot=["a"], target="y")
+    write_shards({str(tmp_path)!r} + "f", "a.csv", target="y")
 except ImportError as error:
     assert "pip install pyarrow" in str(error), error
 else:
@@ -1091,7 +1137,7 @@ def test_ids_that_are_not_plain_integers_are_strings(tmp_path, capsys):
         path.write_text("a,y\n" + "".join(f"{cell},{i}\n" for i, cell in enumerate(cells)))
         assert main([folder, str(path), *named]) == 0
         assert Shards(folder).categories("a").tolist() == sorted(cells)
-        assert capsys.readouterr().out.endswith(": 2 rows, 2 features, 1 shard\n")
+        assert capsys.readouterr().out.endswith(": 2 rows, 3 features, 1 shard\n")
     path.write_text("a,y\n1,0\n10,1\n2,0\n")
     for more, want in (([], [1, 2, 10]), (["--text", "a"], ["1", "10", "2"])):
         assert main([folder, str(path), *named, *more]) == 0

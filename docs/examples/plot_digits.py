@@ -16,7 +16,7 @@ from fastpoly import PolynomialNetworkClassifier
 
 # %%
 # The data are 1797 images of 8 x 8 pixels. The network has its default parameters: it chooses the
-# strength of the penalty from the noise in the data, and the number of basis vectors by training.
+# strength of the penalty on rows held out, and the number of basis vectors by training.
 images, digits = load_digits(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(
     images, digits, test_size=0.5, random_state=0, stratify=digits

@@ -61,8 +61,8 @@ again = machine.set_params(n_threads=2).fit(train)
 print("same predictions:", np.array_equal(again.predict(test), predicted))
 
 # %%
-# The shards know the categories, so they can encode new rows. A user that was never seen
-# contributes nothing.
-print(machine.predict(shards.encode({"user": [0, 1, 2], "item": [10, 10, 299]})).round(2))
+# The shards hold the encoding of the table, and so does the model: it predicts tables. A user that
+# was never seen contributes nothing.
+print(machine.predict({"user": [0, 1, 2], "item": [10, 10, 299]}).round(2))
 folder.cleanup()
 plt.show()

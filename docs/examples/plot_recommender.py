@@ -9,11 +9,12 @@ expected number of stars, which ranks the items, and show how certain the predic
 
 import matplotlib.pyplot as plt
 import numpy as np
+from scipy.sparse import csr_array, eye_array
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import OneHotEncoder
 
-from fastpoly import FactorizationMachineOrdinalRegressor
+from fastpoly import FactorizationMachineOrdinalRegressor, recommend
 from fastpoly.metrics import ndcg, rmse
 
 # %%
@@ -72,6 +73,14 @@ above.plot(
 )
 above.set(xlabel="expected stars (dots)", xlim=(1, 5))
 figure.legend(*ax.get_legend_handles_labels(), title="stars", loc="outside right upper")
+
+# %%
+# `recommend` ranks all items for many users at once, here without those that a user has rated.
+rated = csr_array((np.ones(n_ratings), pairs.T), shape=(n_users, n_items))
+found = recommend(machine, eye_array(n_users, X.shape[1], format="csr"), 5, exclude=rated)
+for each in range(3):
+    best = zip(found.items[each], found.scores[each], strict=True)
+    print(f"user {each}:", ", ".join(f"item {item} ({score:.1f})" for item, score in best))
 
 # %%
 # Are the probabilities right? Among the test ratings, each level should occur as often as

@@ -1,4 +1,4 @@
-"""What a fit tells its users: its progress, why it is slow, what is wrong with its model."""
+"""What a fit tells its users: its progress, that it is slow, what is wrong with its model."""
 
 import logging
 import math
@@ -16,16 +16,12 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm.auto import tqdm
 
 from fastpoly.refit.output import LOOSEST_REFIT_TOL
-from fastpoly.rows.statistics import Scaling
 from fastpoly.state import State
 
 logger = logging.getLogger("fastpoly")
 
 # Seconds after which a fit warns that it is slow for its size: sooner would be noise.
 SLOW_SECONDS = 5.0
-# Where the scales of columns, or alpha_max and alpha, are farther apart than this factor, a fit is
-# slow: such problems are badly conditioned.
-SLOW_FACTOR = 1e3
 # A fit whose violation is above this multiple of alpha is far from its optimum, and warns. At an
 # optimum the ratio is at most 1.
 FAR_FROM_OPTIMUM = 2.0
@@ -104,17 +100,13 @@ def warn_once(collected: list[Advice]) -> None:
 class Progress:
     """What a fit shows of its rounds: a tqdm bar, or a log, and one warning if it is slow.
 
-    Parameters
-    ----------
-    model : PolyEstimator
-        Its `verbose` is 0 for nothing, 1 for a bar, or more for one log line per round.
-    data : TrainingRows
+    The `verbose` of the estimator `model` is 0 for nothing, 1 for a bar, or more for one log line
+    per round. `data` are its TrainingRows.
     """
 
     def __init__(self, model: Any, data: Any) -> None:
-        self.model, self.data, self.bar = model, data, None
-        self.first: State | None = None
-        self.begun = monotonic()
+        self.model, self.data, self.begun = model, data, monotonic()
+        self.bar: Any = None
 
     def __enter__(self) -> Self:
         if self.model.verbose == 1:
@@ -143,43 +135,22 @@ class Progress:
         self.warn_if_slow(state)
 
     def warn_if_slow(self, state: State) -> None:
-        """Warn once, at the end of a round, that the fit is slow for its size, and why."""
-        self.first = self.first or state
+        """Warn once, at the end of a round, that few or small rows take long."""
         if state.stop:
             self.begun = max(self.begun, monotonic())  # of the next alpha, unless it has warned
-        if state.stop or monotonic() - self.begun < SLOW_SECONDS:
-            return
-        reason = why_slow(self.model, self.data, state, self.first)
-        if reason:
+        (n, d), m, model = self.data.shape, self.data.m, self.model
+        slow = not state.stop and monotonic() - self.begun >= SLOW_SECONDS
+        # A linear model with more parameters than rows: the rows do not explain the time.
+        if slow and (d * m > n or self.data.is_small):
             self.begun = math.inf
-            warn(f"the fit has taken more than {SLOW_SECONDS:g} seconds so far: {reason}")
-
-
-def why_slow(model: Any, data: Any, state: State, first: State) -> str | None:
-    """What makes a fit slow for its size, and what to do about it; None if it is just large."""
-    if not model.standardize:
-        largest = Scaling.standard(data.statistics, centered=False).factor
-        if largest is not None and largest.max() > SLOW_FACTOR * largest.min():
-            return (
-                "the columns of X differ in size by a factor of "
-                f"{largest.max() / largest.min():.0f}; set standardize=True"
+            strength = f"alpha={state.alpha:.2g}" if model.tau is None else f"tau={model.tau:.2g}"
+            warn(
+                f"the fit has taken more than {SLOW_SECONDS:g} seconds so far: {n} rows, {d} "
+                f"features and {m} outputs, {strength}, {state.n_components} of n_components="
+                f"{model.n_components} basis vectors; raise alpha or tol, lower n_components"
+                + ", set standardize=True" * (not model.standardize)
+                + ", or drop features, and set verbose=1 to watch"
             )
-    if state.alpha is not None and SLOW_FACTOR * state.alpha < first.violation:
-        return (
-            f"alpha={state.alpha:.2g} is tiny, {state.alpha / first.violation:.1g} of the "
-            "alpha at which the first basis vector enters; raise alpha"
-        )
-    (n, d), m = data.shape, data.m
-    # A linear model already has more parameters than rows: the rows do not explain the time.
-    wide = d * m > n
-    if not wide and not data.is_small:
-        return None
-    what = "many features or outputs for few rows" if wide else "many iterations for small data"
-    return (
-        f"{what} ({n} rows, {d} features and {m} outputs, {state.n_components} of n_components="
-        f"{model.n_components} basis vectors after round {state.n_iter}); lower n_components, "
-        "raise tol or alpha, or drop features or rare classes, and set verbose=1 to watch"
-    )
 
 
 def poor_fit(model: Any, small: float, by_score: bool = False) -> Advice | None:
@@ -201,35 +172,31 @@ def poor_fit(model: Any, small: float, by_score: bool = False) -> Advice | None:
     worthless = not inaccurate and violation > 0 and objective > small
     if not state.n_components and (chosen or worthless):
         if chosen:
-            why = "none improved the score of the rows held out; raise alpha, or set "
-            why += "early_stopping=False"
+            why = "none improved the score of the rows held out; set early_stopping=False"
         elif model.alpha is None and model.tau is None:
-            why = "interactions would not improve predictions, as far as can be seen; give alpha, "
-            why += f"below {alpha:.3g}, to fit some"
+            why = f"none improved predictions of rows held out; give alpha, below {alpha:.3g},"
         else:
             cure = f"lower alpha, which is {alpha:.3g}," if model.tau is None else "raise tau"
-            why = f"none is worth its penalty (the largest violation is {violation:.3g}); {cure} "
-            why += "to fit interactions"
+            why = f"none is worth its penalty (the largest violation is {violation:.3g}); {cure}"
         lower = "linear" if model.fit_lower == "explicit" else "constant"
-        return f"the model has no basis vectors and is {lower}: {why}", UserWarning
+        return (
+            f"the model has no basis vectors and is {lower}: {why} to fit interactions"
+        ), UserWarning
     far = bool(alpha) and violation > FAR_FROM_OPTIMUM * alpha
-    if inaccurate:
-        what = f"the output layer is inaccurate: a gap of {gap:.2g} for an objective of "
-        what += f"{objective:.2g}"
-    elif state.stop == "no progress" and far:
-        what = "training stopped because new basis vectors gained nothing, far from the optimum: "
-        what += f"the violation is {violation:.2g}, alpha {alpha:.2g}"
-    elif state.stop == "n_components" and far and not (by_score or is_searched("n_components")):
+    if inaccurate or (state.stop == "no progress" and far):
+        scaled = "" if model.standardize else "set standardize=True, "
+        if inaccurate:
+            what = f"the output layer is inaccurate: a gap of {gap:.2g} for an objective of "
+            what += f"{objective:.2g}"
+        else:
+            what = "new basis vectors gained nothing, far from the optimum: the violation is "
+            what += f"{violation / alpha:.2g} alpha"
+        last = f"raise max_iter, which is {model.max_iter}" if model.refit else 'use refit="output"'
+        return f"{what}; {scaled}raise alpha, or {last}", ConvergenceWarning
+    if state.stop == "n_components" and far and not (by_score or is_searched("n_components")):
         return (
             f"training stopped at n_components={model.n_components}, and more basis vectors would "
             f"improve the model: the violation is {violation / alpha:.2g} alpha; raise "
             "n_components, or raise alpha"
         ), ConvergenceWarning
-    else:
-        return None
-    cures = [] if model.standardize else ["set standardize=True"]
-    cures.append("raise alpha")
-    if state.stop == "n_components":
-        cures.append(f"raise n_components, which is {model.n_components}")
-    last = f"raise max_iter, which is {model.max_iter}" if model.refit else 'use refit="output"'
-    return f"{what}; {', '.join(cures)}, or {last}", ConvergenceWarning
+    return None

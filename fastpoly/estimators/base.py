@@ -199,6 +199,7 @@ class PolyEstimator(Predictor):
                     self._save(record, fit)
                     saved = monotonic()
         self._finish(record)
+        self._keep_background(data)
         return poor_fit(self, objective.small, by_score)
 
     def _record(self, earlier: Self | None, fit: str) -> FitRecord:
@@ -345,7 +346,6 @@ class PolyEstimator(Predictor):
         else:
             numeric = self._numeric_targets
             X, y = validate(self, X, y, multi_output=True, y_numeric=numeric, reset=reset)
-            self._stored_names = None if reset else self._stored_names
             y, classes, values = self._split_targets(y)
             shape = y.shape
         table, m, decoding = self._encode(classes, shape)
@@ -356,28 +356,27 @@ class PolyEstimator(Predictor):
             values = as_codes(values, len(table))
         w = self._weights(X, y, sample_weight)
         data = TrainingRows(X, y, Targets(values, table), m, w, self.n_threads)
-        if isinstance(X, dict):
+        if isinstance(X, dict) or (data.stored and self._encoding is not None):
             return self._in_shape(data, reset)
-        if isinstance(X, Shards):
-            return data
-        return self._in_fields(data)
+        return data if data.stored else self._in_fields(data)
 
     def _in_shape(self, data: TrainingRows, reset: bool) -> TrainingRows:
         """The columns of a table as codes with tables, or as plain columns of a network.
 
         Numbers have the shape of `shapes`, or the best one on rows held out.
         """
-        columns, codes, anova = data.X, None, self._activation == "anova"
+        columns, codes = data.X, data.X if data.stored else None
+        coded = self._activation == "anova" or data.stored
         known, self._fields = self._encoding, None
-        plain = all(column.kind == "number" for column in columns.values())
+        plain = not data.stored and all(c.kind == "number" for c in columns.values())
         if plain:
             X = np.column_stack([column.numbers() for column in columns.values()])
             plain = not np.isnan(X).any()
         if plain and (self.shapes is None or (not reset and known is None)):
             return self._in_fields(replace(data, X=X))
-        if reset:
+        if reset and not data.stored:
             known, codes = Encoding.learn(columns)
-        elif anova:
+        elif coded and not data.stored:
             codes = known.codes(columns)
         forms: list[tuple[Encoding | None, str | None, TrainingRows]] = []
 
@@ -386,9 +385,9 @@ class PolyEstimator(Predictor):
             self._encoding = known
             if shape == "plain":
                 self._encoding, form = None, self._in_fields(replace(data, X=X))
-            elif anova:
+            elif coded:
                 tables = Tables(known.tables(shape)).orthogonal(known.frequencies)
-                form = replace(data, X=codes, tables=tables)
+                form = data.with_tables(codes, tables)
             else:
                 self._encoding = known.as_form(shape or "matrix")
                 rows = self._encoding.rows(columns)
@@ -422,11 +421,15 @@ class PolyEstimator(Predictor):
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(f"{name} must be None: shards hold their own, see write_shards")
-        if reset:
-            self.n_features_in_, self._stored_names = shards.n_features, shards.feature_names
-            vars(self).pop("feature_names_in_", None)
-        else:
+        if not reset:
+            self._check_encoding(shards)
             self.model_.check_width(shards.n_features)
+            return shards.opened()
+        self._encoding, self.n_features_in_ = shards.encoding, shards.n_features
+        vars(self).pop("feature_names_in_", None)
+        if self._encoding is not None:
+            self.n_features_in_ = len(self._encoding.names)
+            self.feature_names_in_ = np.array(self._encoding.names, dtype=object)
         return shards.opened()
 
     def _check_same_kind(self, decoding: dict[str, Any]) -> None:

@@ -14,15 +14,17 @@ from scipy.sparse import csr_array, issparse
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_consistent_length, validate_data
 
+from fastpoly.contributions import Sums
 from fastpoly.estimators.advice import warn
 from fastpoly.kernels.checks import BLOCK_DOUBLES, shown
 from fastpoly.kernels.losses import complete_loss, get_loss
-from fastpoly.kernels.matrix import StoredRows, as_csr
+from fastpoly.kernels.matrix import ScaledRows, StoredRows, as_csr, as_matrix
 from fastpoly.rows import CodedRows, Design, Rows, Shards, Tables
 from fastpoly.rows.block import Block, Targets
 from fastpoly.rows.design import check_largest
+from fastpoly.rows.engine import ThreadEngine
 from fastpoly.rows.rows import shard_statistics
-from fastpoly.rows.shard import Form
+from fastpoly.rows.shard import Form, Shard
 from fastpoly.rows.statistics import Moments, Scaling, Statistics, row_statistics
 from fastpoly.strengths import Strengths
 from fastpoly.tables.fields import level_table
@@ -102,6 +104,13 @@ class TrainingRows:
             X = X[rows]
         return replace(self, X=X, y=self.y[rows], targets=targets, w=w, strengths=None)
 
+    def with_tables(self, codes: Any, tables: Tables) -> Self:
+        """The same rows by their codes, with tables; statistics of shards are kept."""
+        other = replace(self, X=codes, tables=tables)
+        if self.stored:
+            other.__dict__["found"] = self.statistics
+        return other
+
     def identity(self) -> tuple[Any, ...]:
         """What distinguishes these rows from others; of shards, their digest."""
         X = f"shards {self.X.digest}" if self.stored else self.X
@@ -123,6 +132,8 @@ class TrainingRows:
     def units(self, standardize: bool, explicit: bool, names: Sequence[str] | None) -> Scaling:
         """The units of the features in which a model is trained; `names` are for messages."""
         if self.w is not None and not self.stored and not self.w.any():
+            raise ValueError("the weights of all rows are zero")
+        if self.stored and not self.statistics.weight:
             raise ValueError("the weights of all rows are zero")
         if self.tables is not None:
             return Scaling(None, None, np.ones(self.shape[1], bool), tables=self.tables)
@@ -203,13 +214,24 @@ class TrainingRows:
         elif not self.stored:
             targets = Targets(loss.encode(scaling.targets(targets.values), self.m))
         if self.stored:
-            form = Form(activation, fit_lower, loss, self.m, targets.table, self.w, scaling)
-            return Rows.of_shards(self.X, form, self.n_threads)
+            own = scaling._replace(tables=None)  # which the blocks do not need
+            form = Form(activation, fit_lower, loss, self.m, targets.table, self.w, own)
+            rows = Rows.of_shards(self.X, form, self.n_threads)
+            return rows if scaling.tables is None else CodedRows(rows, scaling.tables)
         X = scaling.features(self.X)
         n_threads = default_threads(X) if self.n_threads is None else self.n_threads
         design = Design(X, activation, fit_lower=fit_lower, n_threads=n_threads)
         rows = Rows.of_block(Block(design, targets, loss, self.m, self.w))
         return rows if scaling.tables is None else CodedRows(rows, scaling.tables)
+
+    def background_sums(self, F: Floats, center: Floats | None) -> Sums:
+        """Sums over the rows x - center as they were given, by which models explain themselves."""
+        if self.stored:
+            engine = self.X.engine or ThreadEngine(self.n_threads)
+            return Sums(*engine.sum(self.X.listed(), shard_sums, self.w, F, center))
+        n_threads = default_threads(self.X) if self.n_threads is None else self.n_threads
+        X = self.X if center is None else ScaledRows(self.X, center, np.ones(len(center)))
+        return Sums.of(as_matrix(X), self.w, F, n_threads)
 
     def score(self, model: Any) -> float:
         """The `score` of an estimator on these rows."""
@@ -239,6 +261,13 @@ def as_fields(fields: Any, d: int) -> NDArray[np.intp] | None:
     return np.repeat(np.arange(len(given)), given)
 
 
+def shard_sums(shard: Shard, by_class: Floats | None, F: Floats, center: Floats | None) -> Sums:
+    """`Sums` of one shard."""
+    units = np.ones(F.shape[1])
+    scaling = None if center is None else Scaling(center, units, units > 0)
+    return Sums.of(shard.matrix(False, scaling), shard.weights(by_class), F)
+
+
 def stored_targets(X: Any, y: Any, w: Any) -> tuple[Any, Any]:
     """y and weights as they are given, or those that shards hold."""
     return (X.targets(), X.weights()) if isinstance(X, Shards) and y is None else (y, w)
@@ -263,6 +292,9 @@ def validate(
     """
     if isinstance(X, StoredRows):  # codes, checked before
         return X
+    if not reset and model._encoding is not None and issparse(X):
+        model.model_.check_width(X.shape[1])
+        return as_csr(X)  # codes of another form
     columns = table_columns(model, X, reset)
     if columns is not None:
         if not isinstance(y, str):

@@ -5,6 +5,16 @@ from typing import TypeVar
 
 Class = TypeVar("Class", bound=type)
 
+
+class Documented:
+    """A scikit-learn estimator whose HTML links to its page of the documentation."""
+
+    _doc_link_module = "fastpoly"
+    _doc_link_template = (
+        "https://fastpoly.readthedocs.io/en/latest/api/fastpoly.{estimator_name}.html"
+    )
+
+
 PARAMETERS = """\
 alpha : float, optional
     Strength of the penalty: loss + alpha Omega(V). The loss is a sum over the rows, not a mean, so

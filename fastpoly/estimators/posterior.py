@@ -25,7 +25,7 @@ from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
 from fastpoly.path import walk
 from fastpoly.posterior import MEMORY, Arrays, Average, Chain, Watch, composite_temper
-from fastpoly.rows import CodedRows, Design, Rows, Shards
+from fastpoly.rows import CodedRows, Design, Rows
 from fastpoly.rows.block import Block
 from fastpoly.state import Model
 from fastpoly.storage.checkpoint import fingerprint, read_record, write_record
@@ -187,7 +187,7 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
         estimator._scaling = estimator._units(data)
         objective = estimator._objective(data)
         objective = objective.at(estimator.alpha_, getattr(estimator, "alpha_linear_", None))
-        fields, exclusive = self._fields(objective.rows, X)
+        fields, exclusive = self._fields(objective.rows)
         fit = ""
         if self.checkpoint is not None:
             own = (self.n_warmup, self.memory, self.random_state)
@@ -229,22 +229,21 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
                 f"{self.memory:.1e}"
             )
 
-    def _fields(self, rows: Rows, X: Any) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    def _fields(self, rows: Rows) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """The field of every column, and whether a row has at most one entry in each field."""
         if isinstance(rows, CodedRows):
             sizes = np.diff(rows.tables.column_offsets)
             return np.repeat(np.arange(len(sizes)), sizes), rows.exclusive
         d, constant = rows.n_features, rows.fit_lower == "augment"
         if self.fields is None:
-            labels = shard_fields(X) if isinstance(X, Shards) and X.manifest.fields else None
-            sizes = one_hot_fields(rows) if labels is None else []
+            sizes = one_hot_fields(rows)
         else:
-            labels, sizes = None, [as_count(size, "fields") for size in self.fields]
+            sizes = [as_count(size, "fields") for size in self.fields]
             if sum(sizes) != d - constant:
                 raise ValueError(
                     f"fields must add up to the {d - constant} columns of X, got {sum(sizes)}"
                 )
-        labels = np.repeat(np.arange(len(sizes)), sizes) if labels is None else labels
+        labels = np.repeat(np.arange(len(sizes)), sizes)
         labels = np.append([0] * constant, labels + constant).astype(np.intp)
         n_fields = int(labels.max()) + 1
         return labels, np.full(n_fields, n_fields > 1 + constant)
@@ -458,18 +457,6 @@ class Run:
         return True
 
 
-def shard_fields(shards: Shards) -> NDArray[np.intp]:
-    """The field of every column of shards: one for each one-hot field, one for all numbers."""
-    fields = shards.manifest.fields
-    numbers = {f.categories is None for f in fields} == {True, False}
-    position, labels = int(numbers), []
-    for field in fields:
-        number = field.categories is None
-        labels += [0 if number else position] * field.size
-        position += not number
-    return np.array(labels, dtype=np.intp)
-
-
 def one_hot_fields(rows: Rows) -> list[int]:
     """The sizes of the fields of one-hot rows; one field where there are none.
 
@@ -526,7 +513,7 @@ def watched(
 
     def outputs(model: Model) -> Floats:
         if isinstance(rows, CodedRows):
-            model = rows.level_model(model)
+            model = rows.tables.level_model(model)
         H, V = np.ascontiguousarray(model.H), np.ascontiguousarray(model.V)
         O = design.outputs(H, V) + model.intercept
         return O if model.linear is None else O + X @ model.linear

@@ -3,22 +3,25 @@
 import copy
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fastpoly.estimators.data import SMALL_DATA_ENTRIES, default_threads, validate
+from fastpoly.contributions import Contributions
+from fastpoly.estimators.data import TrainingRows, default_threads, validate
+from fastpoly.estimators.documentation import Documented
 from fastpoly.interactions import importances
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
 from fastpoly.rows.format import replacing
-from fastpoly.rows.shards import FeatureNames, Shards
+from fastpoly.rows.shards import Shards
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Model
 from fastpoly.storage.checkpoint import Stages
@@ -28,7 +31,7 @@ Floats = NDArray[np.float64]
 Method = Callable[[PolyModel, Any, int | None], NDArray]
 
 
-class Predictor(BaseEstimator):
+class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """The methods of a fitted estimator, from its `model_` and its `_stages`.
 
     Subclasses define `_task`, the kind of targets of the `PolyModel`, which decodes its outputs;
@@ -39,8 +42,7 @@ class Predictor(BaseEstimator):
     _task: str
     _scaling: Scaling
     _stages: Stages
-    _stored_names: FeatureNames | None = None  # of the features of shards
-    _encoding: Encoding | None = None  # of the columns of a frame
+    _encoding: Encoding | None = None  # of the columns of a frame, or of shards
     _fields: NDArray[np.intp] | None = None  # whose columns exclude each other
     _target_names: list[str] | None
     n_features_in_: int
@@ -63,6 +65,7 @@ class Predictor(BaseEstimator):
         """The number of rows, and how to apply a method of a model to them, part by part."""
         check_is_fitted(self, "model_")
         if isinstance(X, Shards):
+            self._check_encoding(X)
 
             def parts(method: Method, model: PolyModel) -> Iterator[NDArray]:
                 for shard in X:
@@ -77,6 +80,15 @@ class Predictor(BaseEstimator):
         if self._encoding is not None:
             X = as_matrix(X, self.model_.augment)  # so that the model does not encode it again
         return n, lambda method, model: iter([method(model, X, n_threads)])
+
+    def _check_encoding(self, shards: Shards) -> None:
+        """Raise unless the codes of shards mean what they meant in training."""
+        known, own = self._encoding, shards.encoding
+        if known is not None and (own is None or not own.same_codes(known)):
+            raise ValueError(
+                f"{shards!r} has other levels or bins than the rows of the fit; give the table "
+                "itself, or a part of the shards that were fitted (split, take)"
+            )
 
     def _shape(self, values: NDArray) -> NDArray:
         """Predictions or outputs in the shape of the y of `fit`."""
@@ -97,6 +109,26 @@ class Predictor(BaseEstimator):
         ndarray, (n,) or (n, m)
         """
         return self._by_model(PolyModel.predict, X, out)
+
+    def transform(self, X: Any) -> Floats:
+        """The activations of the basis vectors: features that were learned, for another model.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+
+        Returns
+        -------
+        ndarray, (n, n_components_)
+            (h'x)^2 of a polynomial network, or the sum over i < j of h_i x_i h_j x_j of a
+            factorization machine, for each basis vector h; `set_output` makes it a frame.
+        """
+        n, parts = self._rows_of(X)
+        return join(parts(PolyModel.activations, self.model_), n)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
 
     def staged_predict(self, X: Any) -> Iterator[NDArray]:
         """Yield the predictions after each entry of `history_`.
@@ -143,31 +175,68 @@ class Predictor(BaseEstimator):
         check_is_fitted(self, "model_")
         return self.model_.interaction_matrix(self._output_position(output))
 
+    def contributions(
+        self, X: Any, output: Any = None, *, background: Any = None, pairs: bool = False
+    ) -> Contributions:
+        """What each feature of each row contributes to an output: exact Shapley values.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d)
+        output : class, level, name or position
+            As in `interaction_matrix`. By default those of `decision_function`, and the outputs of
+            a regressor.
+        background : array-like, DataFrame or sparse, optional
+            The rows to compare with; by default those of the training.
+        pairs : bool
+            Whether to tell apart what each pair of features does. It needs rows as background.
+
+        Returns
+        -------
+        Contributions
+            For each row, `values` and `base_values` add up to the output. `to_shap()` gives what
+            the plots of shap accept.
+        """
+        check_is_fitted(self, "model_")
+        model = copy.copy(self)  # a fit in another thread does not change it
+        X, background = (
+            rows
+            if rows is None or model.model_.encoding is not None
+            else validate(model, rows, reset=False)
+            for rows in (X, background)
+        )
+        c = None if output is None else model._output_position(output)
+        found = model.model_.contributions(X, c, background=background, pairs=pairs)
+        names = model._feature_names() if model.model_.feature_names is None else None
+        return found if names is None else replace(found, feature_names=list(names))
+
     def top_interactions(
-        self, output: Any = None, k: int = 10, *, standardized: bool = False
+        self, output: Any = None, k: int = 10, *, standardized: bool | None = None
     ) -> list[tuple]:
         """The k pairs of features with the largest |coefficient of x_i x_j| in an output.
+
+        Pairs of levels of one field, which never occur together, are left out.
 
         Parameters
         ----------
         output : class, level, name or position
             As in `interaction_matrix`.
         k : int
-        standardized : bool
-            Whether coefficients refer to features (and, for the squared loss, targets) in standard
-            units, so that they can be compared, or to the original ones.
+        standardized : bool, optional
+            Whether coefficients refer to features in units of their deviation, so that they can be
+            compared, which is the default, or to the features as they are.
 
         Returns
         -------
         list of tuples (i, j, coefficient)
-            i and j are feature names if `fit` saw names, such as "user=3" for a category of
-            shards, else positions.
+            i and j are feature names if `fit` saw names, such as "city=Oslo" for a level, else
+            positions.
         """
         check_is_fitted(self, "model_")
-        model = self._standard_model() if standardized else self.model_
-        found = model.top_interactions(self._output_position(output), k)
+        c = self._output_position(output)
+        found = self.model_.top_interactions(c, k, standardized=standardized)
         names: Any = self._feature_names()
-        if names is None or model.feature_names is not None:
+        if names is None or self.model_.feature_names is not None:
             return found
         return [(names[i], names[j], coefficient) for i, j, coefficient in found]
 
@@ -176,13 +245,12 @@ class Predictor(BaseEstimator):
         """How much each feature matters, (d,), adding up to 1.
 
         The importance of a feature is the root of the sum of squares, over outputs, of the
-        coefficients of all terms with the feature. Features are in units of their deviation (of
-        their largest |x| where they are not centered; not scaled with standardize=False).
+        coefficients of all terms with the feature, for features in units of their deviation.
         """
         check_is_fitted(self, "model_")
-        model = self._standard_model()
-        linear = np.array([model.linear_terms(c) for c in range(model.n_outputs)])
-        return importances(model.H[:, model.augment :], model.V, linear, self._activation)
+        terms, unit = self.model_.terms(standardized=None), self._scaling.target_unit
+        unit = np.ones(self.model_.n_outputs) if unit is None else unit  # outputs can be compared
+        return importances(terms.F, terms.V / unit, terms.w / unit[:, None], self._activation)
 
     @property
     def _width(self) -> int:
@@ -195,12 +263,7 @@ class Predictor(BaseEstimator):
         if self._encoding is not None:
             return self._encoding.column_names
         names = getattr(self, "feature_names_in_", None)
-        return self._stored_names if names is None else list(map(str, names))
-
-    def _standard_model(self) -> PolyModel:
-        """The model of features and targets in standard units."""
-        model = self._scaling.unfold(self.model_.parameters(), self._activation)
-        return self._poly_model(model)
+        return None if names is None else list(map(str, names))
 
     def _output_labels(self) -> tuple[str, list[Any]] | None:
         """What users call outputs ("class", "level"), and that of each; None for names only."""
@@ -231,9 +294,22 @@ class Predictor(BaseEstimator):
         other._set_model(model)
         return other
 
+    def _keep_background(self, data: TrainingRows) -> None:
+        """Keep what `contributions` must know of the training rows, unless it overflows."""
+        sparse = not data.stored and hasattr(data.X, "indices")
+        moments = None if sparse else data.statistics.features
+        center = None if moments is None else moments.mean
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = data.background_sums(self.components_[:, self.model_.augment :], center)
+            if all(np.isfinite(each).all() for each in sums):
+                self._adopt(self.model_._with_sums(sums, center))
+
     def _set_model(self, model: Model) -> None:
+        self._adopt(self._poly_model(model))
+
+    def _adopt(self, poly: PolyModel) -> None:
         """Set the model and the attributes that are its parts."""
-        self.model_ = poly = self._poly_model(model)
+        self.model_ = poly
         self.components_, self.output_weights_, self.intercept_ = poly.H, poly.V, poly.intercept
         self.n_components_ = poly.n_components
         vars(self).pop("linear_coef_", None)
@@ -241,14 +317,11 @@ class Predictor(BaseEstimator):
             self.linear_coef_ = poly.linear
 
     def _poly_model(self, model: Model) -> PolyModel:
-        names = self._feature_names()
-        if names is self._stored_names and names is not None and len(names) > SMALL_DATA_ENTRIES:
-            names = None  # it takes a microsecond per name to make them, for every round
+        names = None if self._encoding is not None else self._feature_names()
         return PolyModel(
             model.H, model.V, model.intercept, None if model.linear is None else model.linear.T,
             activation=self._activation, augment=model.H.shape[1] > self._width,
-            feature_names=None if self._encoding is not None else names,
-            encoding=self._encoding, fields=self._fields,
+            feature_names=names, encoding=self._encoding, fields=self._fields,
             output_names=self._output_names(), task=self._task,
             classes=None if self._task == "multilabel" else getattr(self, "classes_", None),
             level_values=self._level_values(),

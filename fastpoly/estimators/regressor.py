@@ -154,7 +154,7 @@ class PolynomialNetworkRegressor(PolyRegressor):
     >>> model = model.fit(X, y)
     >>> model.score(X, y) > 0.98
     True
-    >>> [(i, j, round(float(c), 1)) for i, j, c in model.top_interactions(k=1)]
+    >>> [(i, j, round(float(c), 1)) for i, j, c in model.top_interactions(k=1, standardized=False)]
     [(0, 1, 1.0)]
     """
 

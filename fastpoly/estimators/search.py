@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Self
 
@@ -9,18 +10,28 @@ import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
+from sklearn import get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.metrics import check_scoring
+from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, get_tags, indexable
+from sklearn.utils.metadata_routing import (
+    MetadataRouter,
+    MethodMapping,
+    get_routing_for_object,
+    process_routing,
+)
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
+from fastpoly.contributions import Contributions
 from fastpoly.estimators.advice import collected_warnings, warn, warn_once
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import checked_csr
+from fastpoly.estimators.documentation import Documented
 from fastpoly.estimators.folds import (
     FoldResult,
     SearchRows,
@@ -45,7 +56,7 @@ def _delegated(name: str):
     return available_if(check)
 
 
-class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
+class PathSearchCV(Documented, MetaEstimatorMixin, BaseEstimator):
     """Cross-validated choice of alpha and of the number of basis vectors.
 
     Each fold walks down a path of alphas, the largest first, and starts every run from the model
@@ -186,7 +197,7 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def fit(
         self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None, *,
-        groups: Any = None,
+        groups: Any = None, **params: Any,
     ) -> Self:  # fmt: skip
         """Score the pairs along the paths, and fit the best one.
 
@@ -200,6 +211,9 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         groups : array-like, (n,), optional
             For a splitter that takes groups, such as `GroupKFold`; an error if cv is None or a
             number.
+        **params
+            With scikit-learn's ``enable_metadata_routing``, what the estimator, the scorer and the
+            splitter request, sample_weight and groups included, goes to them.
 
         Returns
         -------
@@ -207,25 +221,23 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         found = copy.copy(self)
         with collected_warnings() as collected:
-            found._search(X, y, sample_weight, groups)
+            found._search(X, y, {"sample_weight": sample_weight, "groups": groups, **params})
         warn_once(collected)
         self.__dict__ = found.__dict__  # in one step, for other threads and for Ctrl-C
         return self
 
-    def _search(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
+    def _search(self, X: Any, y: Any, params: dict[str, Any]) -> None:
         """Score the pairs along the paths, and fit the best one."""
         self._check_parameters()
         for name in [name for name in vars(self) if name.endswith("_")]:
             del vars(self)[name]  # left from an earlier fit
         head, model, self._prefix = pipeline_parts(self.estimator)
-        rows = self._rows(X, y, sample_weight, groups)
+        rows = self._rows(X, y, params)
         model = clone(model).set_params(alpha=None)  # its alpha is not used
         model._check_parameters()
         prepared, w = clone(model), rows.given_to("model").get("sample_weight")
         data = prepared._prepare(self._transform(head, rows), rows.y, w)  # raises errors of a fit
-        self.scorer_ = (
-            default_scorer(model) if self.scoring is None else check_scoring(model, self.scoring)
-        )
+        self.scorer_ = self._scorer(model)
         if self.alphas is not None:
             self.alphas_ = as_alphas(self.alphas)
         else:
@@ -240,17 +252,64 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         if self.refit:
             self._refit(folds[0], rows, model.alpha_linear)
 
-    def _rows(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> SearchRows:
-        """The rows as they were given."""
+    def _rows(self, X: Any, y: Any, params: dict[str, Any]) -> SearchRows:
+        """The rows as they were given, with what goes to whom."""
+        given = {name: value for name, value in params.items() if value is not None}
         if isinstance(X, Shards):
-            if groups is not None:
+            if "groups" in given:
                 raise ValueError("groups must be None: give cv as pairs of shards instead")
-            return SearchRows(X, y, {"model": {"sample_weight": sample_weight}})
-        X, y, w, groups = indexable(checked_csr(X), y, sample_weight, groups)
-        metadata = {"model": {} if w is None else {"sample_weight": w}}
-        return SearchRows(
-            X, y, metadata | {"splitter": {} if groups is None else {"groups": groups}}
+            return SearchRows(X, y, {"model": given})
+        if type(y).__module__.startswith("pandas") and not hasattr(y, "iloc"):
+            y = np.asarray(y)  # the array of a Series, which takes no list of positions
+        X, y, *values = indexable(checked_csr(X), y, *given.values())
+        given = dict(zip(given, values, strict=True))
+        if get_config()["enable_metadata_routing"]:
+            return SearchRows(X, y, self._routed(given))
+        groups = {"groups": given.pop("groups")} if "groups" in given else {}
+        if given.keys() - {"sample_weight"}:
+            raise TypeError(f"fit takes {sorted(given)} only with enable_metadata_routing=True")
+        return SearchRows(X, y, {"model": given, "splitter": groups})
+
+    def _routed(self, given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """The metadata for each that requests some."""
+        routed = process_routing(self, "fit", **given)
+        head, model, _ = pipeline_parts(self.estimator)
+
+        def requested(taker: Any, method: str) -> dict[str, Any]:
+            names = get_routing_for_object(taker).consumes(method, routed.estimator.fit)
+            return {name: given[name] for name in names}
+
+        return {
+            "head": {} if head is None else requested(head, "fit_transform"),
+            "model": requested(model, "fit"),
+            "splitter": routed.splitter.split,
+            "scorer": routed.scorer.score,
+        }
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """The metadata that the estimator, the splitter and the scorer request.
+
+        Returns
+        -------
+        sklearn.utils.metadata_routing.MetadataRouter
+        """
+        fit, split = MethodMapping().add(caller="fit", callee="fit"), MethodMapping()
+        score = MethodMapping().add(caller="fit", callee="score")
+        return (
+            MetadataRouter(owner=self)
+            .add(estimator=self.estimator, method_mapping=fit)
+            .add(splitter=self.cv, method_mapping=split.add(caller="fit", callee="split"))
+            .add(
+                scorer=self._scorer(pipeline_parts(self.estimator)[1]),
+                method_mapping=score.add(caller="score", callee="score"),
+            )
         )
+
+    def _scorer(self, model: PolyEstimator) -> Any:
+        return default_scorer(model) if self.scoring is None else check_scoring(model, self.scoring)
+
+    # The best estimator, or the one given, in the HTML of scikit-learn.
+    _sk_visual_block_ = BaseSearchCV._sk_visual_block_
 
     def _transform(self, head: Pipeline | None, rows: SearchRows) -> Any:
         """X after the transformers of a Pipeline, fitted on all rows."""
@@ -432,10 +491,36 @@ class PathSearchCV(MetaEstimatorMixin, BaseEstimator):
         """`predict_log_proba` of the best estimator."""
         return self._best().predict_log_proba(X)
 
-    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Score of the best estimator, by `scoring`, with weights if the scorer takes them."""
-        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return self.scorer_(self._best(), X, y, **weights)
+    def transform(self, X: Any) -> Floats:
+        """`transform` of the best estimator."""
+        return self._best().transform(X)
+
+    def interaction_matrix(self, output: Any = None) -> Floats:
+        """`interaction_matrix` of the best estimator, or of the last step of its Pipeline."""
+        return named_estimator(self)[0].interaction_matrix(output)
+
+    def top_interactions(
+        self, output: Any = None, k: int = 10, *, standardized: bool | None = None
+    ) -> list[tuple]:
+        """`top_interactions` of the best estimator; a Pipeline gives names to its last step."""
+        model = named_estimator(self)[0]
+        return model.top_interactions(output, k, standardized=standardized)
+
+    def contributions(
+        self, X: Any, output: Any = None, *, background: Any = None, pairs: bool = False
+    ) -> Contributions:
+        """`contributions` of the best estimator, of the features that reach it in a Pipeline."""
+        return contributions_of(self, X, output, background=background, pairs=pairs)
+
+    def score(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, **params: Any
+    ) -> float:
+        """Score of the best estimator, by `scoring`; weights and `params` go to the scorer."""
+        given = {"sample_weight": sample_weight, **params}
+        given = {name: value for name, value in given.items() if value is not None}
+        if get_config()["enable_metadata_routing"]:
+            given = process_routing(self, "score", **given).scorer.score
+        return self.scorer_(self._best(), X, y, **given)
 
 
 def _quiet_scores(*arguments: Any) -> tuple[FoldResult, list[tuple[str, type[Warning]]]]:
@@ -451,3 +536,51 @@ def pipeline_parts(estimator: Any) -> tuple[Pipeline | None, Any, str]:
     name, model = estimator.steps[-1]
     head = estimator[:-1] if len(estimator.steps) > 1 else None
     return head, model, f"{name}__"
+
+
+def fitted_estimator(estimator: Any) -> tuple[PolyEstimator, list[Any]]:
+    """The fitted estimator inside searches and Pipelines, and the transformers in front of it."""
+    model, heads = estimator, []
+    while not isinstance(model, PolyEstimator):
+        if hasattr(model, "estimator") and hasattr(model, "refit"):  # a search
+            check_is_fitted(model)
+            if not hasattr(model, "best_estimator_"):
+                raise ValueError("the search has refit=False and no best_estimator_ to show")
+            model = model.best_estimator_
+        elif isinstance(model, Pipeline):
+            heads += [model[:-1]] if len(model) > 1 else []
+            model = model[-1]
+        else:
+            raise TypeError(
+                "one of fastpoly's estimators, a search or a Pipeline that ends with one is "
+                f"needed, got {type(estimator).__name__}"
+            )
+    check_is_fitted(model, "model_")
+    return model, heads
+
+
+def named_estimator(estimator: Any) -> tuple[PolyEstimator, list[Any]]:
+    """The same; the model of the estimator has the names that its transformers give to features."""
+    model, heads = fitted_estimator(estimator)
+    names: Any = model._feature_names()
+    if names is None and heads:
+        try:
+            for head in heads:
+                names = head.get_feature_names_out(names)
+        except (AttributeError, ValueError):  # the transformer gives no names
+            names = None
+    if names is not None and model.model_.feature_names is None:
+        model = copy.copy(model)
+        model.model_ = replace(model.model_, feature_names=list(map(str, names)))
+    return model, heads
+
+
+def contributions_of(
+    estimator: Any, X: Any, output: Any, *, background: Any = None, pairs: bool = False
+) -> Contributions:
+    """`contributions` of the fitted estimator inside searches and Pipelines."""
+    model, heads = named_estimator(estimator)
+    for head in heads:
+        X = head.transform(X)
+        background = None if background is None else head.transform(background)
+    return model.contributions(X, output, background=background, pairs=pairs)

@@ -5,7 +5,14 @@ again on other axes, and the display keeps `ax_` and `figure_`. For fitted searc
 the model inside them is shown. Legends stand outside the axes, so that they hide nothing.
 """
 
+from fastpoly.plotting.effects import ContributionDisplay, ShapeDisplay
 from fastpoly.plotting.interactions import InteractionDisplay
 from fastpoly.plotting.training import ConvergenceDisplay, PathDisplay
 
-__all__ = ["ConvergenceDisplay", "InteractionDisplay", "PathDisplay"]
+__all__ = [
+    "ContributionDisplay",
+    "ConvergenceDisplay",
+    "InteractionDisplay",
+    "PathDisplay",
+    "ShapeDisplay",
+]

@@ -1,15 +1,14 @@
 """The interactions of features in a model."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fastpoly.interactions import strongest_features
+from fastpoly.interactions import same_field, strongest_features
 from fastpoly.kernels.checks import as_count
 from fastpoly.model import PolyModel
-from fastpoly.plotting.fitted import feature_names_of, fitted_estimator, get_axes
+from fastpoly.plotting.training import get_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,9 +90,8 @@ class InteractionDisplay:
         max_features : int
             If there are more features, only those with the largest interactions are shown.
         standardized : bool
-            Whether coefficients refer to features (and, for the squared loss, targets) in standard
-            units, so that they can be compared, or to the original ones, as in `top_interactions`.
-            A PolyModel knows only the latter.
+            Whether coefficients refer to features in units of their deviation, so that they can be
+            compared, or to the features as they are, as where a PolyModel has no background.
         ax : matplotlib Axes, optional
         **options
             Passed on to matplotlib's `imshow`.
@@ -103,22 +101,26 @@ class InteractionDisplay:
         InteractionDisplay
         """
         max_features = as_count(max_features, "max_features")
-        model, label = estimator, "C in x'Cx"
+        model = estimator
         if not isinstance(model, PolyModel):
-            fitted, heads = fitted_estimator(estimator)
+            from fastpoly.estimators.search import named_estimator
+
+            fitted, _ = named_estimator(estimator)
             output, model = fitted._output_position(output), fitted.model_
-            scaling = fitted._scaling
-            if standardized and (scaling.factor is not None or scaling.target_unit is not None):
-                model, label = fitted._standard_model(), f"{label}, standardized"
-            model = replace(model, feature_names=feature_names_of(fitted, heads))
         elif output is None:
             if model.n_outputs > 1:
                 raise ValueError(f"say which output: a position below {model.n_outputs} or a name")
             output = 0
-        F, v, _ = model._factors(output)
-        shown = strongest_features(F, v, max_features, squares=model.activation == "squared")
+        standardized = standardized and model.background is not None
+        label = "C in x'Cx" + ", standardized" * standardized
+        terms, c, fields = model.terms(standardized), model._output(output), model.fields
+        v, squares = terms.V[:, c], not terms.anova
+        shown = strongest_features(terms.F, v, max_features, squares=squares, fields=fields)
         names = model.feature_names or range(model.n_features)
-        matrix = _restricted(model, shown).interaction_matrix(output)
+        matrix = terms._replace(F=terms.F[:, shown]).matrix(c)
+        if fields is not None:
+            own = same_field(fields[shown], fields[shown])
+            matrix[own & ~np.eye(len(shown), dtype=bool)] = 0
         display = cls(matrix, [names[i] for i in shown], title=_title(model, output), label=label)
         return display.plot(ax, **options)
 
@@ -150,10 +152,3 @@ def _title(model: PolyModel, output: int | str) -> str:
     if model.output_names:
         return f"{kind} {model.output_names[position]}"
     return "interactions" if model.n_outputs == 1 else f"{kind} {position}"
-
-
-def _restricted(model: PolyModel, shown: NDArray[np.intp]) -> PolyModel:
-    """The model on some of its features only."""
-    columns = np.append(0, shown + 1) if model.augment else shown
-    linear = None if model.linear is None else model.linear[:, shown]
-    return replace(model, H=model.H[:, columns], linear=linear, feature_names=None)

@@ -5,10 +5,19 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastpoly.plotting.fitted import fitted_estimator, fitted_search, get_axes
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+def get_axes(ax: "Axes | None", **size: Any) -> "Axes":
+    """The given axes, or those of a new figure."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            "plots need matplotlib; install it with: pip install matplotlib"
+        ) from error
+    return plt.subplots(layout="constrained", **size)[1] if ax is None else ax
 
 
 class ConvergenceDisplay:
@@ -60,6 +69,8 @@ class ConvergenceDisplay:
         -------
         ConvergenceDisplay
         """
+        from fastpoly.estimators.search import fitted_estimator
+
         estimator, _ = fitted_estimator(estimator)
         alpha = getattr(estimator, "alpha_", None)
         return cls(estimator.history_, alpha=alpha, tau=estimator.tau).plot(ax, **options)
@@ -168,9 +179,16 @@ class PathDisplay:
         -------
         PathDisplay
         """
-        from fastpoly.estimators.folds import score_name
+        from sklearn.pipeline import Pipeline
+        from sklearn.utils.validation import check_is_fitted
 
-        search = fitted_search(search)
+        from fastpoly.estimators.folds import score_name
+        from fastpoly.estimators.search import PathSearchCV
+
+        search = search[-1] if isinstance(search, Pipeline) else search
+        if not isinstance(search, PathSearchCV):
+            raise TypeError(f"a PathSearchCV is needed, got {type(search).__name__}")
+        check_is_fitted(search, "cv_results_")
         table, shape = search.cv_results_, (len(search.alphas_), -1)
         sizes = np.array([k for _, k in map(dict.values, table["params"])])
         display = cls(

@@ -257,7 +257,7 @@ class CodedRows(Rows):
 
     def flat_curvature(self, model: Model) -> tuple[Any, ...]:
         """As `curvature`, where every row has the mean curvature of each output."""
-        basis, output, *lower = self.codes.flat_curvature(self.level_model(model))
+        basis, output, *lower = self.codes.flat_curvature(self.tables.level_model(model))
         if self.explicit:
             lower[1] = self._squared.columns(lower[1].T).T
         return self._squared.columns(basis), output, *lower

@@ -4,15 +4,15 @@
 files hold:
 
     kind        arrays of a shard
-    "codes"     indices (rows, fields): a column of X for each one-hot field, where it is 1
-    "mixed"     the same and data (rows, fields): one-hot fields, then numeric ones
+    "codes"     indices (rows, fields): a column of X for each field, where it is 1
     "csr"       indptr (rows + 1,), indices (entries,), data (entries,)
     "dense"     x (rows, d)
     all kinds   y (rows,) codes of classes, or (rows, n_targets) numbers; w (rows,) if there are
                 weights; places (rows,) if rows are sorted: where each row of the table is stored
 
-The categories of a field are an array of numbers, or texts as JSON in an array of bytes. A file
-that differs from its manifest in dtype, shape or size is refused before anything reads it.
+Codes have an encoding, the arrays of `fastpoly.tables.arrays`, with texts as JSON in arrays of
+bytes. A file that differs from its manifest in dtype, shape or size is refused before anything
+reads it.
 """
 
 import contextlib
@@ -27,7 +27,6 @@ import re
 import secrets
 import stat
 import weakref
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -39,13 +38,16 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-SHARDS_VERSION = 2  # 2: sorted rows know their places, categories of text are JSON
+from fastpoly.tables import Encoding
+from fastpoly.tables.arrays import DTYPES
+
+SHARDS_VERSION = 3  # 2: sorted rows know their places; 3: codes have the encoding of a table
 NAME = "manifest.json"
 FORMAT = "fastpoly-shards"
 # The most features: one less than an index can count, because a constant feature may be added.
 MOST_FEATURES = np.iinfo(np.int32).max - 1
 # The names of files that we write: what they hold, and a token of the write.
-OURS = re.compile(r"(raw-\d+|\d{6,}|field)-[a-z0-9]+\.fastpoly-[0-9a-f]{16}\.npy")
+OURS = re.compile(r"(raw-\d+|\d{6,}|encoding)-[a-z0-9]+\.fastpoly-[0-9a-f]{16}\.npy")
 _DIGEST = re.compile(r"[0-9a-f]{40}")
 
 
@@ -88,6 +90,8 @@ class File:
         size = first + math.prod(self.shape) * self.dtype.itemsize
         if own != size:
             raise ValueError(f"it has {own} bytes, but should have {size}")
+        if size == first:
+            return np.empty(self.shape, self.dtype)
         return np.frombuffer(mapped(file, size)[first:], self.dtype).reshape(self.shape)
 
     def verify(self, folder: Path) -> None:
@@ -99,38 +103,14 @@ class File:
 
 
 @dataclass(frozen=True)
-class Field:
-    """A column of the original table. It became `size` columns of X, from `first` on."""
-
-    name: str
-    first: int
-    size: int
-    categories: File | None  # sorted categories of a one-hot field; None for a numeric one
-
-    def values(self, folder: Path) -> NDArray[Any]:
-        """The categories, (size,): numbers, or texts as Python strings."""
-        found = self.categories.map(folder)
-        if self.categories.dtype != np.uint8:
-            return np.array(found)
-        try:
-            texts = json.loads(found.tobytes())
-        except (ValueError, RecursionError):
-            texts = None
-        if not (type(texts) is list and len(texts) == self.size and _increasing(texts, str)):
-            raise ValueError(f"it does not hold {self.size} texts that increase")
-        values = np.empty(self.size, object)
-        values[:] = texts
-        return values
-
-
-@dataclass(frozen=True)
 class Manifest:
     """The checked content of `manifest.json`."""
 
     kind: str
     n_samples: int
     n_features: int
-    fields: tuple[Field, ...]  # empty where the rows came without column names
+    n_fields: int  # 0 where the rows are no codes
+    encoding: dict[str, File]  # the arrays of the encoding, where the rows are codes
     classes: tuple[Any, ...]  # the levels of the targets, sorted; none where they are numbers
     n_targets: int  # how many numbers the target of a row has
     shards: tuple[dict[str, File], ...]  # for every shard, its files by the name of their array
@@ -143,7 +123,7 @@ class Manifest:
     def file_names(self) -> set[str]:
         """The names of all files of these shards, but for the manifest itself."""
         names = {file.name for files in self.shards for file in files.values()}
-        return names | {f.categories.name for f in self.fields if f.categories is not None}
+        return names | {file.name for file in self.encoding.values()}
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -181,7 +161,7 @@ class Manifest:
                 f"{SHARDS_VERSION}; write the shards again from their data"
             )
         kind, classes = content["kind"], tuple(content["classes"])
-        if kind not in ("codes", "mixed", "csr", "dense"):
+        if kind not in ("codes", "csr", "dense"):
             raise ValueError(f"unknown kind {kind!r}")
         d = _count(content["n_features"], "n_features", least=1, most=MOST_FEATURES)
         if not (_increasing(classes, str) or _increasing(classes, int, float)):
@@ -191,7 +171,7 @@ class Manifest:
         for name in ("weighted", "sorted"):
             if not isinstance(content[name], bool):
                 raise ValueError(f"{name} must be true or false")
-        fields = _fields(content["fields"], d)
+        n_fields = _count(content["n_fields"], "n_fields", least=int(kind == "codes"))
         n_targets = _count(content["n_targets"], "n_targets", least=1)
         rows, shards = [], []
         for shard in content["shards"]:
@@ -206,16 +186,72 @@ class Manifest:
         if n != content["n_samples"] or not n:
             raise ValueError(f"its shards have {n} rows, n_samples is {content['n_samples']}")
         return cls(
-            kind, n, d, fields, classes, n_targets, tuple(shards), tuple(rows), _digest(content),
+            kind, n, d, n_fields, _encoding_files(content), classes, n_targets, tuple(shards),
+            tuple(rows), _digest(content),
         )  # fmt: skip
+
+    def read_encoding(self, folder: Path, verify: bool = False) -> Encoding:
+        """The encoding of codes; a ValueError says what is wrong with it, or with which file."""
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, file in self.encoding.items():
+            try:
+                if verify:
+                    file.verify(folder)
+                arrays[name] = _decoded(file.map(folder), DTYPES[name])
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"the encoding, {folder / file.name}: {error}") from None
+        try:
+            found = Encoding.from_arrays(arrays)
+            fits = (found.form, len(found.fields), found.n_codes)
+            if fits != ("codes", self.n_fields, self.n_features):
+                raise ValueError(f"its fields and codes, {fits}, are not those of the manifest")
+            if any(field.kind == "list" for field in found.fields):
+                raise ValueError("it has lists, which shards do not have")
+        except ValueError as error:
+            raise ValueError(f"the encoding in {folder}: {error}") from None
+        return found
+
+
+def encoding_arrays(encoding: Encoding) -> dict[str, NDArray[Any]]:
+    """The arrays of an encoding as files hold them, with NumPy's own texts as JSON."""
+    return {
+        name: _as_json(a.tolist()) if DTYPES[name] == "U" else a
+        for name, a in encoding.arrays().items()
+    }
+
+
+def _as_json(content: Any) -> NDArray[np.uint8]:
+    return np.frombuffer(json.dumps(content).encode(), np.uint8)
+
+
+def _decoded(found: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """An array as `Encoding.from_arrays` takes it."""
+    if dtype == "U":
+        return np.array(json.loads(found.tobytes()))
+    return found.view(np.uint8) != 0 if dtype == "|b1" else found
+
+
+def _encoding_files(content: dict[str, Any]) -> dict[str, File]:
+    """The files of the encoding, which codes must have."""
+    entries = content["encoding"]
+    if content["kind"] != "codes":
+        if entries is not None:
+            raise ValueError("only codes have an encoding")
+        return {}
+    if set(entries) != set(DTYPES):
+        raise ValueError(f"an encoding must have {sorted(DTYPES)}")
+    files = {}
+    for name, dtype in DTYPES.items():
+        length = _count(entries[name]["length"], "length", most=np.iinfo(np.int64).max)
+        files[name] = File.of(entries[name], "|u1" if dtype == "U" else dtype, (length,))
+    return files
 
 
 def layout(content: dict[str, Any], n: int, entries: int) -> dict[str, tuple[str, tuple]]:
     """The dtype and shape of each array of a shard of n rows, for a manifest of this content."""
-    width, values = len(content["fields"]), content["dtype"]
+    values = content["dtype"]
     arrays: dict[str, tuple[str, tuple]] = {
-        "codes": {"indices": ("<i4", (n, width))},
-        "mixed": {"indices": ("<i4", (n, width)), "data": (values, (n, width))},
+        "codes": {"indices": ("<i4", (n, content["n_fields"]))},
         "csr": {
             "indptr": ("<i8", (n + 1,)),
             "indices": ("<i4", (entries,)),
@@ -230,31 +266,6 @@ def layout(content: dict[str, Any], n: int, entries: int) -> dict[str, tuple[str
     if content["sorted"]:
         arrays["places"] = "<i4", (n,)
     return arrays
-
-
-def _fields(content: Any, d: int) -> tuple[Field, ...]:
-    """The fields, which must fill the d columns in order."""
-    fields, at = [], 0
-    for entry in content:
-        name, size, file = entry["name"], _count(entry["size"], "size", least=1), None
-        if not isinstance(name, str):
-            raise ValueError(f"the name of a field must be a string, got {name!r}")
-        if entry["categories"] is not None:
-            dtype, length = entry["categories"]["dtype"], entry["categories"]["length"]
-            if dtype not in ("<i8", "<f8", "|u1"):
-                raise ValueError(f"the categories of {name!r} have the unknown dtype {dtype!r}")
-            _count(length, "length", least=1, most=np.iinfo(np.int64).max)
-            if dtype != "|u1" and length != size:
-                raise ValueError(f"field {name!r} has {size} columns and {length} categories")
-            file = File.of(entry["categories"], dtype, (length,))
-        fields.append(Field(name, at, size, file))
-        at += size
-    twice = [name for name, count in Counter(f.name for f in fields).items() if count > 1]
-    if twice:
-        raise ValueError(f"two fields are called {twice[0]!r}")
-    if fields and at != d:
-        raise ValueError(f"its fields have {at} columns, but n_features is {d}")
-    return tuple(fields)
 
 
 def _digest(content: dict[str, Any]) -> str:

@@ -1,10 +1,13 @@
-"""Rows of tables and files for shards, as chunks of Arrow columns or pairs (X, y)."""
+"""Rows for shards: batches of tables, files and pairs (X, y), in the form that is spilled to disk.
 
-import contextlib
+A table is read by its columns (`fastpoly.tables.frames`). Its levels are numbered as they come in,
+and its numbers are kept as they are, until all rows are known.
+"""
+
 import gzip
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -13,6 +16,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fastpoly.kernels.checks import as_array
+from fastpoly.kernels.matrix import as_csr
+from fastpoly.rows.format import MOST_FEATURES
+from fastpoly.tables.fields import Levels, Number
+from fastpoly.tables.frames import Column, Distinct, is_frame, read_columns
+
 # Bytes of a text file that are read at once, and the most that a row may have. The time is the same
 # from 1 to 16 MB, and a batch takes about ten times as much memory.
 BLOCK_BYTES = 2**22
@@ -20,147 +29,51 @@ FORMATS = {
     "csv": "csv", "tsv": "tsv", "parquet": "parquet", "pq": "parquet", "libsvm": "libsvm",
     "svm": "libsvm", "svmlight": "libsvm", "txt": "libsvm",
 }  # fmt: skip
-ALL = "integer", "float", "text"  # the kinds of values in a column
+SORTS = {"O": "text", "b": "bool", "i": "integer", "f": "float"}  # by the kind of a dtype
 
 
 def arrow() -> Any:
-    """The module pyarrow, which is imported when a table or a file comes."""
+    """The module pyarrow, which is imported when a file comes."""
     try:
         import pyarrow
-        import pyarrow.compute
         import pyarrow.csv
         import pyarrow.parquet
     except ImportError:
         raise ImportError(
-            "tables and files need pyarrow: pip install pyarrow; pairs (X, y) do not"
+            "files need pyarrow: pip install pyarrow; pairs (X, y) and libsvm files do not"
         ) from None
     return pyarrow
 
 
-class Categories:
-    """The distinct values of a column: numbered as they come in, sorted at the end."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.known = name, None
-        self.kind = ""  # "integer", "float", "text", or "id": a text that may stand for an integer
-
-    def number(self, columns: Sequence[Any]) -> NDArray[np.int32]:
-        """Provisional numbers of the values in Arrow arrays of one type, (n,)."""
-        pa = arrow()
-        encoded = pa.chunked_array(columns).dictionary_encode().chunks
-        values = encoded[-1].dictionary
-        if self.known is None:
-            self.known = values.slice(0, 0)
-        found = pa.compute.index_in(values, value_set=self.known)
-        new = found.is_null()
-        codes = found.fill_null(0).to_numpy().copy()
-        codes[new.to_numpy(zero_copy_only=False)] = len(self.known) + np.arange(found.null_count)
-        self.known = pa.concat_arrays([self.known, values.filter(new)])
-        return codes[np.concatenate([part.indices.to_numpy() for part in encoded])]
-
-    def sorted(self) -> tuple[Any, NDArray[np.int32]]:
-        """The sorted values, an Arrow array, and the place of each provisional number in it."""
-        pa, values = arrow(), self.known
-        if self.kind == "id":
-            with contextlib.suppress(pa.ArrowInvalid):
-                integers = values.cast(pa.int64())
-                if integers.cast(values.type).equals(values):  # 7, but not 007, +7 or 7.0
-                    values = integers
-        order = pa.compute.array_sort_indices(values)
-        return values.take(order), inverse(order.to_numpy())
-
-
-def inverse(order: Sequence[int] | NDArray) -> NDArray[np.int32]:
-    """The place of each number in a permutation of 0..n-1."""
-    places = np.empty(len(order), np.int32)
-    places[order] = np.arange(len(order), dtype=np.int32)
-    return places
-
-
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows of a table: an Arrow batch, and where its rows came from, for messages."""
+    """Some rows of a table, and where they came from, for messages."""
 
-    batch: Any
+    frame: Any
     source: str = "a batch, row"
     first: int = 0  # the number of the first row
     ids: Sequence[str] = ()  # columns of text that may stand for integers
 
-    def _error(self, name: str, row: Any, problem: str) -> ValueError:
-        return ValueError(f"{self.source} {self.first + int(row)}: column {name!r} {problem}")
+    def error(self, column: str, row: Any, problem: str) -> ValueError:
+        return ValueError(f"{self.source} {self.first + int(row)}: column {column!r} {problem}")
 
-    def column(self, name: str, *kinds: str) -> tuple[Any, str]:
-        """A column without missing values, and which of the kinds its values are."""
-        types, found = arrow().types, self.batch.column(name)
-        if types.is_dictionary(found.type):  # which may hold values that do not occur
-            found = found.dictionary_decode()
-        if found.null_count:
-            row = np.argmax(found.is_null().to_numpy(zero_copy_only=False))
-            raise self._error(name, row, "is blank or missing; fill it or drop the row")
-        if str(found.type) in ("string", "large_string", "string_view"):
-            kind = "text"
-        elif types.is_integer(found.type) or types.is_boolean(found.type):
-            kind = "integer"
-        else:
-            kind = "float" if types.is_floating(found.type) else str(found.type)
-        if kind not in kinds:
-            problem = f"must hold {' or '.join(kinds)} values, got {found[0].as_py()!r}"
-            raise self._error(name, 0, f"{problem}; convert it, or leave it out")
-        return found, kind
-
-    def numbers(self, name: str) -> NDArray[np.float64]:
-        """A column of finite numbers, (n,)."""
-        found, _ = self.column(name, "integer", "float")
-        found = found.cast(arrow().float64(), safe=False).to_numpy(zero_copy_only=False)
-        if not np.isfinite(found).all():
-            row = np.argmin(np.isfinite(found))
-            raise self._error(name, row, "is NaN or infinite; fill it or drop the row")
-        return found
-
-    def categories(self, name: str, *kinds: str) -> tuple[Any, str]:
-        """A column of categories, one type for each of the kinds, and its kind."""
-        pa = arrow()
-        found, kind = self.column(name, *kinds)
-        types = {"integer": pa.int64(), "float": pa.float64(), "text": pa.large_string()}
-        try:
-            found = found.cast(types[kind])
-        except pa.ArrowInvalid:
-            raise self._error(name, 0, "has integers of 2**63 or more; convert it") from None
-        if kind == "float":
-            exact = np.abs(found.to_numpy(zero_copy_only=False)) < 2**53
-            if not exact.all():
-                problem = "is NaN, or a float of 2**53 or more, which skip integers; convert it"
-                raise self._error(name, np.argmin(exact), problem)
-        return found, "id" if kind == "text" and name in self.ids else kind
-
-
-def chunks(batch: Any, names: Sequence[str]) -> Iterator[Chunk]:
-    """Columns of a data frame, an Arrow table or batch, or a mapping of names to arrays."""
-    pa = arrow()
-    is_arrow = isinstance(batch, (pa.Table, pa.RecordBatch))
-    if not (is_arrow or hasattr(batch, "columns") or isinstance(batch, Mapping)):
-        raise ValueError(
-            f"a batch is a {type(batch).__name__}; give data frames, Arrow batches, mappings of "
-            "names to arrays, files, or, without naming columns, pairs (X, y)"
-        )
-    check_names(batch.schema.names if is_arrow else getattr(batch, "columns", batch), names)
-    columns = {}
-    for name in names:
-        found = batch.column(name) if is_arrow else batch[name]
-        try:
-            if hasattr(found, "to_arrow"):
-                found = found.to_arrow()
-            columns[name] = found if is_arrow else pa.array(found, from_pandas=True)
-        except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+    def columns(self, names: Sequence[str] | None) -> dict[str, Column]:
+        """Columns by name; all of them, if none are named."""
+        frame = self.frame
+        if not is_frame(frame):
             raise ValueError(
-                f"column {name!r} of a batch must be 1-D and hold either numbers or strings; "
-                f"convert it ({error})"
-            ) from None
-    check_sizes({name: len(found) for name, found in columns.items()})
-    first = 0
-    for part in pa.table(columns).to_batches():
-        yield Chunk(part, first=first)
-        first += part.num_rows
+                f"a batch is a {type(frame).__name__}; give data frames, Arrow batches, mappings "
+                "of names to arrays, files, or, without naming columns, pairs (X, y)"
+            )
+        if names is not None:
+            is_arrow = hasattr(frame, "schema") and hasattr(frame, "column")
+            known = frame if isinstance(frame, Mapping) else frame.columns
+            check_names(frame.schema.names if is_arrow else known, names)
+            if isinstance(frame, Mapping):
+                frame = {name: frame[name] for name in names}
+            else:
+                frame = frame.select(names) if is_arrow else frame[list(names)]
+        return read_columns(frame)
 
 
 def check_names(known: Any, wanted: Sequence[str], source: str = "a batch") -> None:
@@ -179,19 +92,72 @@ def check_sizes(sizes: dict[str, int]) -> None:
         raise ValueError(f"the parts of a batch have different numbers of rows: {sizes}")
 
 
-def check_kind(column: Any, kind: str) -> None:
-    """Note the kind of the values of a column; ValueError if earlier batches have another one."""
-    if {column.kind, kind} == {"id", "text"}:
-        column.kind = kind = "text"
-    if column.kind not in ("", kind):
-        raise ValueError(
-            f"column {column.name!r} mixes {column.kind} and {kind} values; convert it to one"
-        )
-    column.kind = kind
+class Distincts:
+    """The distinct values of a column: numbered as they come in, and counted."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.sort = name, ""  # of SORTS, or "id": a text that may stand for an integer
+        self.known: dict[Any, int] = {}
+        self.counts = np.zeros(0, np.int64)  # the rows of each value, and at last those without one
+
+    def number(self, found: Distinct, is_id: bool = False) -> NDArray[np.int32]:
+        """Provisional numbers of rows, (n,), -1 where a value is missing."""
+        codes, values = found
+        if values.dtype.kind == "f" and np.isinf(values).any():
+            raise ValueError(f"column {self.name!r} is infinite; replace it by a number or a gap")
+        if len(values):
+            sort = "id" if is_id and values.dtype == object else SORTS[values.dtype.kind]
+            if {sort, self.sort} == {"id", "text"}:
+                sort = self.sort = "text"
+            if self.sort not in ("", sort):
+                raise ValueError(
+                    f"column {self.name!r} mixes {self.sort} and {sort} values; convert it to one"
+                )
+            self.sort = sort
+        known = self.known
+        places = [known.setdefault(value, len(known)) for value in values.tolist()]
+        numbers = np.array([*places, -1], np.int32)[codes]
+        counts = np.bincount(numbers + 1, minlength=len(known) + 1)
+        counts[: len(self.counts)] += self.counts
+        self.counts = counts
+        return numbers
+
+    def sorted(self, min_count: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """Values of so many rows, sorted, and the place of each provisional number.
+
+        The place of the other ones is behind the last, and the last entry of the places is for -1.
+        """
+        values, kept = list(self.known), self.counts[1:] >= min_count
+        if self.sort == "id" and all(map(_is_integer, values)):
+            values = list(map(int, values))
+        chosen = [value for value, own in zip(values, kept, strict=True) if own]
+        order = sorted(range(len(chosen)), key=chosen.__getitem__)
+        found = np.empty(len(chosen), object)
+        found[:] = [chosen[i] for i in order]
+        if not (values and isinstance(values[0], str)):
+            found = np.array(found.tolist(), np.float64 if self.sort == "float" else None)
+        places = np.full(len(values) + 1, len(chosen), np.int32)
+        places[:-1][np.flatnonzero(kept)[order]] = np.arange(len(chosen), dtype=np.int32)
+        return found, places
+
+
+def _is_integer(text: str) -> bool:
+    """Whether a text is an integer of 64 bits as it is written: 7, but not 007, +7 or 7.0."""
+    return text.removeprefix("-").isdecimal() and len(text) < 19 and str(int(text)) == text
+
+
+def missing(found: NDArray[Any] | Distinct) -> NDArray[np.bool_]:
+    """Which rows have no value."""
+    if isinstance(found, Distinct):
+        return found.codes < 0
+    return np.isnan(found) if found.dtype.kind == "f" else np.zeros(1, bool)
 
 
 class Table:
-    """The columns of a table that become X, y and the weights."""
+    """The columns of a table that become fields of X, y and the weights.
+
+    Without names, all columns become fields, by their types, and levels of a single row are one.
+    """
 
     def __init__(
         self, one_hot: Sequence[str], numeric: Sequence[str], target: str, weight: str | None
@@ -199,29 +165,129 @@ class Table:
         for name, names in (("one_hot", one_hot), ("numeric", numeric)):
             if isinstance(names, str) or not all(isinstance(n, str) for n in names):
                 raise TypeError(f"{name} must be a list of column names, got {names!r}")
-        self.numeric, self.target, self.weight = list(numeric), target, weight
-        self.numbers = self.numeric + ([weight] if weight else [])
-        self.columns = [*one_hot, *self.numbers, target]
-        if len(set(self.columns)) < len(self.columns):
-            raise ValueError(f"a column is named twice: {self.columns}")
-        if not one_hot and not numeric:
-            raise ValueError("name at least one column in one_hot or numeric")
-        self.categories = [Categories(name) for name in one_hot]
-        self.fields = [f"field {i}" for i in range(len(one_hot))]
+        self.target, self.weight = target, weight
+        self.others = [*([weight] if weight else []), target]
+        self.columns: list[str] | None = None
+        self.min_count = 2
+        self.fields: dict[str, str] = {}  # "levels" or "number"
+        if one_hot or numeric:
+            self.min_count = 1
+            self._use({**dict.fromkeys(one_hot, "levels"), **dict.fromkeys(numeric, "number")})
+            self.columns = [*one_hot, *numeric, *self.others]
+            if len(set(self.columns)) < len(self.columns):
+                raise ValueError(f"a column is named twice: {self.columns}")
+
+    def _use(self, fields: dict[str, str]) -> None:
+        self.fields = fields
+        self.levels = {name: Distincts(name) for name, kind in fields.items() if kind == "levels"}
+        self.numbers = [name for name, kind in fields.items() if kind == "number"]
 
     def arrays(self, chunk: Chunk) -> dict[str, Any]:
-        """The arrays of some rows, as far as they exist: a column per field, x (n, q), y and w."""
-        arrays = {}
-        for field, categories in zip(self.fields, self.categories, strict=True):
-            arrays[field], kind = chunk.categories(categories.name, *ALL)
-            check_kind(categories, kind)
-        if self.numeric:
-            arrays["x"] = np.column_stack([chunk.numbers(name) for name in self.numeric])
-        if self.weight:
-            arrays["w"] = chunk.numbers(self.weight)
-        y, kind = chunk.column(self.target, *ALL)
-        arrays["y"] = chunk.numbers(self.target) if kind == "float" else y
+        """The arrays of some rows, as far as they exist: codes, numbers (n, q), y and w."""
+        columns = chunk.columns(self.columns)
+        check_names(columns, self.others)
+        if not columns[self.target].size:
+            return {"y": np.empty(0)}
+        if not self.fields:
+            self._use({n: c.kind for n, c in columns.items() if n not in self.others})
+            if not self.fields:
+                raise ValueError("there must be columns beside the target and the weight")
+        for name in columns.keys() ^ {*self.fields, *self.others}:
+            raise ValueError(f"batches must be alike: only some of them have the column {name!r}")
+        arrays: dict[str, Any] = {}
+        try:
+            if self.levels:
+                arrays["codes"] = np.column_stack(
+                    [
+                        known.number(self._levels(columns[name]), name in chunk.ids)
+                        for name, known in self.levels.items()
+                    ]
+                )
+            if self.numbers:
+                found = [columns[name].numbers() for name in self.numbers]
+                arrays["numbers"] = np.column_stack(found)
+            if self.weight:
+                arrays["w"] = columns[self.weight].numbers()
+            arrays["y"] = self._target(columns[self.target])
+        except ValueError as error:
+            raise ValueError(f"{chunk.source} {chunk.first} and below: {error}") from None
+        for name, key in ((self.weight, "w"), (self.target, "y")):
+            gaps = missing(arrays[key]) if name else np.zeros(1, bool)
+            if gaps.any():
+                problem = "is blank or missing; fill it or drop the row"
+                raise chunk.error(name, np.argmax(gaps), problem)
         return arrays
+
+    def _levels(self, column: Column) -> Distinct:
+        """The levels of a column, of integers as well where it is named."""
+        if column.kind == "list":
+            raise column.error("holds lists, which shards do not have; make columns of it")
+        if column.kind == "number" and self.columns is not None:
+            column = Column(column.name, column.data, "levels")
+        elif column.kind == "number":
+            raise column.error("holds numbers, but none in the first batch; name it in numeric")
+        return column.distinct()
+
+    def _target(self, column: Column) -> NDArray[Any] | Distinct:
+        """Integers and other numbers as they are, anything else as levels; booleans are 0 and 1."""
+        if column.kind != "number":
+            found = column.distinct()
+            is_flag = found.values.dtype == bool
+            return found._replace(values=found.values.astype(np.int64)) if is_flag else found
+        data = column.data
+        data = np.asarray(data if isinstance(data, (list, np.ndarray)) else data.to_numpy())
+        return data if data.dtype.kind in "iu" else column.numbers()
+
+    def finish(
+        self, numbers: Callable[[int], NDArray[np.float64]]
+    ) -> tuple[list[Levels | Number], list[NDArray[np.int32]]]:
+        """The fields, and the code of each provisional number of those that are levels.
+
+        `numbers(j)` are the values of column j of the numbers.
+        """
+        fields: list[Levels | Number] = []
+        places = []
+        for name, kind in self.fields.items():
+            if kind == "number":
+                column = Column(name, numbers(self.numbers.index(name)), "number")
+                fields.append(Number.learn(column, self.min_count))
+                continue
+            values, own = self.levels[name].sorted(self.min_count)
+            fields.append(Levels(name, values, bool(self.levels[name].counts[:1].any())))
+            own[-1] = fields[-1].size - 1
+            places.append(own)
+        return fields, places
+
+
+def pair_arrays(batch: tuple[Any, ...]) -> dict[str, Any]:
+    """The arrays of a batch (X, y) or (X, y, w): x or csr, then y and w."""
+    if len(batch) not in (2, 3):
+        raise ValueError(f"a batch must be (X, y) or (X, y, weights), got {len(batch)} items")
+    X, y, *rest = batch
+    arrays: dict[str, Any] = {"y": as_array(y, "y of a batch")}
+    if arrays["y"].dtype.kind == "U" and not isinstance(y, np.ndarray):
+        arrays["y"] = np.asarray(y, dtype=object)  # NumPy's own strings lose "\0" at their end
+    if rest:
+        arrays["w"] = as_array(rest[0], "weights of a batch").astype(np.float64)
+    if sp.issparse(X):
+        if X.shape[1] > MOST_FEATURES:
+            raise ValueError(f"X of a batch has {X.shape[1]} columns, more than {MOST_FEATURES}")
+        X = as_csr(X)
+        X = sp.csr_array((X.data, X.indices, X.indptr), shape=X.shape, copy=True)
+        X.sum_duplicates()
+        arrays["csr"], values = X, X.data
+    else:
+        arrays["x"] = values = as_array(X, "X of a batch")
+        if values.ndim != 2:
+            raise ValueError(f"X of a batch must be 2-D, got shape {values.shape}")
+    if values.dtype.kind not in "buif":
+        raise TypeError(f"X of a batch must hold numbers, got {values.dtype}; convert it")
+    if not np.isfinite(values).all():
+        raise ValueError("X of a batch contains NaN or infinity; remove or impute these entries")
+    if any(not array.ndim for array in arrays.values()):
+        raise ValueError("targets and weights of a batch must be arrays, got a single number")
+    check_sizes({name: array.shape[0] for name, array in arrays.items()})
+    return arrays
 
 
 @dataclass(frozen=True)
@@ -238,7 +304,7 @@ class DataFile:
     delimiter : str, optional
         Of a CSV file; by default a comma, for "tsv" a tab.
     texts : sequence of str
-        One-hot columns of a CSV file that are strings even if all of them are integers.
+        Columns of a CSV file that are texts even if all of them are integers.
     zero_based : bool
         Whether the first feature of a libsvm file has index 0 instead of 1.
 
@@ -271,52 +337,55 @@ class DataFile:
             raise ValueError(
                 f"{path}: give its format, one of {sorted(set(FORMATS.values()))}; got {kind!r}"
             )
-        one_hot = [] if table is None else [c.name for c in table.categories]
-        if self.texts and (kind not in ("csv", "tsv") or set(self.texts) - set(one_hot)):
+        known = self.texts if table is None or not table.fields else table.levels
+        if self.texts and (kind not in ("csv", "tsv") or set(self.texts) - set(known)):
             raise ValueError(f"{path}: texts must be one-hot columns of a CSV file: {self.texts}")
         if kind == "libsvm":
             return self._libsvm(path)
         if table is None:
-            raise ValueError(f"{path}: name its target column, and the columns that it depends on")
+            raise ValueError(f"{path}: name its target column")
         if kind == "parquet":
             return self._parquet(path, table)
         return self._csv(path, table, self.delimiter or ("\t" if kind == "tsv" else ","))
 
     def _csv(self, path: str, table: Table, delimiter: str) -> Iterator[Chunk]:
-        csv, float64, string = arrow().csv, arrow().float64(), arrow().string()
+        pa = arrow()
+        csv = pa.csv
         how = {
             # One thread: with more, pyarrow does not tell the row of an error.
             "read_options": csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
             "parse_options": csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         }
-        ids = [c.name for c in table.categories]
+        levels = [*table.levels] if table.fields else [*self.texts]
+        numbers = [*(table.numbers if table.fields else ()), *table.others[:-1]]
         convert = csv.ConvertOptions(
-            include_columns=table.columns,
-            column_types=dict.fromkeys(table.numbers, float64) | dict.fromkeys(ids, string),
+            include_columns=table.columns or (),
+            column_types=dict.fromkeys(numbers, pa.float64())
+            | dict.fromkeys(levels, pa.dictionary(pa.int32(), pa.string())),
             null_values=[" " * n for n in range(9)],
             strings_can_be_null=True,
         )
         names, first = [], 2  # lines are counted from 1, and names come first
         try:
             names = csv.open_csv(path, **how).schema.names
-            check_names(names, table.columns, path)
+            check_names(names, table.columns or [*self.texts, *table.others], path)
             for batch in csv.open_csv(path, **how, convert_options=convert):
-                yield Chunk(batch, f"{path}, about line", first, set(ids) - set(self.texts))
+                yield Chunk(batch, f"{path}, about line", first, set(levels) - set(self.texts))
                 first += batch.num_rows
-        except (arrow().ArrowInvalid, UnicodeDecodeError) as error:
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             parts = r"(?:In CSV column #(\d+): )?(?:CSV parse error: )?(?:Row #(\d+): )?(.*)"
             column, row, problem = re.fullmatch(parts, str(error), re.S).groups()
             if column:  # the cure for a word in a column of numbers
                 problem = (
                     f"column {names[int(column)]!r}: {problem}; a numeric column holds numbers, "
-                    "and the first rows decide if a target holds integers, other numbers or strings"
+                    "and the first rows decide what a column holds that is not named"
                 )
             line = f", about line {row}" if row else ""
             raise ValueError(f"{path}{line}: {problem}") from None
 
     def _parquet(self, path: str, table: Table) -> Iterator[Chunk]:
         with arrow().parquet.ParquetFile(path) as file:
-            check_names(file.schema_arrow.names, table.columns, path)
+            check_names(file.schema_arrow.names, table.columns or table.others, path)
             first = 0
             for batch in file.iter_batches(columns=table.columns):
                 yield Chunk(batch, f"{path}, row", first)
@@ -347,30 +416,3 @@ class DataFile:
                 f"{place}not 'target index:value ...' with indices that increase from "
                 f"{int(not self.zero_based)}: {text[:60]!r} ({error})"
             ) from None
-
-
-def encode_columns(table: Any, known: Mapping[str, NDArray | None]) -> Any:
-    """A table as X, from the categories of each column, or None where it holds numbers.
-
-    A category that is not known sets no feature.
-    """
-    rows, parts = list(chunks(table, list(known))), []
-    for name, values in known.items():
-        if values is None:
-            parts.append(np.concatenate([[], *(chunk.numbers(name) for chunk in rows)])[:, None])
-            continue
-        places = {value: i for i, value in enumerate(values.tolist())}
-        kinds = ("text",) if values.dtype == object else ("integer", "float")
-        found_codes = [np.empty(0, np.int32)]
-        for chunk in rows:
-            column, _ = chunk.categories(name, *kinds)
-            column = column.dictionary_encode()
-            found = np.array([places.get(v, -1) for v in column.dictionary.to_pylist()], np.int32)
-            found_codes.append(found[column.indices.to_numpy()])
-        codes = np.concatenate(found_codes)
-        have = np.flatnonzero(codes >= 0)
-        entries = np.ones(len(have)), (have, codes[have])
-        parts.append(sp.csr_array(entries, shape=(len(codes), len(values))))
-    if all(isinstance(part, np.ndarray) for part in parts):
-        return np.hstack(parts)
-    return sp.hstack([sp.csr_array(part) for part in parts], "csr")

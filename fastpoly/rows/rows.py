@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.kernels.checks import as_float_array, as_weights
 from fastpoly.kernels.explicit import ExplicitGamma, explicit_pays
+from fastpoly.kernels.features import make_features
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.losses import complete_loss
 from fastpoly.kernels.summed import SummedGamma
@@ -237,7 +238,8 @@ class Rows:
     def folds(self, n_folds: int, seed: int) -> list[tuple["Rows", "Rows"]]:
         """Rows to train on and rows to test with, n_folds times; each row is tested once.
 
-        Rows in memory are drawn by class, where there are classes.
+        Rows in memory are drawn by class, where there are classes. The order of the rows does not
+        matter.
         """
         if self.block is None:
             ends = np.arange(n_folds + 1) / n_folds
@@ -254,11 +256,12 @@ class Rows:
         ]
 
     def _fold_numbers(self, n_folds: int, seed: int) -> NDArray[np.intp]:
-        """The fold of every row in memory, (n,)."""
-        values, table = self.block.targets
-        order = np.random.default_rng(seed).permutation(self.n_samples)
-        if table is not None:
-            order = order[np.argsort(values[order], kind="stable")]
+        """The fold of every row in memory, (n,), drawn by what the row holds, not by its place."""
+        design, (values, table) = self.block.design, self.block.targets
+        h = np.random.default_rng(seed).standard_normal((1, self.n_features))
+        squares = make_features(design.matrix, h, "squared", design.n_threads).activations()[:, 0]
+        drawn = np.modf(squares * 2.0**20)[0].round(6)  # digits that look random
+        order = np.lexsort((values[:, 0], drawn) if table is None else (drawn, values))
         number = np.empty(self.n_samples, dtype=np.intp)
         number[order] = np.arange(self.n_samples) % n_folds
         return number

@@ -299,7 +299,7 @@ class StoredBlocks:
         self.n_kept = len(sizes) if memory is None else int((sizes <= memory).sum())
         self.spare: list[np.ndarray] = []
         self.opened: dict[int, Block] = {}
-        widths = [s.files["indices"].shape for s in self.shards if s.kind in ("codes", "mixed")]
+        widths = [s.files["indices"].shape for s in self.shards if s.kind == "codes"]
         # The constants of rows of a fixed number of entries: once, for the longest shard.
         self.longest = max(widths, default=None)
 

@@ -2,7 +2,6 @@
 
 import math
 import os
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -11,39 +10,13 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from fastpoly.kernels.checks import as_count, as_positive, as_seed
 from fastpoly.rows.engine import Engine, as_engine
 from fastpoly.rows.format import Manifest
 from fastpoly.rows.shard import Part, Shard, ShardList, shared
-
-
-class FeatureNames(Sequence[str]):
-    """Names such as "user=3", made when they are asked for: there may be millions.
-
-    From pairs of a column's name and its categories, which are None for a number.
-    """
-
-    def __init__(self, fields: Sequence[tuple[str, NDArray | None]]) -> None:
-        self.fields, self.first, size = list(fields), [], 0
-        for _, categories in self.fields:
-            self.first.append(size)
-            size += 1 if categories is None else len(categories)
-        self.size = size
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, j: int | slice) -> Any:
-        if isinstance(j, slice):
-            return [self[i] for i in range(*j.indices(self.size))]
-        if not -self.size <= j < self.size:
-            raise IndexError(f"there are {self.size} features, and no {j}")
-        j %= self.size
-        at = bisect_right(self.first, j) - 1
-        name, categories = self.fields[at]
-        text = name if categories is None else f"{name}={categories[j - self.first[at]]}"
-        return text.replace("\0", "\\0")  # which the names of a model cannot hold
+from fastpoly.tables import Encoding
 
 
 class Shards:
@@ -71,6 +44,8 @@ class Shards:
     n_samples, n_features : int
     classes : ndarray, (n_levels,), or None
         The distinct targets, sorted; None where targets are arbitrary numbers.
+    encoding : Encoding or None
+        How the columns of a table became codes; None for shards that were written from X.
     field_names : tuple of str
     feature_names : sequence of str, or None
         Names such as "user=3"; None for shards that were written from X.
@@ -103,6 +78,7 @@ class Shards:
         self.part: Part | None = None
         self.engine: Engine | None = None
         self.kept: ShardList | None = None
+        self.known_encoding: Encoding | None = None
         self.identities: list[dict[str, tuple[int, ...]]] = [{} for _ in self.numbers]
         # To map the arrays is to check the files.
         self.identities = [shard.identities for shard in self if shard.arrays]
@@ -142,18 +118,20 @@ class Shards:
         return sum(math.prod(f["x" if "x" in f else "indices"].shape) for f in files)
 
     @property
-    def field_names(self) -> tuple[str, ...]:
-        return tuple(field.name for field in self.manifest.fields)
+    def encoding(self) -> Encoding | None:
+        """How the columns of a table became codes; None for shards that were written from X."""
+        if self.known_encoding is None and self.manifest.encoding:
+            self.known_encoding = self.manifest.read_encoding(self.folder)
+        return self.known_encoding
 
     @property
-    def feature_names(self) -> FeatureNames | None:
+    def field_names(self) -> tuple[str, ...]:
+        return () if self.encoding is None else tuple(self.encoding.names)
+
+    @property
+    def feature_names(self) -> Sequence[str] | None:
         """Names such as "user=3"; None for shards that were written from X."""
-        fields = self.manifest.fields
-        if not fields:
-            return None
-        return FeatureNames(
-            [(f.name, None if f.categories is None else self.categories(f.name)) for f in fields]
-        )
+        return None if self.encoding is None else self.encoding.level_names
 
     @property
     def classes(self) -> NDArray | None:
@@ -168,25 +146,21 @@ class Shards:
         """Read everything and raise ValueError where a digest or a row is wrong."""
         for shard in self:
             shard.verify()
-        for field in self.manifest.fields:
-            if field.categories is not None:
-                self.categories(field.name, verify=True)
+        if self.manifest.encoding:
+            self.manifest.read_encoding(self.folder, verify=True)
 
-    def categories(self, field: str, verify: bool = False) -> NDArray:
-        """The categories of a one-hot field; category i is column first + i of X."""
-        (found,) = [f for f in self.manifest.fields if f.name == field] or [None]
-        if found is None or found.categories is None:
+    def categories(self, field: str) -> NDArray:
+        """The levels of a field; level i is column first + i of X."""
+        fields = () if self.encoding is None else self.encoding.fields
+        (found,) = [f for f in fields if f.name == field] or [None]
+        if found is None or found.kind == "number":
             raise ValueError(f"{field!r} is not a one-hot field; known: {self.field_names}")
-        try:
-            if verify:
-                found.categories.verify(self.folder)
-            return found.values(self.folder)
-        except ValueError as error:
-            path = self.folder / found.categories.name
-            raise ValueError(f"the categories of {field!r}, {path}: {error}") from None
+        return found.values
 
     def encode(self, table: Any) -> Any:
-        """Encode a table with the same fields as X, for a model of these shards to predict.
+        """A table with the columns of these shards as X, which a model of them takes.
+
+        Estimators that were fitted on these shards take the table itself.
 
         Parameters
         ----------
@@ -194,18 +168,17 @@ class Shards:
 
         Returns
         -------
-        csr_array, or ndarray where all fields are numeric, (n, n_features)
-            A category that the shards do not have sets no feature. A missing value is an error.
+        csr_array, (n, n_features)
         """
-        from fastpoly.rows.ingest import encode_columns
-
-        if not self.manifest.fields:
+        if self.encoding is None:
             raise ValueError("these shards have no fields, because they were written from X")
-        known = {
-            f.name: None if f.categories is None else self.categories(f.name)
-            for f in self.manifest.fields
-        }
-        return encode_columns(table, known)
+        from fastpoly.rows.ingest import Chunk
+
+        columns = Chunk(table).columns(self.encoding.names)
+        indices = self.encoding.codes(columns).indices
+        begins = np.arange(0, indices.size + 1, indices.shape[1])
+        entries = np.ones(indices.size), indices.ravel(), begins
+        return csr_array(entries, shape=(len(indices), self.n_features))
 
     def take(self, numbers: Sequence[int]) -> Self:
         """Some of the shards, in this order; for example a fold of whole shards.
@@ -306,4 +279,5 @@ class Shards:
     def __getstate__(self) -> dict[str, Any]:
         # An engine belongs to the process that has it.
         known = [shared(identities) for identities in self.identities]
-        return {**self.__dict__, "engine": None, "kept": None, "identities": known}
+        own = {"engine": None, "kept": None, "known_encoding": None, "identities": known}
+        return {**self.__dict__, **own}

@@ -1,7 +1,8 @@
 """A folder of shards, written in one pass over batches of rows, in bounded memory.
 
-Categories are numbered as they come in. When all are known they are sorted, and every shard is
-written in its final form, which does not depend on how the rows were cut into batches.
+Levels are numbered as they come in, and numbers are spilled as they are. When all rows are known,
+so is the encoding, and every shard is written in its final form, which does not depend on how the
+rows were cut into batches.
 
 The names of all files have a token of the write in them, so a write never touches the files of an
 earlier one. The manifest comes last, in one step, when all other files are on the disk: the folder
@@ -9,7 +10,6 @@ holds the old rows until then, and the new ones from then on. Files of the old o
 """
 
 import contextlib
-import json
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,28 +20,25 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fastpoly.kernels.checks import BLOCK_DOUBLES, as_array, as_count
-from fastpoly.kernels.matrix import as_csr
+from fastpoly.kernels.checks import BLOCK_DOUBLES, as_count
 from fastpoly.rows.format import (
     FORMAT,
     MOST_FEATURES,
     NAME,
     OURS,
     SHARDS_VERSION,
+    encoding_arrays,
     layout,
     write_array,
     write_manifest,
 )
-from fastpoly.rows.ingest import (
-    Chunk,
-    DataFile,
-    Table,
-    check_kind,
-    check_sizes,
-    chunks,
-    inverse,
-)
+from fastpoly.rows.ingest import Chunk, DataFile, Distincts, Table, pair_arrays
 from fastpoly.rows.shards import Shards
+from fastpoly.tables import Encoding
+from fastpoly.tables.frames import Column, Distinct, is_frame
+
+# The bins of a number are learned from this many rows at most, evenly spaced: 128 MB a column.
+MOST_LEARNED = 2**24
 
 
 def write_shards(
@@ -66,13 +63,15 @@ def write_shards(
         Data frames of pandas or polars, Arrow record batches or tables, mappings of names to
         arrays, paths of CSV, parquet or libsvm files (`fastpoly.rows.ingest.DataFile` has options),
         or tuples (X, y) or (X, y, weights). Only one of them is in memory at a time, and a part of
-        a file. Everything but tuples and libsvm files needs pyarrow.
-    one_hot : sequence of str
-        Columns of categories, which are numbers or strings. Each category becomes a feature. Rows
-        with two one-hot fields and nothing else are sorted by the first one within each shard,
-        which makes passes 2 to 7 times faster; targets and predictions keep the order of the table.
-    numeric : sequence of str
-        Columns of numbers. Each becomes a feature; they come after those of `one_hot`.
+        a file. CSV and parquet files need pyarrow.
+    one_hot, numeric : sequence of str
+        The columns that become fields: levels, which are texts or numbers and are all kept, and
+        numbers in bins. By default all columns but the target and the weight, by their types, as
+        the estimators encode a frame: texts, categories and booleans are levels, of which those of
+        a single row are one. A missing value is a level or a bin of its own. The encoding is stored
+        with the rows, so a model of the shards predicts frames. Rows with two fields are sorted by
+        the first one within each shard, which makes passes 2 to 7 times faster; targets and
+        predictions keep the order of the table.
     target : str
         Column of the targets. Not for tuples and libsvm files.
     weight : str, optional
@@ -98,8 +97,10 @@ def write_shards(
     >>> ratings = {"user": ["ann", "bob"], "item": [7, 3], "stars": [5, 4]}
     >>> folder = tempfile.mkdtemp()
     >>> shards = write_shards(folder, ratings, one_hot=["user", "item"], target="stars")
-    >>> shards.n_features, shards.categories("item"), shards.classes
-    (4, array([3, 7]), array([4, 5]))
+    >>> shards.categories("item"), shards.classes
+    (array([3, 7]), array([4, 5]))
+    >>> list(shards.feature_names)
+    ['user=ann', 'user=bob', 'user=<other>', 'item=3', 'item=7', 'item=<other>']
     """
     table = None
     if target is not None:
@@ -131,7 +132,7 @@ def write_shards(
 def _batches(batches: Any, table: Table | None) -> Iterator[Chunk | tuple[Any, ...]]:
     """Pairs, and chunks of tables and of files; `batches` may also be one of them."""
     several = str, os.PathLike, DataFile, Mapping
-    one = isinstance(batches, several) or hasattr(batches, "columns")
+    one = isinstance(batches, several) or is_frame(batches)
     if isinstance(batches, tuple) and table is None and batches:
         one = not isinstance(batches[0], (tuple, *several))  # it is X, and not a batch
     for batch in [batches] if one else batches:
@@ -142,86 +143,44 @@ def _batches(batches: Any, table: Table | None) -> Iterator[Chunk | tuple[Any, .
             yield from file.batches(table)
         elif table is None:
             raise ValueError(
-                f"a batch is a {type(batch).__name__}: name its columns in one_hot, numeric and "
-                "target, or give pairs (X, y)"
+                f"a batch is a {type(batch).__name__}: name its target, or give pairs (X, y)"
             )
         else:
-            yield from chunks(batch, table.columns)
-
-
-def pair_arrays(batch: tuple[Any, ...]) -> dict[str, Any]:
-    """The arrays of a batch (X, y) or (X, y, w): x or csr, then y and w."""
-    if len(batch) not in (2, 3):
-        raise ValueError(f"a batch must be (X, y) or (X, y, weights), got {len(batch)} items")
-    X, y, *rest = batch
-    arrays: dict[str, Any] = {"y": as_array(y, "y of a batch")}
-    if arrays["y"].dtype.kind == "U" and not isinstance(y, np.ndarray):
-        arrays["y"] = np.asarray(y, dtype=object)  # NumPy's own strings lose "\0" at their end
-    if rest:
-        arrays["w"] = as_array(rest[0], "weights of a batch").astype(np.float64)
-    if sp.issparse(X):
-        if X.shape[1] > MOST_FEATURES:
-            raise ValueError(f"X of a batch has {X.shape[1]} columns, more than {MOST_FEATURES}")
-        X = as_csr(X)
-        X = sp.csr_array((X.data, X.indices, X.indptr), shape=X.shape, copy=True)
-        X.sum_duplicates()
-        arrays["csr"], values = X, X.data
-    else:
-        arrays["x"] = values = as_array(X, "X of a batch")
-        if values.ndim != 2:
-            raise ValueError(f"X of a batch must be 2-D, got shape {values.shape}")
-    if values.dtype.kind not in "buif":
-        raise TypeError(f"X of a batch must hold numbers, got {values.dtype}; convert it")
-    if not np.isfinite(values).all():
-        raise ValueError("X of a batch contains NaN or infinity; remove or impute these entries")
-    if any(not array.ndim for array in arrays.values()):
-        raise ValueError("targets and weights of a batch must be arrays, got a single number")
-    check_sizes({name: array.shape[0] for name, array in arrays.items()})
-    return arrays
+            yield Chunk(batch)
 
 
 class Targets:
     """Collects targets: integers, strings and up to 256 numbers are levels, more are numbers."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.kind, self.n_targets = name, "", 1
-        self.known: dict[Any, int] = {}  # integers and strings, numbered as they come in
+        self.name, self.n_targets = name, 1
+        self.known = Distincts(name)  # integers and strings
         self.levels: NDArray | None = np.empty(0)  # distinct numbers; None if there are too many
 
-    def encode(self, y: Any) -> NDArray:
+    def encode(self, y: NDArray[Any] | Distinct) -> NDArray:
         """Provisional numbers (n,) of levels, or targets as float64 (n, m)."""
-        if hasattr(y, "dictionary_encode"):  # an Arrow array of integers or strings
-            y = y.dictionary_encode()
-            return self._levels(y.dictionary.to_numpy(zero_copy_only=False))[y.indices.to_numpy()]
+        if isinstance(y, Distinct):
+            return self.known.number(y)
         if y.ndim > 2 or not y.shape[-1]:
             raise ValueError(f"target {self.name!r} must be (n,) or (n, m), got shape {y.shape}")
         if y.dtype.kind == "f" or (y.dtype.kind in "bui" and y.size > len(y)):
             return self._numbers(y.reshape(len(y), -1).astype(np.float64, copy=False))
-        if y.dtype.kind in "bui":
-            values, places = np.unique(y.ravel(), return_inverse=True)
-            return self._levels(values)[places]
-        return self._levels(y.ravel())
-
-    def _levels(self, values: NDArray) -> NDArray[np.int32]:
-        """Provisional numbers of integers or strings."""
-        kind, known = "text", self.known
-        if values.dtype.kind in "bui":
-            kind = "integer"
-            if values.max() > np.iinfo(np.int64).max:
-                raise ValueError(f"target {self.name!r} has integers of 2**63 or more; convert it")
-            values = values.astype(np.int64)
-        check_kind(self, kind)
-        for row, value in enumerate(values if kind == "text" else ()):
-            if not isinstance(value, str) or value.endswith("\0"):  # which NumPy would drop
-                raise ValueError(
-                    f"target {self.name!r} must hold numbers or strings, got {value!r}, value "
-                    f"{row} of a batch; convert it, or drop rows without a target"
-                )
-        return np.array([known.setdefault(v, len(known)) for v in values.tolist()], np.int32)
+        y = y.ravel()
+        if y.dtype.kind not in "bui":
+            for row, value in enumerate(y.tolist()):
+                if not isinstance(value, str) or value.endswith("\0"):  # which NumPy would drop
+                    raise ValueError(
+                        f"target {self.name!r} must hold numbers or strings, got {value!r}, value "
+                        f"{row} of a batch; convert it, or drop rows without a target"
+                    )
+        elif y.dtype.kind == "b":
+            y = y.astype(np.int64)
+        return self.known.number(Column(self.name, y, "levels").distinct())
 
     def _numbers(self, y: NDArray[np.float64]) -> NDArray[np.float64]:
-        first = not self.kind
-        check_kind(self, "float")
+        first, self.known.sort = not self.known.sort, self.known.sort or "float"
+        if self.known.sort != "float":
+            raise ValueError(f"column {self.name!r} mixes {self.known.sort} and float values")
         if not np.isfinite(y).all():
             raise ValueError(f"target {self.name!r} has NaN, infinity or missing values")
         if not first and y.shape[1] != self.n_targets:
@@ -235,13 +194,12 @@ class Targets:
 
     def finish(self) -> tuple[list[Any], Callable[[NDArray], NDArray]]:
         """The classes, none for numbers, and what makes their codes from what `encode` gave."""
-        if self.kind == "float" and self.levels is None:
+        if self.known.sort == "float" and self.levels is None:
             return [], lambda y: y
-        if self.kind == "float":
+        if self.known.sort == "float":
             return self.levels.tolist(), lambda y: np.searchsorted(self.levels, y[:, 0])
-        classes = sorted(self.known)
-        places = inverse([self.known[value] for value in classes])
-        return classes, lambda y: places[y]
+        classes, places = self.known.sorted(1)
+        return classes.tolist(), lambda y: places[y]
 
 
 def _remove(files: Iterable[Path]) -> None:
@@ -283,7 +241,7 @@ class _Writer:
             raise ValueError("target names a column, but a batch is a pair (X, y)")
         is_pair = isinstance(batch, tuple)
         arrays = pair_arrays(batch) if is_pair else self.table.arrays(batch)
-        n = len(arrays["y"])
+        n = len(arrays["y"][0] if isinstance(arrays["y"], Distinct) else arrays["y"])
         if not n:  # without rows it does not show whether targets are numbers, for example
             return 0
         arrays["y"] = self.targets.encode(arrays["y"])
@@ -319,10 +277,6 @@ class _Writer:
     def _spill(self) -> None:
         """Write the waiting rows to files in their raw form."""
         columns = {name: [part[name] for part in self.waiting] for name in self.names}
-        fields = zip(self.table.fields, self.table.categories, strict=True) if self.table else ()
-        codes = [categories.number(columns.pop(field)) for field, categories in fields]
-        if codes:
-            columns["codes"] = [np.column_stack(codes)]
         csr = columns.pop("csr", None)
         if csr is not None:
             counts = np.concatenate([[0], *(np.diff(X.indptr) for X in csr)])
@@ -330,7 +284,7 @@ class _Writer:
             columns["indices"] = [X.indices for X in csr]
             columns["data"] = [X.data for X in csr]
         for name, parts in columns.items():
-            write_array(self._raw(len(self.rows), name), np.concatenate(parts))
+            np.save(self._raw(len(self.rows), name), np.concatenate(parts))
         self.rows.append(self.n_waiting)
         self.waiting, self.n_waiting = [], 0
 
@@ -340,20 +294,24 @@ class _Writer:
             self._spill()
         if not self.rows:
             raise ValueError("batches hold no rows")
-        fields, columns = self._fields()
+        fields, places = ([], []) if self.table is None else self.table.finish(self._numbers)
+        encoding = Encoding(fields, np.zeros(sum(field.size for field in fields)))
+        d = encoding.n_codes or self.width
+        if d > MOST_FEATURES:
+            raise ValueError(f"X has more than {MOST_FEATURES} columns or levels")
         classes, levels = self.targets.finish()
-        kind = "csr" if "csr" in self.names else "dense"
-        if columns:
-            kind = "mixed" if self.table.numeric else "codes"
+        kind = "codes" if fields else "csr" if "csr" in self.names else "dense"
         content: dict[str, Any] = {
             "format": FORMAT, "version": SHARDS_VERSION, "kind": kind, "n_samples": sum(self.rows),
-            "n_features": sum(f["size"] for f in fields) or self.width,
-            "dtype": "<f4" if self.single and not fields else "<f8", "fields": fields,
+            "n_features": d, "n_fields": len(fields), "encoding": None,
+            "dtype": "<f4" if self.single and not fields else "<f8",
             "classes": classes, "n_targets": self.targets.n_targets, "weighted": "w" in self.names,
-            "sorted": kind == "codes" and len(fields) == 2, "shards": [],
+            "sorted": len(fields) == 2, "shards": [],
         }  # fmt: skip
         for number, n in enumerate(self.rows):
-            arrays = self._final(number, content, columns, levels)
+            arrays = self._final(number, content, levels, encoding, places)
+            if fields:
+                encoding.frequencies += np.bincount(arrays["indices"].ravel(), minlength=d)
             entries = len(arrays["indices"]) if kind == "csr" else 0
             files = {
                 name: self._write(f"{number:06d}-{name}", arrays[name].astype(dtype, copy=False))
@@ -362,53 +320,56 @@ class _Writer:
             content["shards"].append({"rows": n, "entries": entries, "files": files})
             del arrays
             _remove(self.folder.glob(self.name(f"raw-{number}-*")))
+        if fields:
+            encoding.frequencies /= content["n_samples"]
+            content["encoding"] = {
+                name: {"length": len(a), **self._write(f"encoding-{name}", a)}
+                for name, a in encoding_arrays(encoding).items()
+            }
         write_manifest(self.folder, content)
 
-    def _fields(self) -> tuple[list[dict[str, Any]], list[NDArray[np.int32]]]:
-        """The fields for the manifest, and the column of X for every provisional number."""
-        fields, columns, first = [], [], 0
-        for i, categories in enumerate(self.table.categories if self.table else ()):
-            values, places = categories.sorted()
-            if str(values.type) == "large_string":
-                stored = np.frombuffer(json.dumps(values.to_pylist()).encode(), np.uint8)
-            else:
-                stored = values.to_numpy()
-            file = {"dtype": stored.dtype.str, "length": len(stored)}
-            file |= self._write(f"field-{i}", stored)
-            fields.append({"name": categories.name, "size": len(values), "categories": file})
-            columns.append(places + np.int32(first))
-            first += len(values)
-            if first > MOST_FEATURES:
-                raise ValueError(f"one_hot fields have more than {MOST_FEATURES} categories")
-        numeric = self.table.numeric if self.table else ()
-        fields += [{"name": name, "size": 1, "categories": None} for name in numeric]
-        return fields, columns
+    def _numbers(self, j: int) -> NDArray[np.float64]:
+        """Column j of the numbers of all rows, or of rows that are evenly spaced."""
+        step = -(-sum(self.rows) // MOST_LEARNED)
+        parts, first = [], 0
+        for number, n in enumerate(self.rows):
+            raw = np.load(self._raw(number, "numbers"), mmap_mode="r")
+            parts.append(raw[-first % step :: step, j])
+            first += n
+        return np.concatenate(parts)
 
     def _final(
-        self,
-        number: int,
-        content: dict[str, Any],
-        columns: list[NDArray[np.int32]],
-        levels: Callable[[NDArray], NDArray],
-    ) -> dict[str, NDArray]:
+        self, number: int, content: dict[str, Any], levels: Callable[[NDArray], NDArray],
+        encoding: Encoding, places: list[NDArray[np.int32]],
+    ) -> dict[str, NDArray]:  # fmt: skip
         """The arrays of a shard as they are stored."""
         raw = {
             file.name.split(".")[0].split("-")[-1]: np.load(file, mmap_mode="r")
             for file in self.folder.glob(self._raw(number, "*").name)
         }
         raw["y"] = levels(raw["y"])
-        if columns:
-            codes = raw.pop("codes")
-            raw["indices"] = np.column_stack([c[codes[:, i]] for i, c in enumerate(columns)])
-        if content["kind"] == "mixed":
-            x, d = raw.pop("x"), content["n_features"]
-            own = np.arange(d - x.shape[1], d, dtype=np.int32)
-            raw["indices"] = np.hstack([raw["indices"], np.broadcast_to(own, x.shape)])
-            raw["data"] = np.hstack([np.ones(codes.shape), x])
+        if encoding.fields:
+            raw["indices"] = self._indices(raw, encoding, iter(places))
         if content["sorted"]:
             first, n = raw["indices"][:, 0], len(raw["indices"])
             # CSR sorts by counting, three times as fast as argsort.
             order = sp.coo_array((np.ones(n, np.int8), (first, np.arange(n)))).tocsr().indices
             raw = {name: np.take(a, order, axis=0) for name, a in raw.items()}
-            raw["places"] = inverse(order)
+            raw["places"] = np.empty(n, np.int32)
+            raw["places"][order] = np.arange(n, dtype=np.int32)
         return raw
+
+    def _indices(
+        self, raw: dict[str, NDArray], encoding: Encoding, places: Iterator[NDArray[np.int32]]
+    ) -> NDArray[np.int32]:
+        """The codes of all fields, (n, F)."""
+        codes = iter(raw.pop("codes", np.empty((0, 0))).T)
+        numbers = iter(raw.pop("numbers", np.empty((0, 0))).T)
+        indices = np.empty((len(raw["y"]), len(encoding.fields)), np.int32)
+        for f, field in enumerate(encoding.fields):
+            if field.kind == "number":
+                indices[:, f] = field.codes(Column(field.name, next(numbers), "number"))
+            else:
+                indices[:, f] = next(places)[next(codes)]
+        indices += encoding.offsets[:-1].astype(np.int32)
+        return indices

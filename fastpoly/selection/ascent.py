@@ -7,23 +7,24 @@ h+' M h+ >= h' M h never loses:
 
     ||q(h+)||_* >= w'q(h+) = h+' M h+ >= h' M h = ||q(h)||_*.
 
-Two such steps are used. The best vector of span{h, M h, last step} is cheap, and is taken from many
-starts at once. The top eigenvector of M is the best step, and is taken from the few best points.
+The best step is the top eigenvector of M. Nearly as good is the best vector of a Krylov space of M,
+which is much cheaper, and is found for many points at once.
 
-There are many local maxima. The plain search starts from eigenvectors. Its cheap steps use slopes
+There are many local maxima. The plain search starts from eigenvectors. Its first steps use slopes
 of a smoothed dual norm, because with plain signs an eigenvector of G_c is often a fixed point
 already (multi-class gradients sum to zero over the outputs).
 
-The thorough search asks whether there is anything above a threshold. It adds flips, where the dual
-norm has kinks (at a maximum with slopes w, negate one w_c at a time and ascend from the top
-eigenvector of M there: for l1/linf, a local search over the signs), and restarts, plain ascents
-from random points. At an optimum the model's own vectors are maxima, so most restarts end at one of
-them. The share of restarts that end at a maximum which nothing else led to estimates the chance
-that one more finds a new one (Good and Turing). Only if it is small the search counts as complete.
+The thorough search asks whether there is anything above a threshold. It ascends from random points
+until they find nothing new. Where the dual norm has kinks (l1/linf), a local search over the slopes
+goes on from each maximum: negate one w_c, ascend, keep what is better. It lifts most of them to the
+best few. At an optimum the model's own vectors are maxima, and most ascents end there. The share
+that ends where nothing else did estimates the chance that one more ascent finds a new maximum (Good
+and Turing). Only if it is small the search counts as complete.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
@@ -37,23 +38,25 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-SAME_POINT = 0.99  # |cosine| at which two points of the ascent count as one
-# Steps from all starts, and how many of the points are then followed to the end. A point stops when
-# a step gains less than a share of the tolerance.
-CHEAP_STEPS, FOLLOWED = 5, 3
+SAME_POINT = 0.97  # |cosine| at which two points of the ascent count as one
+# Smoothed steps from all starts, and how many of the points are then followed to the end. A point
+# stops when a step gains less than a share of the tolerance.
+SMOOTH_STEPS, FOLLOWED = 5, 3
 STOP_SHARE_OF_TOL = 0.1
+FLIPS = 2  # slopes that are negated at each point; four find hardly more, in twice the time
 # Features up to which NumPy's `eigh` of many matrices is faster than LAPACK's search for the top
 # eigenvector of one at a time; with 80 features it takes three times as long.
 BATCHED_FEATURES = 24
 
-# The thorough search. Restarts are complete when enough of them ended within a hundredth (a quarter
-# of the tolerance, if that is more) of the best, and at most this share of those ended alone.
+# The thorough search is complete when enough restarts ended within a hundredth (a quarter of the
+# tolerance, if that is more) of the best, and at most this share of those ended alone.
 LARGEST_SHARE_ALONE = 0.02
-LEAST_RESTARTS, LEAST_NEAR_BEST, MOST_RESTARTS = 128, 32, 1024
-RESTART_STEPS = 40
-RESTART_FLOPS = 1e10  # what restarts may cost in any case, about half a second
+LEAST_NEAR_BEST, MOST_RESTARTS, KEPT = 32, 1024, 24
 COARSE_TOL = 0.01  # from here on, maxima so far apart need fewer restarts
-FLIPPED_MAXIMA = 12
+# What restarts may cost in any case, about a quarter of a second, and what one costs: so many times
+# m p^2, with kinks or without.
+RESTART_FLOPS, WITH_FLIPS, WITHOUT = 5e9, 120.0, 30.0
+FEW_ALONE = 8  # so many are worth steps to exact eigenvectors
 
 
 class Points(NamedTuple):
@@ -111,15 +114,11 @@ def images_of(G: Floats, Y: Floats) -> Floats:
 
 def forms_of(G: Floats, Y: Floats) -> Floats:
     """y_k' G_c y_k, (k, m); a few vectors at a time where there are many outputs."""
-    block = max(1, BLOCK_DOUBLES // (G.shape[0] * G.shape[1]))
-    if len(Y) <= block:
-        return _forms(images_of(G, Y), Y)
-    parts = [Y[first : first + block] for first in range(0, len(Y), block)]
-    return np.concatenate([_forms(images_of(G, part), part) for part in parts])
-
-
-def _forms(images: Floats, Y: Floats) -> Floats:
-    return np.matmul(images, Y[:, :, None])[:, :, 0]
+    Q, block = np.empty((len(Y), len(G)), Y.dtype), max(1, BLOCK_DOUBLES // G[:, 0].size)
+    for first in range(0, len(Y), block):
+        part = Y[first : first + block]
+        Q[first : first + block] = _times(images_of(G, part), part)
+    return Q
 
 
 def points_at(G: Floats, Y: Floats, penalty: MatrixPenalty) -> Points:
@@ -127,116 +126,51 @@ def points_at(G: Floats, Y: Floats, penalty: MatrixPenalty) -> Points:
     return Points(Y, Q, penalty.dual_norms(Q))
 
 
-def ascend(
-    G: Floats, Y: Floats, penalty: MatrixPenalty, tol: float, max_iter: int = 30
-) -> Points:  # fmt: skip
-    """Ascend from the rows of Y (k, p), unit vectors; at most `FOLLOWED` local maxima, best first.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastpoly.kernels.penalties import L1L2
-    >>> from fastpoly.selection.ascent import ascend
-    >>> G = np.array([np.diag([3.0, 0.0]), np.diag([0.0, 4.0])])
-    >>> np.round(ascend(G, np.array([[0.6, 0.8]]), L1L2(), 1e-6).values, 3)
-    array([4.])
-    """
-    Y = Y[: max(1, BLOCK_DOUBLES // (len(G) * Y.shape[1]))]
-    points = cheap_steps(G, Y, penalty, min(max_iter, CHEAP_STEPS)).distinct(FOLLOWED)
-    return eigen_steps(G, points, penalty, STOP_SHARE_OF_TOL * tol, max_iter)
+# ---- steps ---------------------------------------------------------------------------------------
 
 
-def cheap_steps(
-    G: Floats, Y: Floats, penalty: MatrixPenalty, steps: int, smooth: bool = True,
-    tol: float = 0.0,
-) -> Points:  # fmt: skip
-    """Steps from all starts at once: y <- the best vector of span{y, M y, last step}.
-
-    The dual norm becomes less and less smooth. Without `smooth`, the steps end early when none
-    gains more than tol times the best value. Returns the points where they ended and the best point
-    seen, unsorted. It computes in the precision of G.
-    """
-    Y = Y.astype(G.dtype)
-    images = images_of(G, Y)
-    Q = _forms(images, Y)
-    values = penalty.dual_norms(Q)
-    top = values.argmax()
-    best = Points(Y, Q, values).take([top])
-    P = images_P = None  # the last step
-    for t in range(steps):
-        W = penalty.slopes(Q, 1 - t / steps) if smooth else penalty.slopes(Q)
-        W = W.astype(G.dtype)[:, None, :]
-        MY = np.matmul(W, images)[:, 0]
-        U = _orthogonal(MY, Y)
-        basis, images_B = [Y, U], [images, images_of(G, U)]
-        MB = [MY, np.matmul(W, images_B[1])[:, 0]]
-        if P is not None:
-            a, b = _dots(Y, P), _dots(U, P)
-            Z = P - a * Y - b * U
-            size = np.linalg.norm(Z, axis=1, keepdims=True)
-            scale = np.where(size > 1e-3, 1 / np.maximum(size, 1e-3), 0)
-            basis.append(Z * scale)
-            images_P -= a[:, :, None] * images + b[:, :, None] * images_B[1]
-            images_P *= scale[:, :, None]
-            images_B.append(images_P)
-            MB.append(np.matmul(W, images_P)[:, 0])
-        # The Ritz vector: the top eigenvector of the projected M, (k, 3, 3). A direction of length
-        # zero has the eigenvalue 0, below that of y.
-        A = np.array([[_dots(x, Mz)[:, 0] for Mz in MB] for x in basis]).transpose(2, 0, 1)
-        turn = np.linalg.eigh(A + A.transpose(0, 2, 1))[1][:, :, -1].astype(G.dtype)
-        turn[~A.any(axis=(1, 2))] = np.eye(1, len(basis))  # M = 0: stay
-        turn *= np.copysign(1, turn[:, :1])
-        first, *others = turn.T[:, :, None]
-        P = sum(x * z for x, z in zip(others, basis[1:], strict=True))
-        images_P = sum(x[:, :, None] * z for x, z in zip(others, images_B[1:], strict=True))
-        Y, images = first * Y + P, first[:, :, None] * images + images_P
-        length = np.linalg.norm(P, axis=1, keepdims=True)
-        length[length == 0] = 1
-        P, images_P = P / length, images_P / length[:, :, None]
-        Q, before = _forms(images, Y), values
-        values = penalty.dual_norms(Q)
-        top = values.argmax()
-        if values[top] > best.values[0]:
-            best = Points(Y, Q, values).take([top])
-        if tol and (values - before).max() <= tol * best.values[0]:
-            break
-    return Points(Y, Q, values).join(best)
+def ritz_vectors(G: Floats, W: Floats, Y: Floats) -> Floats:
+    """The best vectors of the Krylov spaces of M_k = sum_c W_kc G_c from y_k, (k, p)."""
+    m, p, _ = G.shape
+    new, block = np.empty_like(Y), max(1, BLOCK_DOUBLES // p**2)
+    for first in range(0, len(Y), block):
+        part = slice(first, first + block)
+        M = (W[part].astype(G.dtype) @ G.reshape(m, p * p)).reshape(-1, p, p)
+        new[part] = _best_of_krylov(M, Y[part])
+    return new
 
 
-def _dots(X: Floats, Y: Floats) -> Floats:
-    return np.einsum("kp,kp->k", X, Y)[:, None]
+def _best_of_krylov(M: Floats, Y: Floats) -> Floats:
+    """The top Ritz vectors of M (k, p, p) on span{y, M y, M^2 y, ...}."""
+    # Measured: four are best for ten features, nine for two hundred, where forming M costs more.
+    size = min(4 + Y.shape[1] // 32, 10, Y.shape[1])
+    B = np.zeros((len(Y), size, Y.shape[1]), Y.dtype)
+    images = np.empty_like(B)
+    B[:, 0] = Y
+    for j in range(size):
+        images[:, j] = _times(M, B[:, j])
+        if j + 1 < size:
+            basis, U = B[:, : j + 1], _unit_or_zero(images[:, j], 0.0)
+            for _ in range(2):
+                U = U - _times(basis.transpose(0, 2, 1), _times(basis, U))
+            B[:, j + 1] = _unit_or_zero(U, 1e-3)  # nothing is left where the space is complete
+    A = np.matmul(B, images.transpose(0, 2, 1))
+    turn = np.linalg.eigh(A + A.transpose(0, 2, 1))[1][:, :, -1]
+    best = _unit_or_zero(_times(B.transpose(0, 2, 1), turn), 0.5)
+    return np.where(best.any(axis=1, keepdims=True), best, Y)
 
 
-def _orthogonal(X: Floats, Y: Floats) -> Floats:
-    """The part of x_k that is orthogonal to y_k, scaled to norm 1; 0 where nothing is left."""
-    sizes = np.linalg.norm(X, axis=1, keepdims=True)
-    U = X - _dots(X, Y) * Y
-    U -= _dots(U, Y) * Y
-    length = np.linalg.norm(U, axis=1, keepdims=True)
-    return U / np.where(length > 10 * np.finfo(X.dtype).eps ** 0.5 * sizes, length, np.inf)
+def _times(M: Floats, Y: Floats) -> Floats:
+    return np.matmul(M, Y[:, :, None])[:, :, 0]
 
 
-def eigen_steps(
-    G: Floats, points: Points, penalty: MatrixPenalty, tol: float, steps: int
-) -> Points:
-    """Steps y <- the top eigenvector of M, until none gains more than tol times the best value.
-
-    Points that no longer gain stay where they are. The result is sorted, best first.
-    """
-    Y, Q, values = (a.copy() for a in points)
-    moving = np.arange(len(Y))
-    for _ in range(steps):
-        new = points_at(G, top_eigenvectors(G, penalty.slopes(Q[moving])), penalty)
-        gains = new.values - values[moving]
-        better = gains > 0
-        Y[moving[better]], Q[moving[better]], values[moving[better]] = new.take(better)
-        moving = moving[gains > tol * values.max()]
-        if not len(moving):
-            break
-    return Points(Y, Q, values).best_first()
+def _unit_or_zero(X: Floats, least: float) -> Floats:
+    """Rows scaled to norm 1; those of at most the least norm become 0."""
+    norms = np.linalg.norm(X, axis=1, keepdims=True)
+    return X / np.where(norms > least, norms, np.inf)
 
 
-def top_eigenvectors(G: Floats, W: Floats) -> Floats:
+def top_eigenvectors(G: Floats, W: Floats, Y: Floats | None = None) -> Floats:
     """The top eigenvectors of M_k = sum_c W_kc G_c, (k, p)."""
     p = G.shape[1]
     vectors = np.empty((len(W), p))
@@ -251,135 +185,164 @@ def top_eigenvectors(G: Floats, W: Floats) -> Floats:
     return vectors
 
 
-# ---- the thorough search -------------------------------------------------------------------------
+def climb(
+    G: Floats, points: Points, penalty: MatrixPenalty, tol: float, steps: int,
+    step: Callable[[Floats, Floats, Floats], Floats] = ritz_vectors, ends: Floats | None = None,
+) -> Points:  # fmt: skip
+    """Steps of each point until it gains no more than tol times the best value.
+
+    A point also stops when it comes near to one of `ends` (r, p). Computes in the precision of G.
+    """
+    Y, Q, values = (array.copy() for array in points)
+    moving = np.arange(len(Y))
+    for _ in range(steps):
+        new = points_at(G, step(G, penalty.slopes(Q[moving]), Y[moving]), penalty)
+        gains = new.values - values[moving]
+        better = gains > 0
+        Y[moving[better]], Q[moving[better]], values[moving[better]] = new.take(better)
+        on = gains > tol * values.max()
+        if ends is not None:
+            on &= (np.abs(Y[moving] @ ends.T) < SAME_POINT).all(axis=1)
+        moving = moving[on]
+        if not len(moving):
+            break
+    return Points(Y, Q, values)
+
+
+def flip(G: Floats, points: Points, penalty: MatrixPenalty, tol: float, steps: int) -> Points:
+    """Local search over the slopes: negate one, ascend, keep what is better, until nothing is."""
+    Y, Q, values = (array.copy() for array in points)
+    moving = np.arange(len(Y))
+    block = max(1, BLOCK_DOUBLES // G[0].size)
+    while len(moving):
+        parts = [moving[first : first + block] for first in range(0, len(moving), block)]
+        W = [penalty.slopes(Q[part]).astype(G.dtype) for part in parts]
+        flipped = [flips(G, w, Y[part], Q[part]) for w, part in zip(W, parts, strict=True)]
+        W, starts = (np.concatenate(arrays) for arrays in zip(*flipped, strict=True))
+        found = points_at(G, ritz_vectors(G, W, starts), penalty)
+        found = climb(G, found, penalty, tol, steps)
+        best = found.values.reshape(-1, FLIPS).argmax(axis=1) + np.arange(0, len(W), FLIPS)
+        better = found.values[best] > (1 + tol) * values[moving]
+        moving = moving[better]
+        Y[moving], Q[moving], values[moving] = found.take(best[better])
+    return Points(Y, Q, values)
+
+
+def flips(G: Floats, W: Floats, Y: Floats, Q: Floats) -> tuple[Floats, Floats]:
+    """The most promising slopes with one negated, (k FLIPS, m), and starts for them, (k FLIPS, p).
+
+    With w_c negated, M becomes M - 2 w_c G_c. What this promises is the largest value that it has
+    on span{y, u_c}, where u_c is the part of G_c y that is orthogonal to y.
+    """
+    (k, m), p = Q.shape, Y.shape[1]
+    U = images_of(G, Y) - Q[:, :, None] * Y[:, None, :]
+    U /= np.maximum(np.linalg.norm(U, axis=2), np.finfo(G.dtype).tiny)[:, :, None]
+    M = (W @ G.reshape(m, p * p)).reshape(k, p, p)
+    images = np.matmul(U, M)
+    images -= 2 * W[:, :, None] * np.matmul(G, U.transpose(1, 2, 0)).transpose(2, 0, 1)
+    first = np.einsum("kc,kc->k", W, Q)[:, None] - 2 * W * Q
+    last = np.einsum("kcp,kcp->kc", U, images)
+    both = np.einsum("kp,kcp->kc", Y, images)
+    promises = (first + last) / 2 + np.hypot((first - last) / 2, both)
+    outputs = np.argsort(-promises, axis=1)[:, :FLIPS].ravel()
+    rows = np.repeat(np.arange(k), FLIPS)
+    angles = np.arctan2(2 * both[rows, outputs], (first - last)[rows, outputs])[:, None] / 2
+    W = W[rows]
+    W[np.arange(len(W)), outputs] *= -1
+    return W, unit(np.cos(angles) * Y[rows] + np.sin(angles) * U[rows, outputs])
+
+
+# ---- searches ------------------------------------------------------------------------------------
+
+
+def ascend(G: Floats, Y: Floats, penalty: MatrixPenalty, tol: float, max_iter: int = 30) -> Points:
+    """The best maxima where ascents from the rows of Y (k, p), unit vectors, end; best first."""
+    Y = Y[: max(1, BLOCK_DOUBLES // (len(G) * Y.shape[1]))]
+    points = points_at(G, Y, penalty)
+    steps = min(max_iter, SMOOTH_STEPS)
+    for t in range(steps):
+        Y = ritz_vectors(G, penalty.slopes(forms_of(G, Y), 1 - t / steps), Y)
+    points = points.join(points_at(G, Y, penalty)).distinct(FOLLOWED)
+    return finish(G, points, penalty, tol, max_iter)
+
+
+def finish(G: Floats, points: Points, penalty: MatrixPenalty, tol: float, steps: int) -> Points:
+    """Steps to the top eigenvectors; best first."""
+    stop = STOP_SHARE_OF_TOL * tol
+    return climb(G, points, penalty, stop, steps, top_eigenvectors).best_first()
 
 
 def search_thoroughly(
     G: Floats, starts: Floats, known: Floats, penalty: MatrixPenalty, tol: float, max_iter: int,
     rng: np.random.Generator, threshold: float, flops: float,
 ) -> tuple[Points, bool]:  # fmt: skip
-    """Search until something is above the threshold, or until nothing new is found.
+    """The best distinct points, best first, and whether the search is complete.
 
-    Parameters
-    ----------
-    G : ndarray, (m, p, p)
-    starts, known : ndarray, (k, p)
-        Unit vectors; many restarts are expected to end at those known.
-    flops : float
-        What restarts may cost.
-
-    Returns
-    -------
-    points : Points
-        The best distinct points, best first.
-    complete : bool
-        Whether nothing was above the threshold, and restarts found nothing new.
-    """
-    kinks = penalty.n_vertices(len(G)) is not None
-    stop = STOP_SHARE_OF_TOL * min(tol, COARSE_TOL)
-    starts = starts[: max(1, BLOCK_DOUBLES // (len(G) * G.shape[1]))]
-    points = cheap_steps(G, starts, penalty, 2 * CHEAP_STEPS).distinct(2 * FLIPPED_MAXIMA)
-    if points.values[0] <= threshold:
-        points = follow(G, points, FLIPPED_MAXIMA if kinks else FOLLOWED, penalty, stop, max_iter)
-    if points.values[0] <= threshold and kinks:
-        points = flip_slopes(G, points, penalty, stop, max_iter)
-    if points.values[0] > threshold:
-        return points, False
-    return restart(G, points, known, penalty, tol, max_iter, rng, threshold, flops)
-
-
-def follow(
-    G: Floats, points: Points, most: int, penalty: MatrixPenalty, tol: float, steps: int
-) -> Points:
-    """The points, best first, after eigen-steps of the best of them."""
-    moved = eigen_steps(G, points.take(slice(most)), penalty, tol, steps)
-    return moved.join(points.take(slice(most, None))).distinct(len(points.Y))
-
-
-def flip_slopes(
-    G: Floats, points: Points, penalty: MatrixPenalty, tol: float, steps: int
-) -> Points:
-    """Local search around the best maxima: negate one slope, ascend, repeat from what is new.
-
-    It ends when a sweep over all single flips finds no new point among the best.
-    """
-    flips = 1 - 2 * np.eye(len(G))
-    fresh = points.take(slice(FLIPPED_MAXIMA))
-    for _ in range(steps):
-        W = penalty.slopes(fresh.Q)[:, None, :] * flips
-        found = points_at(G, top_eigenvectors(G, W.reshape(-1, len(G))), penalty)
-        found = eigen_steps(G, found.distinct(FLIPPED_MAXIMA), penalty, tol, steps)
-        least = points.values[:FLIPPED_MAXIMA][-1]
-        new = (np.abs(found.Y @ points.Y.T) < SAME_POINT).all(axis=1)
-        fresh = found.take(new & (found.values > (1 + tol) * least))
-        if not len(fresh.Y):
-            break
-        points = points.join(fresh).distinct(len(points.Y))
-    return points
-
-
-def restart(
-    G: Floats, points: Points, known: Floats, penalty: MatrixPenalty, tol: float, max_iter: int,
-    rng: np.random.Generator, threshold: float, flops: float,
-) -> tuple[Points, bool]:  # fmt: skip
-    """Ascend from random points, without the smoothing, which favors a few large basins.
-
-    Single precision finds the maxima; only the best of them are followed further. The share of
-    ascents that end alone falls about as fast as their number grows; where that is too slow, the
-    rest is not worth its time. With kinks, ascents end at many maxima of all heights. There a
-    coarse tolerance is enough if even a maximum as far above the best as the median is below it
-    would be within the tolerance of the threshold.
+    It ascends from `starts` (k, p) and then from random points, until something is above the
+    threshold or nothing new is found. Many are expected to end at `known` (r, p). Single precision
+    finds the maxima; only the best of them are followed further. A coarse tolerance is enough if
+    even a maximum as far above the best as the median is below it would be within the tolerance of
+    the threshold. The share that is alone falls about as fast as the restarts grow in number; where
+    that is too slow, the rest is not worth its time.
     """
     m, p, _ = G.shape
-    coarse, kinks = tol >= COARSE_TOL, penalty.n_vertices(m) is not None
+    kinks, coarse = penalty.n_vertices(m) is not None, tol >= COARSE_TOL
     stop, near = STOP_SHARE_OF_TOL * min(tol, COARSE_TOL), 1 - max(0.01, tol / 4)
-    most = min(MOST_RESTARTS, int(flops / (RESTART_STEPS * 2.0 * m * p**2)))
-    least = LEAST_RESTARTS // 2 if coarse else LEAST_RESTARTS
-    if kinks and not coarse:  # one in a hundred ascents may lead above the threshold: make them all
-        least = max(least, most)
-    size = max(1, min(64, BLOCK_DOUBLES // (m * p)))
+    most = min(MOST_RESTARTS, int(flops / ((WITH_FLIPS if kinks else WITHOUT) * m * p**2)))
+    least = 64 if coarse else 256 if kinks else 128
+    size = max(1, min(64 if kinks else least, BLOCK_DOUBLES // (m * p)))
     # Only directions are taken from it; at this scale no entry overflows.
     single = np.ldexp(G, -np.frexp(np.abs(G).max())[1]).astype(np.float32)
-    seen = points_at(G, known, penalty)
-    ends, heights = seen.take(slice(0)), np.empty(0)
+
+    def maxima(Y: Floats, ends: Floats | None) -> Points:
+        found = points_at(single, Y.astype(np.float32), penalty)
+        if kinks:
+            found = climb(single, found, penalty, stop, max_iter)
+            found = flip(single, found, penalty, stop, max_iter)
+        else:
+            found = climb(single, found, penalty, 0.1 * stop, max_iter, ends=ends)
+        return points_at(G, unit(found.Y.astype(np.float64)), penalty)
+
+    def add(points: Points, found: Points) -> Points:
+        best = finish(G, found.distinct(FOLLOWED), penalty, tol, max_iter)
+        return points.join(best).join(found).distinct(KEPT)
+
+    others = points_at(G, unit(known), penalty).join(maxima(starts[:size], None))
+    points = add(others.take(slice(0)), others)
+    ends, heights = others.take(slice(0)), np.empty(0)
     while len(heights) < most and points.values[0] <= threshold:
         Y = unit(rng.standard_normal((size, p)))
-        if p <= BATCHED_FEATURES:
-            found = cheap_steps(G, Y, penalty, CHEAP_STEPS, smooth=False).take(slice(size))
-            found = eigen_steps(G, found, penalty, stop, max_iter)
-        else:
-            found = cheap_steps(single, Y, penalty, RESTART_STEPS, False, stop).take(slice(size))
-            found = points_at(G, unit(found.Y.astype(np.float64)), penalty)
-        best = eigen_steps(G, found.distinct(FOLLOWED), penalty, stop, max_iter)
-        points = points.join(best).distinct(len(points.Y))
-        heights = np.append(heights, found.values)
-        ends = ends.join(found)
+        found = maxima(Y, others.Y.astype(np.float32))
+        points = add(points, found)
+        found = replace_alike(found, others)
+        heights, ends = np.append(heights, found.values), ends.join(found)
         ends = ends.take(ends.values >= near * points.values[0])
-        alone = share_alone(ends, seen)
-        enough = len(heights) >= least and len(ends.Y) >= LEAST_NEAR_BEST
-        if (enough and alone <= LARGEST_SHARE_ALONE) or (
-            coarse and kinks and 2 * points.values[0] - np.median(heights) <= (1 + tol) * threshold
+        alone = is_alone(ends, others)
+        if 0 < alone.sum() <= FEW_ALONE:
+            last = climb(G, ends.take(alone), penalty, 0.1 * stop, 3, top_eigenvectors)
+            ends = ends.take(~alone).join(replace_alike(last, others))
+            alone = is_alone(ends, others)
+        enough = len(heights) >= least and len(alone) >= LEAST_NEAR_BEST
+        if (enough and alone.mean() <= LARGEST_SHARE_ALONE) or (
+            coarse and 2 * points.values[0] - np.median(heights) <= (1 + tol) * threshold
         ):
             return points, bool(points.values[0] <= threshold)
-        if enough and alone * len(heights) > 4 * LARGEST_SHARE_ALONE * most:
+        if enough and alone.mean() * len(heights) > 4 * LARGEST_SHARE_ALONE * most:
             break
     return points, False
 
 
-def share_alone(ends: Points, known: Points) -> float:
-    """The share of ends unlike all others and unlike all known points, in y or in the forms."""
-    if not len(ends.Y):
-        return 1.0
-    alike = [
-        (np.abs(ends.Y @ others.Y.T) >= SAME_POINT)
-        & (_units(ends.Q) @ _units(others.Q).T >= SAME_POINT)
-        for others in (ends, known)
-    ]
-    return float((np.hstack(alike).sum(axis=1) == 1).mean())
+def is_alone(ends: Points, others: Points) -> NDArray[np.bool_]:
+    """Which ends are unlike all the rest and unlike all others."""
+    alike = np.abs(ends.Y @ np.vstack([ends.Y, others.Y]).T) >= SAME_POINT
+    return alike.sum(axis=1) == 1
 
 
-def _units(Q: Floats) -> Floats:
-    return Q / np.maximum(np.linalg.norm(Q, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+def replace_alike(points: Points, others: Points) -> Points:
+    """The points, with others in place of those that came near to them."""
+    cosines = np.abs(points.Y @ others.Y.T)
+    near = cosines.max(axis=1, initial=0) >= SAME_POINT
+    return points.take(~near).join(others.take(cosines[near].argmax(axis=1)))
 
 
 # ---- exact values and bounds ---------------------------------------------------------------------
@@ -398,20 +361,8 @@ def best_of_vertices(G: Floats, penalty: MatrixPenalty, n_best: int = 1) -> tupl
     unit vectors for l1, vectors of signs for l1/linf. So the best vector is the dominant
     eigenvector of one of the matrices sum_c s_c G_c. For l1/linf there are 2^(m-1) of them.
 
-    Returns
-    -------
-    vectors : ndarray, (r, p)
-        The optimum first; with n_best > 1, the eigenvectors of both ends of the next vertices.
-    value : float
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastpoly.kernels.penalties import L1Linf
-    >>> from fastpoly.selection.ascent import best_of_vertices
-    >>> G = np.array([[[1.0, 0.0], [0.0, -1.0]], [[0.0, 1.0], [1.0, 0.0]]])
-    >>> round(best_of_vertices(G, L1Linf())[1], 3)
-    1.414
+    The vectors (r, p) have the optimum first; with n_best > 1, the eigenvectors of both ends of the
+    next vertices follow.
     """
     m, p, _ = G.shape
     count, block = penalty.n_vertices(m), max(1, BLOCK_DOUBLES // p**2)
@@ -440,15 +391,6 @@ def upper_bound(
         ||q||_* <= a |q|_1,    |q|_1   <= h' (sum_c |G_c|) h
         ||q||_* <= b |q|_2,    |q|_2^2 <= sum_c |G_c h|^2 = h' (sum_c G_c^2) h,
                                |q|_2   <= the largest singular value of the map hh' -> q.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastpoly.kernels.penalties import L1L2
-    >>> from fastpoly.selection.ascent import upper_bound
-    >>> G = np.array([np.diag([3.0, 0.0]), np.diag([0.0, 4.0])])
-    >>> upper_bound(G, L1L2(), *np.linalg.eigh(G))
-    4.0
     """
     m, p, _ = G.shape
     bound, (to_sum, to_euclidean) = np.inf, penalty.dual_ratios(m)

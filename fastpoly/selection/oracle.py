@@ -61,30 +61,15 @@ class Request:
 
     Attributes
     ----------
-    gamma : Gamma
-        The matrices Gamma_c: `gamma.d`, `gamma.m`, `gamma.forms(h)`, `gamma.matvecs(B)`,
-        `gamma.combine(w, h)`, and `gamma.dense()`, (m, d, d), where d is small.
-    penalty : penalty object
-        `penalty.dual_norms(Q)` are the values of forms Q (b, m).
-    n_vectors : int
-        Largest number of vectors that can be used.
-    threshold : float
-        Vectors after the first are of use only with dual norms above this.
-    tol : float
-        Relative tolerance of the value.
-    max_iter : int
-        Largest number of steps of an ascent.
+    gamma, penalty, n_vectors, threshold, tol, max_iter, data, known, sign_budget
+        As for `select_basis`, checked. Use `gamma.d`, `gamma.m`, `gamma.forms(h)`,
+        `gamma.matvecs(B)`, `gamma.combine(w, h)`, `gamma.dense()`, (m, d, d), where d is small, and
+        `penalty.dual_norms(Q)`, the values of forms Q (b, m).
     start : ndarray, (m, d), or None
         Dominant eigenvectors of the outputs in an earlier round.
     rng : numpy.random.Generator
-    data : Design or None
-        The rows, if they are in memory.
     thorough : bool
         Whether to search harder; own oracles are never asked to.
-    known : ndarray, (k, d)
-        Unit vectors that the model has already.
-    sign_budget : float
-        Floating-point operations that an enumeration of signs may take.
     signatures : Signatures or None
         Tells which vectors count as one; None if one vector is asked for.
     """

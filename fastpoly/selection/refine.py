@@ -32,12 +32,13 @@ from fastpoly.selection.ascent import (
     Points,
     ascend,
     best_of_vertices,
-    eigen_steps,
+    climb,
     enumeration_flops,
     forms_of,
     points_at,
     search_thoroughly,
     thin,
+    top_eigenvectors,
     unit,
     upper_bound,
 )
@@ -54,7 +55,6 @@ DENSE_BYTES = 2**27
 SIGN_FLOPS, ROW_SIGNS = 5e8, 64
 # Starts of the ascent: on matrices, beside one per output; over rows, at one pass over X each.
 EIGENVECTOR_STARTS, ROW_STARTS = 96, 16
-RANDOM_STARTS = 64  # of a thorough search
 LANCZOS_STEPS = 40  # at most, for a block of vectors; the stop rule may require more
 
 
@@ -162,16 +162,15 @@ def search_matrices(request: Request) -> Selection:
     if enumeration_flops(penalty, gamma.m, gamma.d) <= budget:
         H, bound = best_of_vertices(G, penalty, _n_best(request))
         return sort(G, H, penalty, Selection.of(H, bound=bound, confirmed=True))
-    starts = unit(rng.standard_normal((RANDOM_STARTS, gamma.d)))
     if gamma.d <= EIGH_FEATURES:
         values, vectors = np.linalg.eigh(G)
-        starts = np.vstack([vectors[:, :, -1], vectors[:, :, 0], starts])
+        starts = np.vstack([vectors[:, :, -1], vectors[:, :, 0]])
         bound = upper_bound(G, penalty, values, vectors)
     else:
-        starts = starts if request.start is None else np.vstack([unit(request.start), starts])
+        starts = rng.standard_normal((gamma.m, gamma.d)) if request.start is None else request.start
         bound = upper_bound(G, penalty)
     points, complete = search_thoroughly(
-        G, starts, request.known, penalty, request.tol, request.max_iter, rng,
+        G, unit(starts), request.known, penalty, request.tol, request.max_iter, rng,
         request.threshold or np.inf, max(request.sign_budget, RESTART_FLOPS),
     )  # fmt: skip
     return Selection.of(points.Y, Q=points.Q, bound=bound, confirmed=complete)
@@ -281,7 +280,7 @@ def explore(
         if hopes[top] <= (1 + tol) * points.values[0] or not space.add(residuals[top]):
             break
         points = points._replace(Y=np.pad(points.Y, ((0, 0), (0, 1))))
-        points = eigen_steps(space.A, points, penalty, tol / 10, 10)
+        points = climb(space.A, points, penalty, tol / 10, 10, top_eigenvectors).best_first()
     Q = np.vstack([points.Q, start_forms])
     H = np.vstack([points.Y @ space.basis, starts])
     return Points(H, Q, penalty.dual_norms(Q)), space.size

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 from fastpoly.storage.npz import read_arrays, write_arrays
 from fastpoly.tables import Encoding
 
-MODEL_VERSION = 1
+MODEL_VERSION = 2  # 1 had neither fields nor background
 # The type of each array in a file, as a kind or in full; PolyModel checks the shapes.
 _REQUIRED = {"H": "<f8", "V": "<f8", "intercept": "<f8", "activation": "U", "augment": "b"}
 _OPTIONAL = {"linear": "<f8", "feature_names": "U", "output_names": "U", "task": "U"}
+_NUMBERS = ("H", "V", "intercept", "linear", "classes", "level_values", "fields", "background")
 _ENCODING = "encoding."  # before the names of the arrays of an encoding
 _TYPES = _REQUIRED | _OPTIONAL | {"classes": "Uifub", "level_values": "<f8", "log_odds": "b"}
-_TYPES["fields"] = "i"
+_TYPES |= {"fields": "i", "background": "<f8"}
 
 
 def write_model(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None:
@@ -60,8 +61,10 @@ def _fields(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     version = arrays.pop("format_version", None)
     if version is None or version.dtype.kind != "i" or version.ndim:
         raise ValueError("it has no integer format_version")
-    if version != MODEL_VERSION:
-        raise ValueError(f"it has format version {version}, this fastpoly reads {MODEL_VERSION}")
+    if not 1 <= version <= MODEL_VERSION:
+        raise ValueError(
+            f"it has format version {version}, this fastpoly reads 1 to {MODEL_VERSION}"
+        )
     parts = {name: arrays.pop(name) for name in list(arrays) if name.startswith(_ENCODING)}
     encoding = None
     if parts:
@@ -75,6 +78,5 @@ def _fields(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         if spelled not in _TYPES[name]:
             raise ValueError(f"{name} must not have dtype {array.dtype}")
     # Arrays stay arrays; names, texts and flags become plain Python values.
-    numbers = ("H", "V", "intercept", "linear", "classes", "level_values", "fields")
-    fields = {name: a if name in numbers else a.tolist() for name, a in arrays.items()}
+    fields = {name: a if name in _NUMBERS else a.tolist() for name, a in arrays.items()}
     return fields | {"encoding": encoding}

@@ -99,6 +99,10 @@ class Encoding:
 
     __hash__ = None
 
+    def same_codes(self, other: Self) -> bool:
+        """Whether codes mean the same in another encoding, whatever their frequencies."""
+        return type(self)(self.fields, other.frequencies, other.form) == other
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Plain arrays that hold the encoding; see `fastpoly.tables.arrays`."""
         return to_arrays(self.fields, self.frequencies, self.form)

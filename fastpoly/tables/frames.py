@@ -67,12 +67,15 @@ class Column:
         data = self.data
         if self.kind == "list":
             raise self.error(f"must hold single values, got {self.example()}; convert it")
-        if self.kind == "number":
+        if self.kind == "number" and not _holds_integers(data):
             found = self.numbers()
             values, codes = np.unique(found, return_inverse=True, equal_nan=True)
             if len(values) and np.isnan(values[-1]):
                 values, codes = values[:-1], np.where(codes == len(values) - 1, -1, codes)
             return Distinct(codes, values)
+        if isinstance(data, np.ndarray) and data.dtype.kind in "iub":
+            values, codes = np.unique(data, return_inverse=True)
+            return self._as_levels(codes, values.tolist())
         if isinstance(data, (list, np.ndarray)):
             return self._as_levels(
                 *_number(data.tolist() if isinstance(data, np.ndarray) else data)
@@ -122,8 +125,8 @@ class Column:
             found[:] = [str(v) for v in values]
         elif types <= {bool} or types <= {int, float}:
             try:
-                found = np.array(values, np.float64 if float in types else None)
-                found = found if found.dtype.kind in "bf" else found.astype(np.int64)
+                wanted = float if float in types else bool if bool in types else np.int64
+                found = np.array(values, wanted)
             except (OverflowError, ValueError):
                 raise self.error("has integers of 2**63 or more; convert it") from None
             if found.dtype.kind == "f" and np.isnan(found).any():
@@ -284,6 +287,15 @@ def _refusal(name: str, is_time: bool, kind: str) -> ValueError:
         f"column {name!r} holds values of type {kind}; make columns of numbers or texts of it, or "
         "leave it out"
     )
+
+
+def _holds_integers(data: Any) -> bool:
+    """Whether a column of numbers holds integers, which floats may not tell apart."""
+    if isinstance(data, np.ndarray):
+        return data.dtype.kind in "iu"
+    if isinstance(data, list):
+        return all(isinstance(v, (int, np.integer)) or _is_missing(v) for v in data)
+    return data.dtype.is_integer()
 
 
 def _is_missing(value: Any) -> bool:
