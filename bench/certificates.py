@@ -248,10 +248,13 @@ def tasks(n_problems: int) -> list[Task]:
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--problems", type=int, default=200)  # of each kind; stored ones are kept
+    parser.add_argument("--stored", action="store_true")  # report what is stored, run nothing
     own, rest = parser.parse_known_args(argv)
     with options(__doc__, rest) as where:
         store = Store(where.results / "certificates_runs.json")
         todo = tasks(1 if where.quick else own.problems)
+        if own.stored:
+            todo = [task for task in todo if task in store]
         report(where, run_tasks(run, todo, store, where.processes, "certificates"))
 
 

@@ -317,8 +317,11 @@ class PolyModel:
         H, linear = self.H, self.linear
         if X.sparse and len(X.arrays[1]) < self.n_features:
             data, indices, indptr = X.arrays
-            columns, positions = np.unique(np.append(0, indices), return_inverse=True)
-            positions = positions[1:].astype(np.int32)
+            if X.n == 1 and len(indices):  # they increase
+                columns, positions = indices, np.arange(len(indices), dtype=np.int32)
+            else:
+                columns, positions = np.unique(np.append(0, indices), return_inverse=True)
+                positions = positions[1:].astype(np.int32)
             X = as_matrix(StoredRows((X.n, len(columns)), positions, data, indptr), self.augment)
             linear = None if linear is None else linear[:, columns]
             H = H[:, np.append(0, columns + 1) if self.augment else columns]

@@ -45,6 +45,39 @@ def cut(monkeypatch):
     return cut_after
 
 
+class Quadratic:
+    """A loss of users, whose parameter does not show in its representation."""
+
+    target = "real"
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def value_grad(self, Y, O, w=None):
+        D = self.weight * (O - Y) * (1.0 if w is None else w[:, None])
+        return 0.5 * float(np.vdot(D, O - Y)), D
+
+    def value(self, Y, O, w=None):
+        return self.value_grad(Y, O, w)[0]
+
+    def smoothness(self, n_outputs):
+        return self.weight
+
+    def __repr__(self):
+        return "<Quadratic object at 0x7f0000000000>"  # of an object that was at that address
+
+
+def test_the_checkpoint_of_a_loss_with_another_parameter_is_refused(tmp_path, data):
+    """At 5de635d it was accepted."""
+    X, score = data
+    how = {"alpha": 1.0, "alpha_linear": 1.0, "n_components": 2, "random_state": 0}
+    how["checkpoint"] = tmp_path / "run.npz"
+    first = REGRESSORS[0](loss=Quadratic(1.0), **how).fit(X, score)
+    assert REGRESSORS[0](loss=Quadratic(1.0), **how).fit(X, score).model_ == first.model_
+    with pytest.raises(ValueError, match="checkpoint of another fit"):
+        REGRESSORS[0](loss=Quadratic(7.0), **how).fit(X, score)
+
+
 def assert_same_fit(one, two, X):
     assert one.model_ == two.model_
     for name in ("n_iter_", "objective_", "violation_"):

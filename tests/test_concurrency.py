@@ -205,6 +205,25 @@ def test_predictions_while_a_shared_estimator_is_fitted(data):
     assert seen <= allowed
 
 
+@pytest.mark.parametrize("cls", [REGRESSORS[0], ORDINAL[0]])
+def test_outputs_are_those_of_one_model(data, cls, monkeypatch):
+    """Another thread ends a fit just when outputs are computed; 5de635d mixed two models."""
+    X, score = data
+    y = targets(cls, score) if cls is ORDINAL[0] else np.column_stack([score, -score])
+    one = cls(**OPTIONS).fit(X, y)
+    two = cls(**OPTIONS).fit(-3 * X + 1, np.roll(y, 7, axis=0))
+    want, shared, outputs = one.decision_function(X), cls(), fastpoly.PolyModel.decision_function
+
+    def late(model, *arguments):
+        shared.__dict__ = two.__dict__
+        return outputs(model, *arguments)
+
+    monkeypatch.setattr(fastpoly.PolyModel, "decision_function", late)
+    shared.__dict__ = dict(one.__dict__)
+    np.testing.assert_array_equal(shared.decision_function(X), want)
+    assert shared.__dict__ is two.__dict__
+
+
 def test_fits_of_one_estimator_in_threads(data):
     X, score = data
     model = REGRESSORS[0](**OPTIONS)

@@ -449,9 +449,10 @@ def test_an_unfinished_run_can_be_finished(n_components):
     assert (last.stop, last.violation) == (whole[-1].stop, whole[-1].violation)
 
 
-def test_a_run_that_goes_on_is_finished_too():
+@pytest.mark.parametrize("seeds", [range(5), pytest.param(range(5, 20), marks=pytest.mark.slow)])
+def test_a_run_that_goes_on_is_finished_too(seeds):
     """A start that had stopped because it was full does not leave the last model unfinished."""
-    for seed in range(20):
+    for seed in seeds:
         X, y = made_up(seed, m=3, loss="squared")
         options = {"loss": "squared", "alpha": 0.3, "tol": 1e-3, "random_state": 0}
         *_, full = conditional_gradient(Design(X), y, n_components=2, **options)

@@ -1,7 +1,6 @@
 """Reading .npz files that are damaged, forged or hostile, and writing them in one step."""
 
 import copy
-import doctest
 import os
 import pickle
 import stat
@@ -307,9 +306,3 @@ def test_nothing_is_unpickled(tmp_path):
     with np.load(tmp_path / "a.npz", allow_pickle=True) as archive:
         archive["a"]
     assert mark.exists()  # the payload was live
-
-
-def test_examples():
-    results = doctest.testmod(npz)
-    assert results.attempted
-    assert not results.failed

@@ -679,4 +679,3 @@ def test_reading_the_best_model_of_a_pipeline(iris):
     np.testing.assert_allclose(sums, search.decision_function(X), atol=1e-9)
     again = search.contributions(X, background=X)
     np.testing.assert_allclose(again.values, found.values, atol=1e-9)
-    assert search.transform(X).shape == (len(X), best.n_components_)

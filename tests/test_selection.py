@@ -964,6 +964,7 @@ FALSE_CLAIMS = [
     ("explicit", "l1/linf", 0),
     ("explicit", "l1/linf", 3),
     ("dense rows", "l1/l2", 4),
+    ("shards", "l1/linf", 205),  # 256 restarts missed 1.007 alpha
 ]
 
 

@@ -121,17 +121,10 @@ def is_trainable(model: PolyEstimator, X: Any, y: Any) -> bool:
 class FoldResult(NamedTuple):
     """The results of one fold.
 
-    Attributes
-    ----------
-    scores : ndarray, (a, K)
-        Scores of the last model with at most 1 .. K basis vectors at each alpha; NaN where all of
-        its models have more. The path may end where smaller alphas no longer help; the last scores
-        are repeated there.
-    fit_seconds, score_seconds : ndarray, (a,)
-        Seconds for each alpha.
-    models : dict
-        For each position of an alpha, the models (K,) of those scores, if the caller asked for
-        models.
+    scores (a, K) are those of the last model with at most 1 .. K basis vectors at each alpha; NaN
+    where all of its models have more. Where the path ended early, the last scores are repeated.
+    fit_seconds and score_seconds (a,) belong to the alphas. models[i], (K,), are the models of the
+    scores at the i-th alpha, if the caller asked for models.
     """
 
     scores: Floats
@@ -211,23 +204,10 @@ def path_scores(
 ) -> FoldResult:  # fmt: skip
     """Walk down the path of alphas on the training rows, and score every model on the test rows.
 
-    Parameters
-    ----------
-    model : PolyEstimator
-        Unfitted; its n_components is K.
-    transformers : estimator or None
-        Unfitted; fitted on the training rows.
-    rows : SearchRows
-    split : tuple
-        One of the splits of these rows.
-    alphas : ndarray, (a,)
-        Decreasing. Each run starts from the model of the alpha before.
-    all_alphas : bool
-        Whether to go down to the last one, whatever the scores are.
-    scorer : callable
-    keep_models : bool
-    report : callable, optional
-        Called after each alpha with its scores (K,) and the number of alphas that are done now.
+    `model` and `transformers` are not fitted; the n_components of the model is K. Each alpha starts
+    from the model of the one before. `all_alphas` says to go down to the last one, whatever the
+    scores are. `report` is called after each alpha with its scores (K,) and the number of alphas
+    that are done now.
     """
     K, report = model.n_components, report or (lambda *_: None)
     scores, seconds = np.full((len(alphas), K), np.nan), np.zeros((2, len(alphas)))

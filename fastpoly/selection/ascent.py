@@ -53,9 +53,9 @@ BATCHED_FEATURES = 24
 LARGEST_SHARE_ALONE = 0.02
 LEAST_NEAR_BEST, MOST_RESTARTS, KEPT = 32, 1024, 24
 COARSE_TOL = 0.01  # from here on, maxima so far apart need fewer restarts
-# What restarts may cost in any case, about a quarter of a second, and what one costs: so many times
-# m p^2, with kinks or without.
-RESTART_FLOPS, WITH_FLIPS, WITHOUT = 5e9, 120.0, 30.0
+# What restarts may cost in any case, about a quarter of a second (twice that with kinks), and what
+# one counts: so many times m p^2, with kinks or without.
+RESTART_FLOPS, WITH_FLIPS, WITHOUT = 5e9, 60.0, 30.0
 FEW_ALONE = 8  # so many are worth steps to exact eigenvectors
 
 
@@ -289,7 +289,8 @@ def search_thoroughly(
     kinks, coarse = penalty.n_vertices(m) is not None, tol >= COARSE_TOL
     stop, near = STOP_SHARE_OF_TOL * min(tol, COARSE_TOL), 1 - max(0.01, tol / 4)
     most = min(MOST_RESTARTS, int(flops / ((WITH_FLIPS if kinks else WITHOUT) * m * p**2)))
-    least = 64 if coarse else 256 if kinks else 128
+    # With kinks, a maximum that one in a hundred ascents finds has been missed by 256 of them.
+    least = 64 if coarse else 512 if kinks else 128
     size = max(1, min(64 if kinks else least, BLOCK_DOUBLES // (m * p)))
     # Only directions are taken from it; at this scale no entry overflows.
     single = np.ldexp(G, -np.frexp(np.abs(G).max())[1]).astype(np.float32)

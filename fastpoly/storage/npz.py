@@ -47,17 +47,6 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
 
     ValueError unless it is an undamaged archive of uncompressed arrays of booleans, numbers or
     text; OSError if it cannot be opened.
-
-    Examples
-    --------
-    >>> import os, tempfile
-    >>> import numpy as np
-    >>> from fastpoly.storage.npz import read_arrays, write_arrays
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = os.path.join(folder, "arrays.npz")
-    ...     write_arrays(path, {"a": np.array([1.0, 2.0]), "b": np.array("text")})
-    ...     read_arrays(path)
-    {'a': array([1., 2.]), 'b': array('text', dtype='<U4')}
     """
     path = _as_path(path)
     with open_file(path) as file:
