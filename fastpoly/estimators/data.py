@@ -12,7 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from sklearn.model_selection import train_test_split
-from sklearn.utils.validation import check_consistent_length, validate_data
+from sklearn.utils.validation import (
+    _check_feature_names,
+    check_consistent_length,
+    validate_data,
+)
 
 from fastpoly.contributions import Sums
 from fastpoly.estimators.advice import warn
@@ -344,7 +348,19 @@ def array_columns(model: Any, X: NDArray, reset: bool) -> Any:
 
 def table_columns(model: Any, X: Any, reset: bool) -> dict[str, Column] | None:
     """The columns of a frame that is fitted, or whose model has an encoding."""
-    return read_columns(X) if is_frame(X) and (reset or model._encoding is not None) else None
+    if not is_frame(X):
+        return None
+    columns, known = read_columns(X), model._encoding
+    if reset:
+        return columns
+    if known is None:
+        for column in columns.values():
+            if column.kind != "number":
+                column.numbers()  # which names what is no number
+        return None
+    if all(f.kind == "number" and not f.missing for f in known.fields) and hasattr(X, "columns"):
+        _check_feature_names(model, X, reset=False)  # as of any model of numbers
+    return columns
 
 
 def frame_names(X: Any) -> list[str] | None:
