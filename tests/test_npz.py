@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.testing import assert_array_equal
 
-from fastpoly.storage import npz
 from fastpoly.storage.npz import read_arrays, write_arrays
 
 check = settings(
