@@ -19,7 +19,7 @@ from experiment import Options, Result, Store, Task, options, run_tasks, table, 
 
 from fastpoly import strengths
 
-MOST_CELLS = 50_000
+MOST_CELLS = 20_000
 QUICK = ("iris", "diabetes")
 SEEDS = 3
 VARIANTS: dict[str, dict[str, object]] = {
@@ -28,7 +28,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "folds up to 700 rows": {"FEW_ENTRIES": 0},
     "alpha_linear=1": {"RIDGES": (1.0,)},
     "without the last ridge": {"RIDGES": strengths.RIDGES[:-1]},
-    "alphas with a step of 2": {"ALPHA_STEP": 2.0},
+    "alphas with a step of 3": {"ALPHA_STEP": 3.0},
     "the least loss, sure or not": {"CLEAR": 0.0},
     "a walk may end at the second alpha": {"FEWEST_ALPHAS": 2},
 }

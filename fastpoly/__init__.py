@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from fastpoly.algorithm import conditional_gradient
+from fastpoly.joined import Joined
 from fastpoly.model import PolyModel
 from fastpoly.path import alpha_max
 from fastpoly.recommend import recommend
@@ -35,6 +36,7 @@ __all__ = [
     "FactorizationMachineClassifier",
     "FactorizationMachineOrdinalRegressor",
     "FactorizationMachineRegressor",
+    "Joined",
     "PathSearchCV",
     "PolyModel",
     "PolynomialNetworkClassifier",

@@ -31,9 +31,9 @@ FEW_FOLDS, MANY_FOLDS = 5, 3
 PARTS = 10  # of the rows held out, whose losses say how sure a gain is
 CLEAR = 0.5  # standard errors by which the weaker of two strengths must be better
 RIDGES = (100.0, 10.0, 1.0, 0.1)
-ALPHA_STEP = 3.0  # each alpha of a walk is that much smaller than the one before
+ALPHA_STEP = 2.0  # each alpha of a walk is that much smaller than the one before
 # The first vectors alone may be of no use: a walk of alphas has at least these and at most those.
-FEWEST_ALPHAS, MOST_ALPHAS = 3, 12
+FEWEST_ALPHAS, MOST_ALPHAS = 3, 18
 LINEAR_TOL = 1e-3
 
 
@@ -233,7 +233,7 @@ def make_folds(objective: Objective, options: Options) -> list[Fold]:
     def cut(held: Rows) -> list[Objective]:
         if not rows.in_memory or held.n_samples < n_parts:
             return [objective.on(held)]
-        return [objective.on(part) for _, part in held.folds(n_parts, options.seed)]
+        return [objective.on(part) for part in held.parts(n_parts, options.seed)]
 
     return [Fold(objective.on(train), cut(held), options) for train, held in folds]
 

@@ -18,7 +18,7 @@ LAYERS = (
     ("rows",),
     ("objective",),
     ("selection", "refit"),
-    ("algorithm", "path", "strengths", "posterior", "model", "recommend", "storage"),
+    ("algorithm", "path", "strengths", "posterior", "model", "joined", "recommend", "storage"),
     ("estimators", "plotting", "dask", "onnx"),
     ("demo", "shards_command"),
 )

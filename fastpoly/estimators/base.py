@@ -18,8 +18,9 @@ from sklearn.utils.validation import _check_sample_weight
 
 from fastpoly.algorithm import Options, train
 from fastpoly.estimators.advice import Advice, Progress, poor_fit, warn
+from fastpoly.estimators.arriving import Arriving
 from fastpoly.estimators.data import TrainingRows, as_fields, column_names, validate
-from fastpoly.estimators.prediction import Predictor
+from fastpoly.joined import Joined
 from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_weights
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
@@ -64,7 +65,7 @@ def with_shared_parameters(init: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-class PolyEstimator(Predictor):
+class PolyEstimator(Arriving):
     """Base of the estimators; subclasses define what targets mean and name the activation.
 
     A subclass defines `_model_loss`, the loss of the core; `_split_targets(y)`, which returns the
@@ -200,6 +201,7 @@ class PolyEstimator(Predictor):
                     saved = monotonic()
         self._finish(record)
         self._keep_background(data)
+        self._remember(objective.rows)
         return poor_fit(self, objective.small, by_score)
 
     def _record(self, earlier: Self | None, fit: str) -> FitRecord:
@@ -358,7 +360,7 @@ class PolyEstimator(Predictor):
         data = TrainingRows(X, y, Targets(values, table), m, w, self.n_threads)
         if isinstance(X, dict) or (data.stored and self._encoding is not None):
             return self._in_shape(data, reset)
-        return data if data.stored else self._in_fields(data)
+        return data if data.stored or isinstance(X, Joined) else self._in_fields(data)
 
     def _in_shape(self, data: TrainingRows, reset: bool) -> TrainingRows:
         """The columns of a table as codes with tables, or as plain columns of a network.

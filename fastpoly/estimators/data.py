@@ -20,6 +20,7 @@ from sklearn.utils.validation import (
 
 from fastpoly.contributions import Sums
 from fastpoly.estimators.advice import warn
+from fastpoly.joined import Joined
 from fastpoly.kernels.checks import BLOCK_DOUBLES, shown
 from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.kernels.matrix import ScaledRows, StoredRows, as_csr, as_matrix
@@ -38,6 +39,8 @@ Floats = NDArray[np.float64]
 
 # Entries of X (1 MB) up to which copies cost nothing and threads gain nothing.
 SMALL_DATA_ENTRIES = BLOCK_DOUBLES // 8
+# Rows of joined tables that stand for all where a model explains itself.
+BACKGROUND_ROWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,8 @@ class TrainingRows:
         """What distinguishes these rows from others; of shards, their digest."""
         X = f"shards {self.X.digest}" if self.stored else self.X
         tables = () if self.tables is None else self.tables.blocks
+        if isinstance(X, Joined):
+            return *self.targets, self.w, X.codes, X.every_key()
         return *self.targets, self.w, X.indices if isinstance(X, StoredRows) else X, *tables
 
     @property
@@ -129,9 +134,15 @@ class TrainingRows:
             self.__dict__["found"] = (
                 shard_statistics(self.X, self.n_threads, self.w)
                 if self.stored
-                else row_statistics(self.X, w=self.w)
+                else row_statistics(*self._weighted())
             )
         return self.__dict__["found"]
+
+    def _weighted(self) -> tuple[Any, Floats | None]:
+        """Rows with all values of the features, and their weights: of joined tables, their keys."""
+        if not isinstance(self.X, Joined):
+            return self.X, self.w
+        return self.X.every_key(), self.X.frequencies(self.w)
 
     def units(self, standardize: bool, explicit: bool, names: Sequence[str] | None) -> Scaling:
         """The units of the features in which a model is trained; `names` are for messages."""
@@ -222,6 +233,12 @@ class TrainingRows:
             form = Form(activation, fit_lower, loss, self.m, targets.table, self.w, own)
             rows = Rows.of_shards(self.X, form, self.n_threads)
             return rows if scaling.tables is None else CodedRows(rows, scaling.tables)
+        if isinstance(self.X, Joined):
+            n_threads = default_threads(self.X) if self.n_threads is None else self.n_threads
+            inner = "explicit" if activation == "anova" else fit_lower
+            design = Design(self.X.codes, activation, fit_lower=inner, n_threads=n_threads)
+            codes = Rows.of_block(Block(design, targets, loss, self.m, self.w))
+            return self.X.rows_of(codes, scaling.factor, fit_lower)
         X = scaling.features(self.X)
         n_threads = default_threads(X) if self.n_threads is None else self.n_threads
         design = Design(X, activation, fit_lower=fit_lower, n_threads=n_threads)
@@ -233,6 +250,10 @@ class TrainingRows:
         if self.stored:
             engine = self.X.engine or ThreadEngine(self.n_threads)
             return Sums(*engine.sum(self.X.listed(), shard_sums, self.w, F, center))
+        if isinstance(self.X, Joined):  # some of its rows, which have all columns
+            some = np.unique(np.linspace(0, len(self.X) - 1, BACKGROUND_ROWS).astype(int))
+            other = replace(self._take(some), X=self.X[some].plain())
+            return other.background_sums(F, center)
         n_threads = default_threads(self.X) if self.n_threads is None else self.n_threads
         X = self.X if center is None else ScaledRows(self.X, center, np.ones(len(center)))
         return Sums.of(as_matrix(X), self.w, F, n_threads)
@@ -296,6 +317,8 @@ def validate(
     """
     if isinstance(X, StoredRows):  # codes, checked before
         return X
+    if isinstance(X, Joined):
+        return validate_joined(model, X, y, reset, **options)
     if not reset and model._encoding is not None and issparse(X):
         model.model_.check_width(X.shape[1])
         return as_csr(X)  # codes of another form
@@ -344,6 +367,20 @@ def array_columns(model: Any, X: NDArray, reset: bool) -> Any:
     if center is None:
         raise ValueError("X has gaps (NaN), and the rows of the fit had none; fill them")
     return np.where(np.isnan(X), center.astype(X.dtype), X)
+
+
+def validate_joined(model: Any, X: Joined, y: Any, reset: bool, **options: Any) -> Any:
+    """`validate` for joined tables, which are checked already."""
+    if reset:
+        vars(model).pop("feature_names_in_", None)
+        model.n_features_in_ = X.n_features
+    else:
+        model.model_.check_width(X.n_features)
+    if isinstance(y, str):
+        return X
+    y = validate_data(copy(model), y=checked_csr(y), **options)
+    check_consistent_length(y, X.codes)
+    return X, y
 
 
 def table_columns(model: Any, X: Any, reset: bool) -> dict[str, Column] | None:

@@ -87,7 +87,9 @@ n_iter_no_change : int, default=10
 warm_start : bool, default=False
     Whether `fit` continues from the fitted model and adds basis vectors up to n_components, or
     starts from scratch. On other rows, or with another alpha, tau, loss or penalty, the fitted
-    model is refitted first. The history begins with this fit.
+    model is refitted first, which takes about as long as a new fit: most of that is the choice of
+    alpha and the descent of all vectors. For a few new rows there is `partial_fit`. The history
+    begins with this fit.
 {more}n_threads : int, optional
     Threads of the kernels. The default is one for small data, and in any Python thread but the main
     one, so that a pool of threads does not use more threads than there are cores. Otherwise it is

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from fastpoly.decoding import level_probabilities, level_values
 from fastpoly.estimators.advice import warn
+from fastpoly.estimators.arriving import Prior
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.prediction import Method, join
 from fastpoly.estimators.search import PathSearchCV
@@ -27,6 +28,7 @@ from fastpoly.path import walk
 from fastpoly.posterior import MEMORY, Arrays, Average, Chain, Watch, composite_temper
 from fastpoly.rows import CodedRows, Design, Rows
 from fastpoly.rows.block import Block
+from fastpoly.rows.joined import JoinedRows
 from fastpoly.state import Model
 from fastpoly.storage.checkpoint import fingerprint, read_record, write_record
 
@@ -231,6 +233,9 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
 
     def _fields(self, rows: Rows) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """The field of every column, and whether a row has at most one entry in each field."""
+        if isinstance(rows, JoinedRows):
+            labels = np.append([0] * rows.constant, rows.fields + rows.constant).astype(np.intp)
+            return labels, np.append([True] * rows.constant, rows.exclusive).astype(bool)
         if isinstance(rows, CodedRows):
             sizes = np.diff(rows.tables.column_offsets)
             return np.repeat(np.arange(len(sizes)), sizes), rows.exclusive
@@ -284,7 +289,7 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
             for draw in run.average.draws
         )
         self._draws = [estimator._poly_model(unit.fold(draw, activation)) for draw in draws]
-        self.n_draws_, self.temper_ = len(self._draws), run.chain.temper
+        self.n_draws_, self.temper_, self._labels = len(self._draws), run.chain.temper, run.fields
         target_unit = 1.0 if unit.target_unit is None else unit.target_unit
         self._noise = np.asarray(target_unit) / np.sqrt(run.chain.temper)
         self.rhat_, self.effective_draws_ = watch.rhat(), watch.effective_draws()
@@ -377,6 +382,46 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
         below = np.cumsum(P, axis=1)
         ends = [(below < q - 1e-12).sum(axis=1) for q in (tail, 1 - tail)]
         return self._values()[np.minimum(np.stack(ends, axis=1), P.shape[1] - 1)]
+
+    def fold_in(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> PolyEstimator:
+        """The mean with vectors for unseen levels, from a few rows, by the prior of their field.
+
+        As `fold_in` of the estimators, but the prior of a vector is normal, with the mean and
+        covariance of the levels of its field.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for `fold_in` of the estimator. All new levels must be of one field.
+
+        Returns
+        -------
+        estimator
+            A fitted copy of `estimator_`.
+        """
+        check_is_fitted(self, "estimator_")
+        return self.estimator_._folded(X, y, sample_weight, self._prior_of)
+
+    def _prior_of(self, model: Model, X: Any) -> Prior:
+        """The prior of the field that these rows lack, from its levels in the mean."""
+        constant = model.H.shape[1] - X.shape[1]
+        labels, d = self._labels[constant:], len(self._labels) - constant
+        known = X.indices[X.indices < d]
+        known = known[np.abs(model.H[:, known + constant]).max(axis=0, initial=0.0) > 0]
+        lacking = np.setdiff1d(labels, labels[known])
+        if len(lacking) > 1 or (not len(lacking) and labels.max(initial=0) > 0):
+            raise ValueError(
+                "the field of the new levels is not clear: fold in the levels of one field, in "
+                "rows that have a known level of each other field"
+            )
+        own = np.flatnonzero(labels == lacking[0]) if len(lacking) else np.arange(d)
+        A = model.H[:, own + constant].T
+        A = A if model.linear is None else np.hstack([A, model.linear[own]])
+        A = A[A.any(axis=1)]
+        spread = np.cov(A.T) + 1e-3 * np.diag(A.var(axis=0) + 1e-12)
+        return Prior(A.mean(axis=0), np.linalg.inv(spread), self.temper_)
 
     def sample(self, X: Any, n: int = 1) -> NDArray:
         """Predictions of n draws, evenly spaced over the chain: (n, rows) or (n, rows, m)."""

@@ -17,6 +17,7 @@ from fastpoly.contributions import Contributions
 from fastpoly.estimators.data import TrainingRows, default_threads, validate
 from fastpoly.estimators.documentation import Documented
 from fastpoly.interactions import importances
+from fastpoly.joined import Joined
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
@@ -74,6 +75,10 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
             return sum(shard.n_own_rows for shard in X), parts
         X = validate(self, X, reset=False)
+        if isinstance(X, Joined):
+            codes, of = X.codes, X.model_of
+            n_threads = default_threads(X) if self.n_threads is None else self.n_threads
+            return len(X), lambda method, model: iter([method(of(model), codes, n_threads)])
         if isinstance(X, dict):  # columns of a table
             X = self._encoding.rows(X)
         n, n_threads = X.shape[0], default_threads(X) if self.n_threads is None else self.n_threads

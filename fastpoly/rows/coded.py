@@ -189,6 +189,10 @@ class CodedRows(Rows):
     def loss_at_zero(self) -> float:
         return self.codes.loss_at_zero
 
+    def level_model(self, model: Model) -> Model:
+        """The same model over levels."""
+        return self.tables.level_model(model)
+
     def _own(self, G: Floats | None) -> Floats | None:
         """The gradient in the linear weights of the columns, from that of the levels (L, m)."""
         return None if G is None else self.tables.columns(G.T).T
@@ -210,10 +214,10 @@ class CodedRows(Rows):
         return value
 
     def value(self, model: Model) -> float:
-        return self.codes.value(self.tables.level_model(model))
+        return self.codes.value(self.level_model(model))
 
     def value_layers(self, model: Model) -> tuple[float, Floats, Floats | None, Floats | None]:
-        value, V, intercept, linear = self.codes.value_layers(self.tables.level_model(model))
+        value, V, intercept, linear = self.codes.value_layers(self.level_model(model))
         return value, V, intercept, self._own(linear)
 
     def squared_norms(self, H: Floats) -> Floats:
@@ -225,7 +229,7 @@ class CodedRows(Rows):
         return np.concatenate([norms[:first], self._squared.columns(norms[None, first:])[0]])
 
     def gradient(self, model: Model) -> Gradient:
-        found = self.codes.gradient(self.tables.level_model(model))
+        found = self.codes.gradient(self.level_model(model))
         return found._replace(
             linear=self._own(found.linear), gamma=lambda: self._gamma_of(found.gamma())
         )
@@ -244,11 +248,11 @@ class CodedRows(Rows):
     def ray(
         self, model: Model, H: Floats, V: Floats
     ) -> tuple[Callable[[float], tuple[float, float]], float]:
-        return self.codes.ray(self.tables.level_model(model), self.tables.levels(H), V)
+        return self.codes.ray(self.level_model(model), self.tables.levels(H), V)
 
     def curvature(self, model: Model, penalty: Floats) -> Curvature:
         """Diagonals; exact where a row has one level per field."""
-        found = self.codes.curvature(self.tables.level_model(model), penalty)
+        found = self.codes.curvature(self.level_model(model), penalty)
         linear = found.linear
         return found._replace(
             basis=self._squared.columns(found.basis),
@@ -263,12 +267,15 @@ class CodedRows(Rows):
         return self._squared.columns(basis), output, *lower
 
     def folds(self, n_folds: int, seed: int) -> list[tuple[Self, Self]]:
-        of, tables = type(self), self.tables
-        if self.fit_lower == "augment":
-            tables = Tables(tables.blocks[1:])
-        return [
-            (of(train, tables), of(held, tables)) for train, held in self.codes.folds(n_folds, seed)
-        ]
+        return [(self._on(one), self._on(other)) for one, other in self.codes.folds(n_folds, seed)]
+
+    def parts(self, n_parts: int, seed: int) -> list[Self]:
+        return [self._on(codes) for codes in self.codes.parts(n_parts, seed)]
+
+    def _on(self, codes: Rows) -> Self:
+        """Other codes with the same tables."""
+        own = self.tables.blocks[1:] if self.fit_lower == "augment" else None
+        return type(self)(codes, self.tables if own is None else Tables(own))
 
 
 class CodedOperators:

@@ -255,6 +255,11 @@ class Rows:
             for i in range(n_folds)
         ]
 
+    def parts(self, n_parts: int, seed: int) -> list["Rows"]:
+        """Rows in memory, in parts of about equal size."""
+        number = self._fold_numbers(n_parts, seed)
+        return [Rows.of_block(self.block.take(number == i)) for i in range(n_parts)]
+
     def _fold_numbers(self, n_folds: int, seed: int) -> NDArray[np.intp]:
         """The fold of every row in memory, (n,), drawn by what the row holds, not by its place."""
         design, (values, table) = self.block.design, self.block.targets

@@ -1,0 +1,362 @@
+"""New levels and new rows for a fitted estimator: `fold_in` and `partial_fit`.
+
+The output of a factorization machine is linear in the vector (h_j, w_j) of one column. So if every
+row has at most one new level j, its vector solves a convex problem of k + m numbers, with all else
+fixed: with z_i = H x_i of the known columns of row i,
+
+    min  T sum_i w_i l(y_i, o_i + x_ij (w_j + V'(h_j * z_i))) + 1/2 |(h_j, w_j) - mu|^2_Lambda
+"""
+
+import copy
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize
+from scipy.sparse import csr_array, issparse
+from sklearn.utils.validation import check_is_fitted
+
+from fastpoly.estimators.advice import warn
+from fastpoly.estimators.data import TrainingRows, validate
+from fastpoly.estimators.prediction import Predictor
+from fastpoly.kernels.penalties import complete_penalty, get_penalty
+from fastpoly.kernels.verbs import loss_curvature
+from fastpoly.rows import Rows
+from fastpoly.rows.block import Block, Targets, as_codes
+from fastpoly.rows.statistics import Scaling
+from fastpoly.state import Model, State
+from fastpoly.storage.checkpoint import Stages
+from fastpoly.strengths import as_start
+
+Floats = NDArray[np.float64]
+
+NEWTON_STEPS = 100
+NEWTON_TOL = 1e-10  # of the decrement, relative to the objective
+ARRIVING_STEPS = 100
+
+
+class Prior(NamedTuple):
+    """A normal prior of (h_j, w_j), and the power T of the likelihood."""
+
+    mean: Floats  # (k + m,), or (k,) without linear weights
+    precision: Floats  # (k + m, k + m)
+    temper: float = 1.0
+
+
+class Arriving(Predictor):
+    """The methods of estimators for what arrives after a fit."""
+
+    _state: State
+    _information: tuple[Any, ...] | None = None  # the curvature of all rows so far
+
+    def fold_in(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """The estimator with vectors for unseen levels, from a few rows; all else is fixed.
+
+        A new user or item is a column of X that was 0 in all rows of the fit, or one beyond them:
+        X may have more columns than before. Its vector minimizes the objective of the fit over
+        these rows, which is a convex problem that takes less than a millisecond.
+
+        Parameters
+        ----------
+        X : sparse, (n, d) or wider
+            Rows with one new level each. Others are ignored: first fold in new users with known
+            items, then new items.
+        y : array-like, (n,) or (n, m)
+            Their targets: of the classes or levels of the fit.
+        sample_weight : array-like, (n,), optional
+
+        Returns
+        -------
+        estimator
+            A fitted copy. This one stays as it is.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from scipy.sparse import csr_array
+        >>> from fastpoly import FactorizationMachineRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> pairs = rng.integers(0, 10, size=(500, 2))
+        >>> taste, style = rng.standard_normal((2, 10))
+        >>> y = taste[pairs[:, 0]] * style[pairs[:, 1]]
+        >>> def one_hot(items, users, width):
+        ...     columns, ends = np.column_stack([items, 10 + users]), np.arange(len(items) + 1)
+        ...     ones = np.ones(2 * len(items))
+        ...     return csr_array((ones, columns.ravel(), 2 * ends), shape=(len(items), width))
+        >>> model = FactorizationMachineRegressor(alpha=0.1, random_state=0)
+        >>> model = model.fit(one_hot(pairs[:, 1], pairs[:, 0], 20), y)
+        >>> items = np.arange(8)  # which user 10, of taste 2, has rated
+        >>> X = one_hot(items, np.full(8, 10), 21)
+        >>> wider = model.fold_in(X, 2 * style[items])
+        >>> rest = one_hot(np.array([8, 9]), np.full(2, 10), 21)
+        >>> bool(np.allclose(wider.predict(rest), 2 * style[[8, 9]], atol=0.1))
+        True
+        """
+        return self._folded(X, y, sample_weight)
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        classes: ArrayLike | None = None,
+    ) -> Self:
+        """Go on with rows that arrive; earlier rows are not needed.
+
+        The first call is a fit. Later ones fold new levels in, then move the vectors, the linear
+        weights and the intercept, with the curvature of all earlier rows as their precision. The
+        output layer, the number of vectors and alpha stay, so fit again when much has changed.
+
+        Parameters
+        ----------
+        X : array-like or sparse, (n, d)
+            In later calls, sparse X may have more columns.
+        y : array-like, (n,) or (n, m)
+            The first ones must have all classes or levels.
+        sample_weight : array-like, (n,), optional
+        classes : array-like, optional
+            All classes, in the first call: an error if y does not have all of them.
+
+        Returns
+        -------
+        self
+        """
+        if not hasattr(self, "model_"):
+            if classes is not None and not np.isin(classes, np.asarray(y)).all():
+                raise ValueError("the first rows of partial_fit must have all classes")
+            return self.fit(X, y, sample_weight)
+        if self._information is None:
+            raise ValueError(
+                "partial_fit needs a model that was fitted on an array or a sparse matrix: for "
+                "frames and shards the curvature of the rows is not kept; fit again"
+            )
+        folded = self._folded(X, y, sample_weight) if issparse(X) else copy.copy(self)
+        folded._move(X, y, sample_weight)
+        self.__dict__ = folded.__dict__
+        return self
+
+    # --- how ---
+
+    def _remember(self, rows: Rows) -> None:
+        """Keep the curvature of the rows of a fit in memory, for `partial_fit`."""
+        known = rows.block is not None  # neither shards nor the codes of a frame
+        self._information = rows.flat_curvature(self._state.model) if known else None
+
+    def _folded(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, prior_of: Any = None
+    ) -> Self:
+        """`fold_in`; `prior_of` gives the prior of columns, in units of the fit."""
+        check_is_fitted(self, "model_")
+        if self._activation != "anova":
+            raise ValueError("fold_in is for factorization machines: networks are not linear in a "
+                             "column; fit again with the new rows")  # fmt: skip
+        if not issparse(X) or self._scaling.center is not None or self._encoding is not None:
+            raise ValueError("fold_in needs sparse X, and a model that was fitted on sparse X")
+        X = csr_array(X)
+        d = len(self._scaling.seen)
+        if X.shape[1] < d:
+            raise ValueError(f"X has {X.shape[1]} columns, the model {d}; X cannot have fewer")
+        largest = np.zeros(X.shape[1])
+        np.maximum.at(largest, X.indices, np.abs(X.data))
+        seen = np.append(self._scaling.seen, np.zeros(X.shape[1] - d, dtype=bool))
+        new = ~seen & (largest > 0)
+        other = self._widened(np.where(new, largest, 1.0), seen | new)
+        count = np.bincount(np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), new[X.indices],
+                            X.shape[0])  # fmt: skip
+        chosen = np.flatnonzero(count == 1)
+        alone = np.isin(np.flatnonzero(new), X[chosen].indices)
+        if not alone.all():
+            warn(
+                f"the new levels {np.flatnonzero(new)[~alone][:5].tolist()} have no vectors: all "
+                "of their rows have other new levels, too; fold in those first"
+            )
+        if not len(chosen):
+            return other
+        weight = None if sample_weight is None else np.asarray(sample_weight)[chosen]
+        rows = other._rows_for(X[chosen], np.asarray(y)[chosen], weight, other._scaling)
+        model = other._scaling.unfold(other.model_.parameters(), "anova")
+        prior = other._level_prior(model) if prior_of is None else prior_of(model, X[chosen])
+        other._keep(with_levels(rows.block, model, np.flatnonzero(new), prior))
+        return other
+
+    def _widened(self, largest: Floats, seen: NDArray[np.bool_]) -> Self:
+        """A copy with more columns, whose vectors are 0; new ones have the unit `largest`."""
+        other, scaling, d = copy.copy(self), self._scaling, len(self._scaling.seen)
+        more = len(seen) - d
+        model = scaling.unfold(self.model_.parameters(), "anova")
+        factor = np.append(np.ones(d) if scaling.factor is None else scaling.factor, np.ones(more))
+        factor = np.where(
+            seen & ~np.append(scaling.seen, np.zeros(more, bool)), 1 / largest, factor
+        )
+        other._scaling = scaling._replace(factor=factor, seen=seen)
+        if more:
+            other.n_features_in_ = len(seen)
+            vars(other).pop("feature_names_in_", None)
+            other._stored_names = None
+        H = np.pad(model.H, ((0, 0), (0, more)))
+        linear = None if model.linear is None else np.pad(model.linear, ((0, more), (0, 0)))
+        if self._information is not None:
+            basis, output, *lower = self._information
+            lower = [lower[0], np.pad(lower[1], ((0, more), (0, 0)))] if linear is not None else []
+            other._information = (np.pad(basis, ((0, 0), (0, more))), output, *lower)
+        other._keep(model._replace(H=H, linear=linear))
+        return other
+
+    def _keep(self, model: Model) -> None:
+        """Make a model, in units of the fit, that of this estimator."""
+        norms = np.linalg.norm(model.H, axis=1, keepdims=True)
+        norms[norms == 0] = 1.0
+        model = model._replace(H=model.H / norms, V=model.V * norms**2)
+        folded = self._scaling.fold(model, self._activation)
+        start = as_start(model, self._state.memory.seed)
+        state = replace(
+            start, alpha=self._state.alpha, alpha_linear=self._state.alpha_linear,
+            n_iter=self._state.n_iter,
+        )  # fmt: skip
+        self._state, self._stages = state, Stages().after(state, folded)
+        self._set_model(folded)
+
+    def _rows_for(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, scaling: Scaling
+    ) -> Rows:
+        """Rows with targets of the classes or levels of the fit, in its units."""
+        numeric = self._numeric_targets
+        X, y = validate(self, X, y, multi_output=True, y_numeric=numeric, reset=False)
+        y, found, values = self._split_targets(y)
+        known = None if found is None else self.classes_
+        if found is not None:
+            places = {each: i for i, each in enumerate(known.tolist())}
+            unknown = [each for each in found.tolist() if each not in places]
+            if unknown:
+                raise ValueError(f"y has {unknown[:3]}, which the fit did not have")
+            values = np.array([places[each] for each in found.tolist()])[values]
+        # Few rows with many levels are no reason to warn here.
+        shape = (max(len(y), 10 * len(known)), *y.shape[1:]) if found is not None else y.shape
+        table, m, _ = self._encode(known, shape)
+        if m != self.model_.n_outputs:
+            raise ValueError(f"y has {m} columns, that of the fit {self.model_.n_outputs}")
+        values = values if table is None else as_codes(values, len(table))
+        w = self._weights(X, y, sample_weight)
+        data = TrainingRows(X, y, Targets(values, table), m, w, self.n_threads)
+        return data.rows(scaling, self._model_loss(), self._activation, self.fit_lower)
+
+    def _level_prior(self, model: Model) -> Prior:
+        """The objective of the fit: alpha |v_r| |h_r|^2 for all r, and the ridge."""
+        if self.tau is not None:
+            raise ValueError("fold_in needs a model that was fitted with alpha, not tau")
+        norms = complete_penalty(get_penalty(self.penalty)).row_norms(model.V)
+        parts = [2 * self._state.alpha * np.asarray(norms)]
+        if model.linear is not None:
+            parts.append(np.full(model.V.shape[1], self._state.alpha_linear))
+        precision = np.diag(np.concatenate(parts))
+        return Prior(np.zeros(len(precision)), precision)
+
+    def _move(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> None:
+        """Descend on new rows, from a model whose precision is the curvature of earlier ones."""
+        if issparse(X) and X.shape[1] < self.n_features_in_:
+            X = csr_array(X)
+            X.resize((X.shape[0], self.n_features_in_))
+        rows = self._rows_for(X, y, sample_weight, self._scaling)
+        model = self._scaling.unfold(self.model_.parameters(), self._activation)
+        basis, output, *lower = self._information
+        k, d = model.H.shape
+        ridge = np.diag(self._level_prior(model).precision)
+        fresh = basis + ridge[:k, None]
+        parts = [fresh, np.zeros(model.V.shape)]
+        if rows.explicit:
+            parts += [lower[0], lower[1] + ridge[k:]]
+        precision = np.concatenate([part.ravel() for part in parts])
+        packed = [part.ravel() for part in (model if rows.explicit else model[:2])]
+        start, V = np.concatenate(packed), slice(k * d, k * d + model.V.size)
+        basis, output, *lower = rows.flat_curvature(model)
+        parts = [basis, np.ones(model.V.shape), *(lower if rows.explicit else ())]
+        added = [part.ravel() for part in parts]
+        scale = 1 / np.sqrt(precision + np.concatenate(added) + 1e-12)
+
+        def value_grad(u: Floats) -> tuple[float, Floats]:
+            g = np.empty_like(u)
+            value = rows.value_grad(start + scale * u, k, g)
+            g = scale * (g + precision * scale * u)
+            g[V] = 0.0
+            return value + 0.5 * float(precision @ (scale * u) ** 2), g
+
+        found = minimize(
+            value_grad, np.zeros_like(start), jac=True, method="L-BFGS-B",
+            options={"maxiter": ARRIVING_STEPS},
+        )  # fmt: skip
+        x = start + scale * found.x
+        H, _, rest = np.split(x, [k * d, V.stop])
+        m = model.V.shape[1]
+        if rows.explicit:
+            model = model._replace(intercept=rest[:m], linear=rest[m:].reshape(d, m))
+        model = model._replace(H=H.reshape(k, d))
+        more = rows.flat_curvature(model)
+        total = [a + b for a, b in zip(self._information, more, strict=True) if a is not None]
+        norms = np.linalg.norm(model.H, axis=1, keepdims=True)  # vectors become units again
+        self._information = (total[0] * norms**2, *total[1:])
+        self._keep(model)
+
+
+def with_levels(block: Block, model: Model, columns: NDArray[np.intp], prior: Prior) -> Model:
+    """The model with the vectors of new columns, by Newton's method for each of them.
+
+    Every row of the block has one of these columns; there the model is 0.
+    """
+    data, indices, indptr = block.design.matrix.arrays
+    n, augment = block.design.n_samples, block.design.matrix.augment
+    X = csr_array((data, indices, indptr), shape=(n, model.H.shape[1] - augment))
+    Z = X @ model.H[:, augment:].T + (model.H[:, 0] if augment else 0.0)
+    O, Y, w = block.outputs(model), block.targets.expanded(), block.w
+    entries = np.isin(indices, columns)
+    own, x = indices[entries], data[entries].astype(np.float64)
+    order = np.argsort(own, kind="stable")
+    levels, starts = np.unique(own[order], return_index=True)
+    H, linear = model.H.copy(), None if model.linear is None else model.linear.copy()
+    for j, rows in zip(levels, np.split(order, starts[1:]), strict=True):
+        J = (x[rows, None] * Z[rows])[:, None] * model.V.T  # (n, m, k)
+        if linear is not None:
+            unit = x[rows, None, None] * np.eye(len(model.V.T))
+            J = np.concatenate([J, unit], axis=2)
+        weights = None if w is None else w[rows]
+        found = newton(block.loss, Y[rows], O[rows], J, weights, prior)
+        H[:, j + augment] = found[: len(H)]
+        if linear is not None:
+            linear[j] = found[len(H) :]
+    return model._replace(H=H, linear=linear)
+
+
+def newton(loss: Any, Y: Floats, O: Floats, J: Floats, w: Floats | None, prior: Prior) -> Floats:
+    """Minimize T l(Y, O + J t) + 1/2 |t - mean|^2 over t (p,), with J (n, m, p).
+
+    The second derivatives of the loss are those of each output alone; for classes, whose outputs
+    are coupled, that is a preconditioner.
+    """
+    t, n_m = prior.mean.copy(), (-1, J.shape[2])
+    flat = J.reshape(n_m)
+
+    def value_grad(t: Floats) -> tuple[float, Floats, Floats]:
+        now = O + J @ t
+        value, D = loss.value_grad(Y, now, w)
+        pull = prior.precision @ (t - prior.mean)
+        total = prior.temper * float(value) + 0.5 * float(pull @ (t - prior.mean))
+        return total, prior.temper * (D.ravel() @ flat) + pull, now
+
+    value, g, now = value_grad(t)
+    tiny = 1e-10 * (1.0 + np.trace(prior.precision)) * np.eye(len(t))  # what nothing bounds is 0
+    for _ in range(NEWTON_STEPS):
+        C = prior.temper * loss_curvature(loss, Y, now, w).ravel()
+        step = np.linalg.solve((flat.T * C) @ flat + prior.precision + tiny, g)
+        slope, size = float(g @ step), 1.0
+        if slope <= NEWTON_TOL * max(abs(value), 1e-12):
+            break
+        while size > 1e-8:
+            after, g_after, o_after = value_grad(t - size * step)
+            if after <= value - 0.1 * size * slope:
+                break
+            size *= 0.5
+        else:
+            break
+        t, value, g, now = t - size * step, after, g_after, o_after
+    return t
