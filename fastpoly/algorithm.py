@@ -39,6 +39,8 @@ REFITS = ("auto", "full", "output", None)
 # objective.
 STALL_ROUNDS = 10
 PROGRESS_SHARE_OF_TOL = 1e-3
+# The refits of a run take at most this many times max_iter iterations in all (bench/stress.py).
+RUN_ITERATIONS = 10
 
 
 def conditional_gradient(
@@ -102,7 +104,7 @@ def conditional_gradient(
     solver : {"auto", "fista", "newton"}
         Solver of the output refit.
     max_iter : int
-        Largest number of iterations of one refit.
+        Largest number of iterations of one refit; those of a run take ten times as many in all.
     tol : float
         Relative tolerance of the stopping rule. A model is optimal when the violation is at most
         (1 + tol) alpha (constrained form: when it adds at most tol times the objective to the gap)
@@ -255,6 +257,7 @@ class Run:
             ended = resumed and start.stop  # it was finished in the run before
             if self.options.finish and not ended and self.only_the_refit_is_loose(state):
                 model = self.timed("refit", self.refit.polish, state)
+                memory = memory._replace(spent=self.refit.spent)
                 state, chosen = self.examine(model, n_iter, memory)
             if before is not None and not state.objective < before.objective:
                 yield replace(before, stop="no progress", timings=dict(self.timings))
@@ -265,7 +268,8 @@ class Run:
                 return
             model = self.timed("refit", self.refit.advance, state, chosen)  # append, refit, drop
             recent = (*memory.recent, state.objective)[-STALL_ROUNDS:]
-            n_iter, memory = n_iter + 1, RunMemory(memory.seed, recent, chosen.vectors)
+            memory = RunMemory(memory.seed, recent, chosen.vectors, self.refit.spent)
+            n_iter += 1
             before, resumed = state, False
 
     def first(self, start: State | None) -> tuple[Model, int, RunMemory, bool]:
@@ -280,6 +284,7 @@ class Run:
         if strengths == (problem.alpha, problem.tau, problem.alpha_linear):
             here = self.timed("refit", self.objective.value, start.model)
             if math.isclose(here, start.objective):
+                self.refit.spent = start.memory.spent
                 return start.model, start.n_iter, start.memory, True
         model = self.timed("refit", self.refit.first, start.model)
         return model, start.n_iter, memory._replace(vectors=start.memory.vectors), False
@@ -409,6 +414,8 @@ class Run:
             least = max(PROGRESS_SHARE_OF_TOL * options.tol, np.sqrt(np.finfo(np.float64).eps))
             if recent[0] - state.objective <= least * size:
                 return "no progress"
+        if state.memory.spent >= RUN_ITERATIONS * options.max_iter:
+            return "max_iter"
         return None
 
     def timed(self, part: str, step: Callable[..., Any], *arguments: Any) -> Any:

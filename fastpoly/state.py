@@ -57,11 +57,14 @@ class RunMemory(NamedTuple):
         Objectives of the last states, to detect a lack of progress.
     vectors : ndarray, (m, d), or None
         Eigenvectors from which the selection starts.
+    spent : int
+        Iterations of all refits.
     """
 
     seed: int = 0
     recent: tuple[float, ...] = ()
     vectors: Floats | None = None
+    spent: int = 0
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ class State:
         is so with finish=False, and for l1/l2 and l1/linf where the m matrices of a thorough
         search do not fit in 128 MB (8 d^2 m bytes). "n_components": the model is full. "no
         progress": further rounds gain almost nothing (for a tol far below 1e-3 this often comes
-        first). "max_iter": the refit ran out of iterations.
+        first). "max_iter": the refit ran out of iterations, or all refits of the run together.
     refit_gap : float
         Duality gap of this model among those with the same basis vectors. It is an upper bound on
         its error, up to the rows that nothing bounds (see `fastpoly.refit.Refit`).

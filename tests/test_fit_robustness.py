@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from reference_fits import made_up, run
+from sklearn.exceptions import ConvergenceWarning
 
-from fastpoly import Design, alpha_max, conditional_gradient
+from fastpoly import Design, PolynomialNetworkRegressor, alpha_max, conditional_gradient
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.losses import LOSSES
 from fastpoly.kernels.penalties import PENALTIES
@@ -291,7 +292,7 @@ def test_a_tiny_gain_per_iteration_is_no_progress():
     """One vector is replaced by a slightly better one, endlessly; tol alone would not stop it."""
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(8, 2)), np.where(rng.normal(size=(8, 1)) > 0, 1.0, -1.0)
-    options = {"solver": "fista", "max_iter": 20, "tol": 1e-12, "n_components": 2}
+    options = {"solver": "fista", "max_iter": 1000, "tol": 1e-12, "n_components": 2}
     options |= {"refit": "output"}
     states = conditional_gradient(
         Design(X), y, loss="smoothed_binary_hinge", alpha=1.0, random_state=0, **options
@@ -360,3 +361,22 @@ def test_interruption_leaves_the_last_state(more):
     assert float(stopped.split()[1]) - sent < 1.0
     assert rest[-1] == "resumed"
     assert process.returncode == 0
+
+
+def test_a_tolerance_that_is_out_of_reach_ends_with_a_warning():
+    """The refits of a run take at most ten times max_iter iterations; the estimator says so."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 6)), rng.standard_normal((40, 3))
+    options = {"alpha": 0.1, "penalty": "l1/linf", "tol": 1e-9, "max_iter": 10}
+    options["n_components"] = 500
+    model = PolynomialNetworkRegressor(random_state=0, **options)
+    with pytest.warns(ConvergenceWarning, match="raise max_iter, which is 10"):
+        model.fit(X, y)
+    assert model._state.stop == "max_iter"
+    assert model._state.memory.spent < 200
+    *_, whole = conditional_gradient(
+        Design(X), y, loss="squared", random_state=0, **(options | {"max_iter": 100})
+    )
+    *_, cut = conditional_gradient(Design(X), y, loss="squared", random_state=0, **options)
+    assert cut.memory.spent < 200 < whole.memory.spent
+    assert whole.objective < cut.objective

@@ -183,16 +183,21 @@ def poor_fit(model: Any, small: float, by_score: bool = False) -> Advice | None:
             f"the model has no basis vectors and is {lower}: {why} to fit interactions"
         ), UserWarning
     far = bool(alpha) and violation > FAR_FROM_OPTIMUM * alpha
-    if inaccurate or (state.stop == "no progress" and far):
-        scaled = "" if model.standardize else "set standardize=True, "
+    stuck = state.stop == "no progress" and far
+    if inaccurate or stuck or not reached(model.tol, state, small):
+        cures = "" if model.standardize else "set standardize=True, "
+        cures += "raise alpha" if model.tau is None else "lower tau"
         if inaccurate:
             what = f"the output layer is inaccurate: a gap of {gap:.2g} for an objective of "
             what += f"{objective:.2g}"
-        else:
+        elif stuck:
             what = "new basis vectors gained nothing, far from the optimum: the violation is "
             what += f"{violation / alpha:.2g} alpha"
+        else:
+            why = "gain almost nothing" if state.stop == "no progress" else "take too long"
+            what, cures = f"tol={model.tol:g} is not reached: rounds {why}", f"raise tol, {cures}"
         last = f"raise max_iter, which is {model.max_iter}" if model.refit else 'use refit="output"'
-        return f"{what}; {scaled}raise alpha, or {last}", ConvergenceWarning
+        return f"{what}; {cures}, or {last}", ConvergenceWarning
     if state.stop == "n_components" and far and not (by_score or is_searched("n_components")):
         return (
             f"training stopped at n_components={model.n_components}, and more basis vectors would "
@@ -200,3 +205,13 @@ def poor_fit(model: Any, small: float, by_score: bool = False) -> Advice | None:
             "n_components, or raise alpha"
         ), ConvergenceWarning
     return None
+
+
+def reached(tol: float, state: State, small: float) -> bool:
+    """Whether a run that ended by itself is near enough: within ten times its tolerance."""
+    if state.stop not in ("no progress", "max_iter") or abs(state.objective) <= small:
+        return True
+    size = 10 * tol * max(abs(state.objective), small)
+    if state.alpha is None:
+        return bool(state.gap_found <= size)
+    return bool(state.violation <= (1 + 10 * tol) * state.alpha and state.refit_gain <= size)

@@ -30,7 +30,7 @@ from fastpoly.rows.block import Targets, as_codes
 from fastpoly.rows.design import FIT_LOWER
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Model, State
-from fastpoly.storage.checkpoint import FitRecord, fingerprint, load_record, save_record
+from fastpoly.storage.checkpoint import CURE, FitRecord, fingerprint, load_record, save_record
 from fastpoly.strengths import Strengths, as_start, best_form, train_default
 from fastpoly.tables import Encoding
 from fastpoly.tables.frames import is_frame
@@ -176,15 +176,17 @@ class PolyEstimator(Arriving):
         earlier = self._earlier_fit()
         data = self._prepare(X, y, sample_weight, reset=earlier is None)
         fit = "" if self.checkpoint is None else self._fingerprint(data)
-        record = self._record(earlier, fit)
+        record = self._record(earlier, fit, data.shape[1])
         held = None
         if self.early_stopping:
             self._split_seed, share = record.seed, self.validation_fraction
             data, held = data.hold_out(share, record.seed, self._task)
-        self._scaling = self._units(data)
+        units = self._units(data)
+        self._scaling = data.within_span(units, self._activation)
         objective = self._objective(data)
         begin = record.state or self._start(earlier, start, data.m)
-        states = self._states(objective, begin, data.strengths)
+        found = data.strengths if self._scaling is units else None  # of the same features
+        states = self._states(objective, begin, found)
         with ExitStack() as stack:
             progress = stack.enter_context(Progress(self, data))
             saved = monotonic()
@@ -204,8 +206,8 @@ class PolyEstimator(Arriving):
         self._remember(objective.rows)
         return poor_fit(self, objective.small, by_score)
 
-    def _record(self, earlier: Self | None, fit: str) -> FitRecord:
-        """The record that this fit goes on with: that of its checkpoint, or an empty one."""
+    def _record(self, earlier: Self | None, fit: str, d: int) -> FitRecord:
+        """The record that a fit of d features goes on with: of its checkpoint, or an empty one."""
         record = FitRecord(seed=getattr(earlier, "_split_seed", None) or self._seed())
         if self.checkpoint is None:
             return record
@@ -216,6 +218,9 @@ class PolyEstimator(Arriving):
             record = load_record(self.checkpoint, fit)
         except FileNotFoundError:
             return record
+        d += self.fit_lower == "augment"
+        if record.stages and record.stages.n_features != d:
+            raise ValueError(f"{path} has models of other features; {CURE}")
         k = 0 if record.state is None else record.state.n_components
         if k > self.n_components:
             raise ValueError(
@@ -253,7 +258,8 @@ class PolyEstimator(Arriving):
         self.history_ = record.stages.history()
         if record.scores:
             self.history_["validation_score"] = np.array(record.scores)
-        self._state, self._stages = state, record.stages.up_to(last)
+        self._state = change_state(state, self._scaling.widen)
+        self._scaling, self._stages = self._scaling._replace(span=None), record.stages.up_to(last)
         self._fitted_lower = self.fit_lower
         self._set_fit(state, record.stages[last])
 
@@ -322,8 +328,8 @@ class PolyEstimator(Arriving):
             state = earlier._state
             if self.alpha is None and self.tau is None:
                 state = replace(state, alpha=None)  # it is chosen anew
-            if all(map(np.array_equal, earlier._scaling, self._scaling)):
-                return state
+            if all(map(np.array_equal, earlier._scaling, self._scaling._replace(span=None))):
+                return change_state(state, self._scaling.narrow)
             model = earlier._scaling.fold(state.model, self._activation)
         elif poly is None or (poly.n_features, poly.n_outputs) != (self._width, m):
             return None  # a fold may lack a class, or a transformer may give other features
@@ -498,3 +504,12 @@ class PolyEstimator(Arriving):
                 f"which is {self.validation_fraction}"
             )
         return score
+
+
+def change_state(state: State, change: Callable[[Model], Model]) -> State:
+    """The state with model and eigenvectors in other coordinates."""
+    vectors = state.memory.vectors
+    if vectors is not None:
+        vectors = change(state.model._replace(H=vectors)).H
+    memory = state.memory._replace(vectors=vectors)
+    return replace(state, **change(state.model)._asdict(), memory=memory)

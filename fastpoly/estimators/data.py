@@ -21,6 +21,7 @@ from sklearn.utils.validation import (
 from fastpoly.contributions import Sums
 from fastpoly.estimators.advice import warn
 from fastpoly.joined import Joined
+from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.checks import BLOCK_DOUBLES, shown
 from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.kernels.matrix import ScaledRows, StoredRows, as_csr, as_matrix
@@ -215,6 +216,13 @@ class TrainingRows:
         each = np.repeat(w, np.diff(self.X.indptr)) * self.X.data.astype(np.float64) ** 2
         return np.bincount(self.X.indices, each, self.X.shape[1]) / w.sum()
 
+    def within_span(self, scaling: Scaling, activation: str) -> Scaling:
+        """The scaling for a model that is trained in the span of these rows."""
+        if not (isinstance(self.X, np.ndarray) or issparse(self.X)) or self.tables is not None:
+            return scaling
+        with one_blas_thread():
+            return scaling.within(self.X, activation)
+
     @property
     def target_moments(self) -> Moments:
         """Means and deviations of targets that are numbers."""
@@ -239,7 +247,8 @@ class TrainingRows:
             design = Design(self.X.codes, activation, fit_lower=inner, n_threads=n_threads)
             codes = Rows.of_block(Block(design, targets, loss, self.m, self.w))
             return self.X.rows_of(codes, scaling.factor, fit_lower)
-        X = scaling.features(self.X)
+        with one_blas_thread():
+            X = scaling.features(self.X)
         n_threads = default_threads(X) if self.n_threads is None else self.n_threads
         design = Design(X, activation, fit_lower=fit_lower, n_threads=n_threads)
         rows = Rows.of_block(Block(design, targets, loss, self.m, self.w))
@@ -322,6 +331,9 @@ def validate(
     if not reset and model._encoding is not None and issparse(X):
         model.model_.check_width(X.shape[1])
         return as_csr(X)  # codes of another form
+    named = hasattr(model, "feature_names_in_")
+    if issparse(X) and isinstance(y, str) and not reset and not named:
+        return sparse_rows(model, X)
     columns = table_columns(model, X, reset)
     if columns is not None:
         if not isinstance(y, str):
@@ -404,6 +416,19 @@ def frame_names(X: Any) -> list[str] | None:
     """The names of the columns of a frame, if all are texts."""
     names = list(X if isinstance(X, Mapping) else getattr(X, "column_names", None) or X.columns)
     return names if all(isinstance(name, str) for name in names) else None
+
+
+def sparse_rows(model: Any, X: Any) -> Any:
+    """What scikit-learn checks of sparse rows to predict, in a tenth of its time for one row."""
+    X, d = as_csr(X), model.n_features_in_
+    if X.shape[1] != d:
+        raise ValueError(
+            f"X has {X.shape[1]} features, but {type(model).__name__} is expecting {d} features as "
+            "input"
+        )
+    if not X.shape[0]:
+        raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}); give at least one row")
+    return X  # the model checks its entries
 
 
 @contextmanager

@@ -174,7 +174,7 @@ def negative_log_loss(
 
 def path_begin(model: PolyEstimator, data: TrainingRows) -> tuple[float, float | None]:
     """Where a path begins: the largest alpha, and alpha_linear by rows held out."""
-    model._scaling = model._units(data)
+    model._scaling = data.within_span(model._units(data), model._activation)
     objective, ridge = model._objective(data), model.alpha_linear
     if ridge is None and objective.explicit:
         ridge = default_ridge(objective, model._options())
@@ -188,10 +188,11 @@ def walk_path(
 
     A run ends early where rounds gain little, and is not finished.
     """
-    model._scaling = model._units(data)
+    model._scaling = data.within_span(model._units(data), model._activation)
     progress = Progress(model, data)
     for i, state in walk(model._objective(data), alphas, model._options(finish=False)):
         here = copy.copy(model)
+        here._scaling = model._scaling._replace(span=None)
         here._set_fit(state, model._scaling.fold(state.model, model._activation))
         progress.warn_if_slow(state)
         yield i, state, here

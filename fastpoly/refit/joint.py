@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.objective import Objective
-from fastpoly.refit.lbfgs import SHORTEST, Preconditioner, minimize
+from fastpoly.refit.lbfgs import SHORTEST, Minimum, Preconditioner, minimize
 from fastpoly.refit.output import OutputRefit, merge_parallel
 from fastpoly.selection import Selection
 from fastpoly.state import Model, State
@@ -67,6 +67,7 @@ class JointRefit:
         self.objective, self.problem, self.output = objective, objective.problem, output
         self.form = objective.form
         self.tol, self.max_iter, self.n_components = tol, max_iter, n_components
+        self.spent = 0  # iterations so far
 
     def block(self, k: int) -> int:
         """How many vectors to add when there are k of them."""
@@ -101,7 +102,10 @@ class JointRefit:
 
         With l1 a vector may then serve several outputs.
         """
-        return self.output.refit(self.descend(state.model, self.tol**3, last=True), self.tol)
+        model = self.output.refit(self.descend(state.model, self.tol**3, last=True), self.tol)
+        self.spent += self.output.spent
+        self.output.spent = 0
+        return model
 
     def enter(self, model: Model, H: Floats, Q: Floats, outputs: Floats) -> Model:
         """The model with the vectors H appended, at the best step along their polar rows.
@@ -150,11 +154,12 @@ class JointRefit:
         previous = np.inf
         for n_iter in self.stretches(last):
             scaled = self.scaled(model)
-            x, value, converged = self._stretch(scaled, ftol, n_iter)
-            model = self.normalized(self.objective.unpack(x, len(scaled.H)))
-            if converged or previous - value <= 10 * ftol * abs(value):
+            found = self._stretch(scaled, ftol, n_iter)
+            self.spent += found.n_iter
+            model = self.normalized(self.objective.unpack(found.x, len(scaled.H)))
+            if found.converged or previous - found.value <= 10 * ftol * abs(found.value):
                 break
-            previous = value
+            previous = found.value
         return model
 
     def stretches(self, last: bool) -> Iterator[int]:
@@ -166,7 +171,7 @@ class JointRefit:
             yield min(n_iter, left)
             left -= n_iter
 
-    def _stretch(self, model: Model, ftol: float, n_iter: int) -> tuple[Floats, float, bool]:
+    def _stretch(self, model: Model, ftol: float, n_iter: int) -> Minimum:
         """Iterations with one preconditioner, from a model in the scale of the form."""
         objective, problem, form = self.objective, self.problem, self.form
         k, d = model.H.shape
@@ -182,11 +187,10 @@ class JointRefit:
         memory = min(n_iter, max(STRETCHES[0], BLOCK_DOUBLES // (2 * max(1, len(x)))))
         # A perfect fit has no curvature. A trial step there may overflow; it is then refused.
         with np.errstate(over="ignore", invalid="ignore"):
-            found = minimize(
+            return minimize(
                 lambda x, g: objective.smooth_value_grad(x, k, g), x, P,
                 max_iter=n_iter, ftol=ftol, memory=memory, bounds=bounds,
             )  # fmt: skip
-        return found.x, found.value, found.converged
 
     def tidy(self, model: Model, before: float) -> Model:
         """Merge and drop vectors, at the cost of at most a share of the gain since `before`."""

@@ -122,16 +122,6 @@ def minimize(
     Returns
     -------
     Minimum
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastpoly.refit.lbfgs import minimize
-    >>> def objective(x, g):
-    ...     g[:] = x - [1.0, 2.0]
-    ...     return 0.5 * float(g @ g)
-    >>> minimize(objective, np.zeros(2), np.copy, max_iter=9, ftol=1e-9, memory=5).x
-    array([1., 2.])
     """
     pairs = Memory(memory, len(x))
     g = np.empty_like(x)

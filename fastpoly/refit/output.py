@@ -43,6 +43,10 @@ AUTO_LINEAR = 64
 MOST_LINEAR = 4 * AUTO_LINEAR  # linear terms of Newton's method, and of sparse rows made dense
 # Largest relative gap of a refit, for models far from the optimum; the true error is far smaller.
 LOOSEST_REFIT_TOL = 5e-2
+# Iterations of a refit after which another round follows. It goes on from the same V, so an
+# accurate one is only needed in the end.
+ROUND_ITERATIONS = 150
+NEWTON_COST = 10  # about the price of its iterations in iterations of FISTA
 # 1 - |cosine| below which two vectors are merged: an angle of 2.6 degrees.
 NEARLY_PARALLEL = 1e-3
 
@@ -255,6 +259,7 @@ class OutputRefit:
     ) -> None:
         self.objective, self.problem = objective, objective.problem
         self.tol, self.max_iter, self.solver, self.memory = tol, max_iter, solver, memory
+        self.spent = 0  # iterations so far
         # The activations of the last refit.
         self.H, self.A = np.empty((0, objective.rows.n_features)), np.empty((0, 0))
 
@@ -271,8 +276,9 @@ class OutputRefit:
         return self.refit(state.model, self.tol)
 
     def advance(self, state: State, chosen: Selection) -> Model:
-        zeros = np.zeros((len(chosen.H), self.problem.m))
-        model = self.refit(state.model.append(chosen.H, zeros), self.refit_tol(state))
+        model = state.model.append(chosen.H, np.zeros((len(chosen.H), self.problem.m)))
+        most = min(self.max_iter, ROUND_ITERATIONS)
+        model = self.refit(model, self.refit_tol(state), most)
         return merge_unless_worse(self.objective, model)
 
     def refit_tol(self, state: State) -> float:
@@ -284,11 +290,14 @@ class OutputRefit:
             excess = state.violation / problem.alpha - 1 if problem.alpha else 1.0
         return float(np.clip(0.1 * excess, 0.1 * self.tol, max(self.tol, LOOSEST_REFIT_TOL)))
 
-    def refit(self, model: Model, tol: float) -> Model:
+    def refit(self, model: Model, tol: float, max_iter: int | None = None) -> Model:
         """The model with V and the lower-order terms refitted, without rows that became zero."""
         if not len(model.H) and not self.objective.explicit:
             return model
-        fit = solve(self.convex(model.H), model, self.solver, tol, self.max_iter)
+        most, convex = self.max_iter if max_iter is None else max_iter, self.convex(model.H)
+        cost = NEWTON_COST if choose_solver(convex, self.solver) is newton else 1
+        fit = solve(convex, model, self.solver, tol, -(-most // cost))
+        self.spent += cost * fit.n_iter
         return Model(model.H, fit.V, fit.intercept, fit.linear).nonzero()
 
     def convex(self, H: Floats) -> OutputProblem:
@@ -348,17 +357,6 @@ def merge_parallel(H: Floats, V: Floats) -> tuple[Floats, Floats] | None:
     better: v1 h1h1' + v2 h2h2' is (v1 + v2) hh' plus a little of tt' at the expense of hh', where t
     is orthogonal to h, and at the optimum no direction is worth more than h. Vectors that stay come
     first; the new ones have norm 1. The norm of V, by rows, does not grow.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastpoly.refit.output import merge_parallel
-    >>> H = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 1e-9]])
-    >>> H, V = merge_parallel(H, np.array([[1.0], [2.0], [3.0]]))
-    >>> abs(H.round(6)), V
-    (array([[0., 1.],
-           [1., 0.]]), array([[2.],
-           [4.]]))
     """
     norms = np.linalg.norm(H, axis=1)
     if len(H) < 2 or not norms.all():

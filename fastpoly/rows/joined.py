@@ -12,7 +12,7 @@ linear weights: a pass over the plain rows at the price of their keys.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,11 +170,8 @@ class JoinedRows(CodedRows):
         columns = self._squared.columns(linear.T).T
         return {"basis": own, "intercept": intercept, "linear": columns}
 
-    def folds(self, n_folds: int, seed: int) -> list[tuple[Any, Any]]:
-        def make(codes: Rows) -> JoinedRows:
-            return JoinedRows(codes, self.tables, self.fit_lower, self.fields, self.exclusive)
-
-        return [(make(train), make(held)) for train, held in self.codes.folds(n_folds, seed)]
+    def _on(self, codes: Rows) -> Self:
+        return type(self)(codes, self.tables, self.fit_lower, self.fields, self.exclusive)
 
 
 class JoinedOperators:

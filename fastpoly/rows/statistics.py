@@ -20,6 +20,8 @@ from fastpoly.state import Model
 
 Floats = NDArray[np.float64]
 EPS = np.finfo(np.float64).eps
+# Features per row from which a polynomial network is trained in the span of dense rows.
+ROW_SPAN = 2
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,10 @@ class Scaling(NamedTuple):
     What is None is not changed. `seen` (d,) are features that are not constant (or, where they are
     not centered, not zero). The weights of the others mean nothing and become zero. Where there are
     `tables`, x are codes, and the features that are trained are the columns of their tables.
+
+    `span` is where scaled rows lie, and where a model is trained: columns (r,) that are seen, or
+    an orthonormal basis (d, r). The rest of the space has no influence on the loss, and the best
+    parameters have no part in it.
     """
 
     center: Floats | None  # c, (d,)
@@ -233,6 +239,7 @@ class Scaling(NamedTuple):
     target_center: Floats | None = None  # b, (m,)
     target_unit: Floats | None = None  # u, (m,)
     tables: Any = None  # fastpoly.rows.coded.Tables
+    span: NDArray | None = None
 
     @classmethod
     def none(cls, found: Statistics) -> Self:
@@ -288,6 +295,13 @@ class Scaling(NamedTuple):
         return float((np.hypot(deviation, mean - self.center) * self.factor).max())
 
     def features(self, X: Any) -> Any:
+        """The scaled features in the span, (n, r)."""
+        scaled, span = self._scaled(X), self.span
+        if span is None:
+            return scaled
+        return scaled[:, span] if span.ndim == 1 else scaled @ span
+
+    def _scaled(self, X: Any) -> Any:
         """The scaled features, (n, d), in the dtype of X."""
         if self.factor is None:
             return X
@@ -310,9 +324,54 @@ class Scaling(NamedTuple):
         """The scaled targets, (n, m)."""
         return Y if self.target_unit is None else (Y - self.target_center) / self.target_unit
 
+    def within(self, X: Any, activation: str) -> Self:
+        """The same for a model that is trained in the span of the rows X, where that is small.
+
+        Columns that are not seen cost nothing then. Of a polynomial network, basis vectors and
+        linear weights lie in the span of the rows: any other part would only add to the penalty.
+        """
+        n, d = X.shape
+        if activation == "squared" and not hasattr(X, "indptr") and ROW_SPAN * n <= d:
+            basis = np.linalg.qr(self._scaled(X).T.astype(np.float64))[0]
+            return self._replace(span=basis)
+        return self if self.seen.all() else self._replace(span=self._columns())
+
+    def _columns(self) -> NDArray[np.intp]:
+        return np.flatnonzero(self.seen) if self.seen.any() else np.zeros(1, dtype=np.intp)
+
+    def narrow(self, model: Model) -> Model:
+        """The part in the span of a model of all scaled features."""
+        span = self.span
+        return self._change(
+            model, len(self.seen), lambda A: A[:, span] if span.ndim == 1 else A @ span
+        )
+
+    def widen(self, model: Model) -> Model:
+        """A model in the span as one of all scaled features."""
+        span = self.span
+
+        def wide(A: Floats) -> Floats:
+            if span.ndim == 2:
+                return A @ span.T
+            all_columns = np.zeros((len(A), len(self.seen)))
+            all_columns[:, span] = A
+            return all_columns
+
+        return self._change(model, 0 if span is None else span.shape[-1], wide)
+
+    def _change(self, model: Model, width: int, change: Callable[[Floats], Floats]) -> Model:
+        """The model with every row (width,) of weights changed."""
+        if self.span is None:
+            return model
+        constant, H = np.split(model.H, [model.H.shape[1] - width], axis=1)
+        linear = None if model.linear is None else change(model.linear.T).T
+        return model._replace(H=np.hstack([constant, change(H)]), linear=linear)
+
     def fold(self, model: Model, activation: str) -> Model:
         """Turn a model of scaled features and targets into one of the original ones."""
-        H, V, intercept, linear = model if self.tables is None else self.tables.level_model(model)
+        H, V, intercept, linear = self.widen(model)
+        if self.tables is not None:
+            H, V, intercept, linear = self.tables.level_model(model)
         constants = H.shape[1] - len(self.seen)  # the constant feature comes first
         factor = np.where(self.seen, 1.0 if self.factor is None else self.factor, 0.0)
         H = H * np.concatenate([np.ones(constants), factor])
@@ -328,7 +387,7 @@ class Scaling(NamedTuple):
         return Model(H, V, intercept, linear)
 
     def unfold(self, model: Model, activation: str) -> Model:
-        """The inverse of `fold`, with basis vectors of norm 1."""
+        """The inverse of `fold`, with basis vectors of norm 1; without what is not in the span."""
         H, V, intercept, linear = model
         constants = H.shape[1] - len(self.seen)
         if self.target_unit is not None:
@@ -343,6 +402,7 @@ class Scaling(NamedTuple):
         linear = None if linear is None else linear * inverse[:, None]
         if self.tables is not None:
             H, _, _, linear = self.tables.column_model(Model(H, V, intercept, linear))
+        H, V, intercept, linear = self.narrow(Model(H, V, intercept, linear))
         norms = np.linalg.norm(H, axis=1, keepdims=True)
         norms[norms == 0] = 1.0
         return Model(H / norms, V * norms**2, intercept, linear)

@@ -24,7 +24,7 @@ from fastpoly.storage.npz import read_arrays, write_arrays
 Floats = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
 
-CHECKPOINT_VERSION = 2  # files of version 1, of 0.1 before its release, held no alpha_linear
+CHECKPOINT_VERSION = 3  # files of 1 and 2, of 0.1 before its release, held less of a run
 CURE = "delete the file to start from scratch, or give another path"
 
 # Numbers of a State that the history keeps.
@@ -107,8 +107,8 @@ class Stages:
     @classmethod
     def of(cls, arrays: Arrays, n: int, last: Model) -> "Stages":
         """The stages of n rounds from the arrays of a file; ValueError if they are wrong."""
-        d, m = last.H.shape[1], last.V.shape[1]
-        pool = list(_take(arrays, "pool", (None, d)))
+        vectors = _take(arrays, "pool", (None, None))
+        pool, d, m = list(vectors), vectors.shape[1], last.V.shape[1]
         sizes = _take(arrays, "sizes", (n,)).astype(np.int64)
         total = int(sizes.sum())
         places = _take(arrays, "H", (total,)).astype(np.int64)
@@ -244,7 +244,7 @@ def save_record(path: str | os.PathLike[str], record: FitRecord, fit: str) -> No
             scalars[name] = {
                 **{key: None if value is None else float(value) for key, value in numbers.items()},
                 "n_iter": state.n_iter, "stop": state.stop, "seed": state.memory.seed,
-                "recent": list(state.memory.recent),
+                "recent": list(state.memory.recent), "spent": state.memory.spent,
                 "timings": [state.timings.get(key, 0.0) for key in TIMED],
             }  # fmt: skip
             parts = {**state.model._asdict(), "vectors": state.memory.vectors}
@@ -325,22 +325,22 @@ def _record(scalars: dict[str, Any], arrays: Arrays) -> FitRecord:
 
 def _state(scalars: Any, arrays: Arrays) -> State:
     """The state of these scalars and arrays; `check_start` checks the rest."""
-    kinds = {"n_iter": int, "timings": list, "seed": int, "recent": list}
-    n_iter, timings, seed, recent = _scalars(scalars, **kinds)
+    kinds = {"n_iter": int, "timings": list, "seed": int, "recent": list, "spent": int}
+    n_iter, timings, seed, recent, spent = _scalars(scalars, **kinds)
     numbers, stop = {name: scalars.get(name) for name in NUMBERS}, scalars.get("stop")
     if not all(isinstance(numbers[name], float) for name in CERTIFICATE):
         raise ValueError("it has no certificate")
     rest = [numbers[name] for name in NUMBERS if name not in CERTIFICATE]
     _check_finite([x for x in rest if x is not None], timings, recent)
-    if stop not in STOPS or n_iter < 0 or seed < 0 or len(timings) != len(TIMED):
+    if stop not in STOPS or min(n_iter, seed, spent) < 0 or len(timings) != len(TIMED):
         raise ValueError(f"it has n_iter={n_iter}, stop={stop!r} and seed={str(seed)[:20]}")
     two, optional = (None, None), {"linear": None, "vectors": None}
     shapes = {"H": two, "V": two, "intercept": (None,)}
     shapes |= {name: two for name in optional if name in arrays}
     parts = optional | {name: _take(arrays, name, shape) for name, shape in shapes.items()}
-    memory = RunMemory(seed, tuple(recent), parts.pop("vectors"))
-    spent = dict(zip(TIMED, timings, strict=True))
-    return State(**parts, **numbers, n_iter=n_iter, stop=stop, timings=spent, memory=memory)
+    memory = RunMemory(seed, tuple(recent), parts.pop("vectors"), spent)
+    seconds = dict(zip(TIMED, timings, strict=True))
+    return State(**parts, **numbers, n_iter=n_iter, stop=stop, timings=seconds, memory=memory)
 
 
 def _scalars(scalars: Any, **kinds: type) -> list[Any]:
