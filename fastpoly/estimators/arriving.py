@@ -139,9 +139,9 @@ class Arriving(Predictor):
 
     # --- how ---
 
-    def _remember(self, rows: Rows) -> None:
+    def _remember(self, rows: Rows, scaling: Scaling) -> None:
         """Keep the curvature of the rows of a fit in memory, for `partial_fit`."""
-        self._information, scaling = None, self._scaling
+        self._information = None
         rotated = scaling.span is not None and scaling.span.ndim == 2
         if rows.block is None or rotated:  # shards, codes of a frame, or other features
             return

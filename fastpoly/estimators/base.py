@@ -201,9 +201,10 @@ class PolyEstimator(Arriving):
                 if self.checkpoint is not None and monotonic() - saved >= self.checkpoint_every:
                     self._save(record, fit)
                     saved = monotonic()
+        scaling = self._scaling
         self._finish(record)
         self._keep_background(data)
-        self._remember(objective.rows)
+        self._remember(objective.rows, scaling)
         return poor_fit(self, objective.small, by_score)
 
     def _record(self, earlier: Self | None, fit: str, d: int) -> FitRecord:
