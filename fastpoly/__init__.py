@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         PolynomialNetworkOrdinalRegressor,
         PolynomialNetworkRegressor,
         PosteriorAverage,
+        TableEncoder,
     )
 
 __version__ = version("fastpoly")
@@ -44,6 +45,7 @@ __all__ = [
     "PosteriorAverage",
     "Shards",
     "State",
+    "TableEncoder",
     "__version__",
     "alpha_max",
     "conditional_gradient",

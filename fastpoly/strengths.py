@@ -7,8 +7,9 @@ ends at the first loss of the rows held out that does not fall, and a weaker alp
 it is clearly better. `bench/default_walks.py` measures what each constant is worth.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,16 +38,17 @@ LINEAR_TOL = 1e-3
 
 
 def train_default(
-    objective: Objective, options: Options, alpha_linear: float | None, start: State | None = None
-) -> Iterator[State]:
-    """The states of a run with the strengths that rows held out choose.
+    objective: Objective, options: Options, alpha_linear: float | None, start: State | None = None,
+    found: "Strengths | None" = None,
+) -> Iterator[State]:  # fmt: skip
+    """The states of a run with the strengths that rows held out choose, or that were found before.
 
     alpha_linear is chosen, too, if it is None. A run that goes on has its strengths already: they
     are those of its start.
     """
     if start is not None and start.alpha is not None:
         return train(objective.at(start.alpha, start.alpha_linear), options, start)
-    alpha, ridge, model = default_strengths(objective, options, alpha_linear)
+    alpha, ridge, model, _ = found or default_strengths(objective, options, alpha_linear)
     if start is None or len(start.H) < len(model.H):
         start = as_start(model, options.seed)
     return train(objective.at(alpha, ridge), options, start)
@@ -98,6 +100,15 @@ def simplest(losses: Sequence[Floats], clear: float) -> int:
     excess = excess[: best + 1] - excess[best]
     errors = excess.std(axis=1, ddof=1) * np.sqrt(parts) if parts > 1 else np.zeros(best + 1)
     return int(np.argmax(excess.sum(axis=1) <= clear * errors))
+
+
+class Strengths(NamedTuple):
+    """The strengths, a model to start from, and the losses of parts held out, by their weight."""
+
+    alpha: float
+    alpha_linear: float
+    model: Model
+    loss: Floats
 
 
 class Fold:
@@ -153,8 +164,8 @@ class Fold:
 
 def default_strengths(
     objective: Objective, options: Options, alpha_linear: float | None
-) -> tuple[float, float, Model]:
-    """alpha, alpha_linear, and a model to start from."""
+) -> Strengths:
+    """alpha and alpha_linear by rows held out."""
     options = replace(options, finish=False)
     folds = make_folds(objective, options)
     with one_blas_thread():
@@ -178,21 +189,28 @@ def default_strengths(
     top = float(np.mean([fold.top for fold in folds]))
     # Noise grows with the root of the number of rows.
     top *= np.sqrt(objective.rows.weight / max(folds[0].train.rows.weight, 1e-300))
-    return share * top or 1.0, ridge, folds[0].model
+    weight = sum(held.rows.weight for fold in folds for held in fold.held)
+    loss = np.concatenate([fold.loss() for fold in folds]) / max(weight, 1e-300)
+    return Strengths(share * top or 1.0, ridge, folds[0].model, loss)
 
 
-def best_form(forms: Sequence[Objective], options: Options, alpha_linear: float | None) -> int:
-    """The position of the form of the same rows whose linear model is best on rows held out.
+def best_form(
+    forms: Iterable[Objective], options: Options, alpha_linear: float | None
+) -> tuple[int, Strengths]:
+    """The position and the strengths of the best of several forms of the same rows.
 
-    The simplest form should come first: a later one must be clearly better.
+    They are a walk from the simplest on, which ends at the first loss held out that does not fall.
+    A later form must be clearly better, where the same parts of the rows are held out.
     """
-    losses = []
-    with one_blas_thread():
-        for objective in forms:
-            folds = make_folds(objective, replace(options, finish=False))
-            linear_ridge(folds, alpha_linear)
-            losses.append(np.concatenate([fold.loss() for fold in folds]))
-    return simplest(losses, CLEAR)
+    found: list[Strengths] = []
+    for objective in forms:
+        found.append(default_strengths(objective, options, alpha_linear))
+        if len(found) > 1 and not found[-1].loss.sum() < found[-2].loss.sum():
+            break
+    losses = [each.loss for each in found]
+    same = len({len(loss) for loss in losses}) == 1
+    at = simplest(losses, CLEAR) if same else int(np.argmin([loss.sum() for loss in losses]))
+    return at, found[at]
 
 
 def default_ridge(objective: Objective, options: Options) -> float:

@@ -447,11 +447,10 @@ def test_bad_parameters_are_named(cls, data, options, error):
 def test_bad_data(cls, data):
     X, score = data
     y = targets(cls, score)
-    for bad in (np.nan, np.inf):
-        X_bad = X.copy()
-        X_bad[3, 2] = bad
-        with pytest.raises(ValueError, match="NaN|infinity"):
-            cls().fit(X_bad, y)
+    X_bad = X.copy()
+    X_bad[3, 2] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        cls().fit(X_bad, y)
     with pytest.raises(NotFittedError):
         cls().predict(X)
     with pytest.raises(NotFittedError):
@@ -530,7 +529,7 @@ def test_text_in_predict_names_the_cure(cls, data):
     X, score = data
     frame = pandas.DataFrame(X, columns=list("abcde"))
     model = cls(alpha=1.0, n_components=2, random_state=0).fit(frame, targets(cls, score))
-    with pytest.raises(ValueError, match=r"in the columns \['b'\]; encode text first"):
+    with pytest.raises(ValueError, match="column 'b' must hold numbers, got 'x'; convert it"):
         model.predict(frame.assign(b="x"))
 
 

@@ -1,13 +1,16 @@
 """Estimators of frames with text, bools, numbers and gaps."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fastpoly
-from fastpoly import PolyModel
+from fastpoly import PolyModel, strengths
 
 LIBRARIES = ["pandas", "polars", "pyarrow"]
 ESTIMATORS = [
@@ -89,3 +92,172 @@ def test_early_stopping_weights_and_warm_starts(cls):
     assert model.objective_ <= before
     assert model.score(frame, y) > 0.7
     assert len(list(model.staged_predict(frame))) == len(model.history_["loss"])
+
+
+def levels_of(n=300, seed=0):
+    """A frame of three categories, its one-hot columns, their sizes, and a product of two."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(seed)
+    codes = {
+        "a": rng.integers(3, size=n),
+        "b": rng.integers(5, size=n),
+        "c": rng.integers(9, size=n),
+    }
+    frame = pandas.DataFrame({name: np.array(list("qwertyuio"))[v] for name, v in codes.items()})
+    parts = [np.eye(9)[:, : v.max() + 1][v] for v in codes.values()]
+    order = [np.argsort(list("qwertyuio")[: part.shape[1]]) for part in parts]
+    parts = [part[:, at] for part, at in zip(parts, order, strict=True)]
+    score = np.where(codes["a"] == 0, 1.0, -1.0) * (codes["b"] - 2) + 0.1 * rng.normal(size=n)
+    return frame, np.hstack(parts), [part.shape[1] for part in parts], score
+
+
+@EVERY
+def test_a_frame_is_its_one_hot_columns_with_fields(cls):
+    frame, X, sizes, score = levels_of()
+    y, alpha = targets(cls, score), 1.0 if "Machine" in cls.__name__ else 3.0
+    settings = {"alpha": alpha, "alpha_linear": 1.0, "random_state": 0, "tol": 1e-6}
+    by_frame = cls(**settings).fit(frame, y)
+    names = np.repeat(["a", "b", "c"], sizes).tolist()
+    for fields in (sizes, names):
+        for rows in (X, csr_array(X)) if "Machine" in cls.__name__ else (X,):
+            by_hand = cls(fields=fields, **settings).fit(rows, y)
+            assert by_hand.objective_ == pytest.approx(by_frame.objective_, rel=1e-6)
+            np.testing.assert_allclose(outputs(by_hand, rows), outputs(by_frame, frame), atol=2e-3)
+            assert by_hand.model_.fields.tolist() == np.repeat([0, 1, 2], sizes).tolist()
+            assert by_hand.n_features_in_ == X.shape[1]
+
+
+@EVERY
+def test_permutations_of_rows_levels_and_columns(cls):
+    frame, _, _, score = levels_of()
+    frame["v"] = score + np.random.default_rng(1).normal(size=len(frame))
+    y, order = targets(cls, score), np.random.default_rng(0).permutation(len(frame))
+    model = cls(alpha=2.0, alpha_linear=1.0, shapes="hinges", random_state=0, tol=1e-6)
+    expected = outputs(clone(model).fit(frame, y), frame)
+    other = frame.iloc[order][["v", "c", "a", "b"]]
+    found = outputs(clone(model).fit(other, y[order]), other)
+    np.testing.assert_allclose(found, expected[order], atol=5e-3)
+    swapped = frame.assign(c=frame["c"].map(dict(zip("qwertyuio", "oiuytrewq", strict=True))))
+    np.testing.assert_allclose(outputs(clone(model).fit(swapped, y), swapped), expected, atol=5e-3)
+
+
+def test_shapes_are_chosen_on_rows_held_out():
+    """Steps always fit better; of noise they must not be taken, and of a threshold they must."""
+    rng, chosen = np.random.default_rng(0), []
+    for seed in range(6):
+        table = {f"v{j}": rng.normal(size=300).tolist() for j in range(4)}
+        noise = rng.normal(size=300)
+        model = fastpoly.FactorizationMachineRegressor(random_state=seed).fit(table, noise)
+        chosen.append(model.shapes_)
+        assert model.score(table, noise) < 0.3
+    assert chosen.count("steps") <= 1
+    v = rng.normal(size=2000)
+    table, y = {"v": v.tolist(), "w": rng.normal(size=2000).tolist()}, (v > 0.3).astype(float)
+    model = fastpoly.FactorizationMachineRegressor(random_state=0).fit(table, y)
+    assert model.shapes_ == "steps"
+    assert model.score(table, y) > 0.95
+
+
+def test_held_out_targets_change_no_model_that_they_judge():
+    """Other targets of the rows held out leave the models of the rows to train on as they were."""
+    table, score = columns()
+    model = fastpoly.FactorizationMachineClassifier(random_state=0, shapes="hinges")
+    y = targets(type(model), score)
+    model._scaling = model._units(data := model._prepare(table, y, None))
+    options, rows = model._options(), model._objective(data)
+    number = rows.rows.codes._fold_numbers(strengths.FEW_FOLDS, options.seed)
+    held = strengths.make_folds(rows, options)
+    values = np.where(number == 0, 1 - data.targets.values, data.targets.values)
+    other = replace(data, targets=data.targets._replace(values=values.astype(np.int32)))
+    changed = model._objective(other)
+    changed.rows.codes._fold_numbers = rows.rows.codes._fold_numbers  # of the same rows
+    first, *others = zip(held, strengths.make_folds(changed, options), strict=True)
+    for folds in (first, others[0]):
+        for fold in folds:
+            fold.refit(1.0, 1.0, 1e-6)
+    assert np.array_equal(first[0].model.linear, first[1].model.linear)
+    assert not np.allclose(others[0][0].model.linear, others[0][1].model.linear, atol=1e-3)
+    assert first[1].loss().sum() > 1.5 * first[0].loss().sum()
+
+
+@EVERY
+def test_gaps_in_arrays(cls):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(250, 3))
+    y = targets(cls, 2 * X[:, 0] * (X[:, 1] > 0) + 0.1 * rng.normal(size=250))
+    holes = np.where(rng.random(X.shape) < 0.1, np.nan, X)
+    model = cls(random_state=0).fit(holes, y)
+    assert model.score(X, y) > 0.5
+    assert model.n_features_in_ == 3
+    assert not hasattr(model, "feature_names_in_")
+    np.testing.assert_allclose(
+        outputs(model, holes), outputs(model, {f"x{j}": x for j, x in enumerate(holes.T)})
+    )
+    model = cls(alpha=1.0, n_components=3, random_state=0).fit(X, y)
+    filled = np.where(np.isnan(holes), X.mean(axis=0), holes)
+    np.testing.assert_allclose(outputs(model, holes), outputs(model, filled))
+    with pytest.raises(ValueError, match="NaN"):
+        cls().fit(csr_array(holes), y)
+
+
+def test_bad_tables_are_named():
+    table, score = columns()
+    machine = fastpoly.FactorizationMachineRegressor(alpha=1.0, shapes=None, random_state=0)
+    with pytest.raises(ValueError, match="y holds text; use a classifier"):
+        machine.fit(table, np.where(score > 0, "a", "b"))
+    with pytest.raises(ValueError, match="y holds text; use a classifier"):
+        machine.fit(np.ones((2, 2)), ["a", "b"])
+    with pytest.raises(ValueError, match="X holds text; give a frame"):
+        machine.fit(np.array([["a", "b"], ["c", "d"]]), [0.0, 1.0])
+    with pytest.raises(ValueError, match="fields must be None: frames"):
+        machine.set_params(fields=[2, 2]).fit(table, score)
+    for fields in ([2, 2], "ab", ["a"], [0, 3], 3):
+        with pytest.raises(ValueError, match="fields must"):
+            machine.set_params(fields=fields).fit(np.ones((5, 3)), np.ones(5))
+    with pytest.raises(ValueError, match="unknown shapes 'steps'; known: 'auto', None, 'hinges'"):
+        fastpoly.PolynomialNetworkRegressor(shapes="steps").fit(table, score)
+    machine = clone(machine).set_params(fields=None).fit(table, score)
+    with pytest.raises(ValueError, match=r"lacks the columns \['city'\]"):
+        machine.predict({name: table[name] for name in ("sun", "age", "size")})
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        machine.fit(table, score[:-1])
+
+
+def test_unseen_levels_and_gaps_are_those_of_the_rare():
+    table, score = columns()
+    table["city"][0] = "Paris"  # once: rare
+    model = fastpoly.FactorizationMachineRegressor(random_state=0).fit(table, score)
+    row = {"sun": [True], "age": [30.0], "size": [5.0]}
+    rare, unseen, gap = (model.predict(row | {"city": [v]}) for v in ("Paris", "Bonn", None))
+    assert rare == unseen == gap
+    assert rare != model.predict(row | {"city": ["Oslo"]})
+
+
+def test_list_columns():
+    rng = np.random.default_rng(0)
+    genres = [list(rng.choice(["noir", "war", "kids"], rng.integers(1, 3))) for _ in range(300)]
+    y = np.array([("noir" in g) * 2.0 - ("war" in g) for g in genres])
+    for cls in ESTIMATORS[2:4]:
+        model = cls(random_state=0).fit({"genres": genres}, y)
+        assert model.score({"genres": genres}, y) > 0.95
+        assert set(model.model_.fields) == {-1}  # several in a row
+
+
+def test_encoder_is_a_transformer():
+    table, _ = columns()
+    frame = as_frame(table, "pandas")
+    encoder = fastpoly.TableEncoder(shapes="hinges").set_output(transform="pandas")
+    found = encoder.fit_transform(frame)
+    assert list(found.columns) == list(encoder.get_feature_names_out())
+    assert {"city=Oslo", "sun=True", "age", "age=<missing>"} <= set(found.columns)
+    assert any(name.startswith("size > ") for name in found.columns)
+    sparse = fastpoly.TableEncoder(shapes="hinges", sparse_output=True).fit(frame).transform(frame)
+    np.testing.assert_array_equal(sparse.toarray(), found)
+    from fastpoly.tables import TableEncoder
+
+    assert TableEncoder is fastpoly.TableEncoder
+
+
+@parametrize_with_checks([fastpoly.TableEncoder()])
+def test_encoder_is_an_estimator_of_scikit_learn(estimator, check):
+    check(estimator)

@@ -4,6 +4,7 @@ from fastpoly.estimators.classifier import (
     FactorizationMachineClassifier,
     PolynomialNetworkClassifier,
 )
+from fastpoly.estimators.encoder import TableEncoder
 from fastpoly.estimators.ordinal import (
     FactorizationMachineOrdinalRegressor,
     PolynomialNetworkOrdinalRegressor,
@@ -24,4 +25,5 @@ __all__ = [
     "PolynomialNetworkOrdinalRegressor",
     "PolynomialNetworkRegressor",
     "PosteriorAverage",
+    "TableEncoder",
 ]

@@ -139,10 +139,17 @@ class Arriving(Predictor):
 
     # --- how ---
 
-    def _remember(self, rows: Rows) -> None:
+    def _remember(self, rows: Rows, scaling: Scaling) -> None:
         """Keep the curvature of the rows of a fit in memory, for `partial_fit`."""
-        known = rows.block is not None  # neither shards nor the codes of a frame
-        self._information = rows.flat_curvature(self._state.model) if known else None
+        self._information = None
+        if rows.block is None:  # shards, or codes of a frame
+            return
+        basis, output, *lower = rows.flat_curvature(scaling.narrow(self._state.model))
+        if scaling.span is not None:  # columns that no row has know nothing
+            intercept, linear = lower or (output, None)
+            wide = scaling.widen(Model(basis, output, intercept, linear))
+            basis, lower = wide.H, [intercept, wide.linear] if lower else []
+        self._information = basis, output, *lower
 
     def _folded(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, prior_of: Any = None

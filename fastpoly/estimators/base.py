@@ -19,7 +19,8 @@ from sklearn.utils.validation import _check_sample_weight
 from fastpoly.algorithm import Options, train
 from fastpoly.estimators.advice import Advice, Progress, poor_fit, warn
 from fastpoly.estimators.arriving import Arriving
-from fastpoly.estimators.data import TrainingRows, column_names, validate
+from fastpoly.estimators.data import TrainingRows, as_fields, column_names, validate
+from fastpoly.joined import Joined
 from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_weights
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
@@ -30,8 +31,9 @@ from fastpoly.rows.design import FIT_LOWER
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Model, State
 from fastpoly.storage.checkpoint import CURE, FitRecord, fingerprint, load_record, save_record
-from fastpoly.strengths import as_start, best_form, train_default
+from fastpoly.strengths import Strengths, as_start, best_form, train_default
 from fastpoly.tables import Encoding
+from fastpoly.tables.frames import is_frame
 
 Floats = NDArray[np.float64]
 
@@ -88,6 +90,7 @@ class PolyEstimator(Arriving):
         fit_lower: str | None = "explicit",
         alpha_linear: float | None = None,
         standardize: bool = True,
+        fields: Any = None,
         shapes: str | None = "auto",
         solver: str = "auto",
         max_iter: int = 1000,
@@ -113,6 +116,7 @@ class PolyEstimator(Arriving):
         self.fit_lower = fit_lower
         self.alpha_linear = alpha_linear
         self.standardize = standardize
+        self.fields = fields
         self.shapes = shapes
         self.solver = solver
         self.max_iter = max_iter
@@ -130,7 +134,7 @@ class PolyEstimator(Arriving):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = tags.input_tags.allow_nan = True
         return tags
 
     def fit(
@@ -177,9 +181,12 @@ class PolyEstimator(Arriving):
         if self.early_stopping:
             self._split_seed, share = record.seed, self.validation_fraction
             data, held = data.hold_out(share, record.seed, self._task)
-        self._scaling = data.within_span(self._units(data), self._activation)
+        units = self._units(data)
+        self._scaling = data.within_span(units, self._activation)
         objective = self._objective(data)
-        states = self._states(objective, record.state or self._start(earlier, start, data.m))
+        begin = record.state or self._start(earlier, start, data.m)
+        found = data.strengths if self._scaling is units else None  # of the same features
+        states = self._states(objective, begin, found)
         with ExitStack() as stack:
             progress = stack.enter_context(Progress(self, data))
             saved = monotonic()
@@ -194,10 +201,12 @@ class PolyEstimator(Arriving):
                 if self.checkpoint is not None and monotonic() - saved >= self.checkpoint_every:
                     self._save(record, fit)
                     saved = monotonic()
-        spanned = self._scaling.span is not None
+        scaling, rows = self._scaling, objective.rows
         self._finish(record)
         self._keep_background(data)
-        self._remember(self._objective(data).rows if spanned else objective.rows)
+        if scaling.span is not None and scaling.span.ndim == 2:  # in all features again
+            scaling, rows = self._scaling, self._objective(data).rows
+        self._remember(rows, scaling)
         return poor_fit(self, objective.small, by_score)
 
     def _record(self, earlier: Self | None, fit: str, d: int) -> FitRecord:
@@ -337,8 +346,10 @@ class PolyEstimator(Arriving):
         """Checked rows, in memory or in shards, with targets in the form of the loss."""
         names, values = column_names(y), None  # before y becomes an array
         if reset:
-            self._encoding = None
+            self._encoding = self._fields = None
             vars(self).pop("shapes_", None)
+        if self.fields is not None and (isinstance(X, Shards) or is_frame(X)):
+            raise ValueError("fields must be None: frames and shards have their own")
         if isinstance(X, Shards):
             X = self._open(X, y, sample_weight, reset)
             classes, m = X.classes, X.manifest.n_targets
@@ -356,39 +367,65 @@ class PolyEstimator(Arriving):
             values = as_codes(values, len(table))
         w = self._weights(X, y, sample_weight)
         data = TrainingRows(X, y, Targets(values, table), m, w, self.n_threads)
-        is_table = isinstance(X, dict) or (data.stored and self._encoding is not None)
-        return self._in_shape(data, reset) if is_table else data
+        if isinstance(X, dict) or (data.stored and self._encoding is not None):
+            return self._in_shape(data, reset)
+        return data if data.stored or isinstance(X, Joined) else self._in_fields(data)
 
     def _in_shape(self, data: TrainingRows, reset: bool) -> TrainingRows:
-        """The columns of a table as codes with tables, or as features of a network.
+        """The columns of a table as codes with tables, or as plain columns of a network.
 
-        The shape of numbers is that of `shapes`, or the best one on rows held out.
+        Numbers have the shape of `shapes`, or the best one on rows held out.
         """
         columns, codes = data.X, data.X if data.stored else None
+        coded = self._activation == "anova" or data.stored
+        known, self._fields = self._encoding, None
+        plain = not data.stored and all(c.kind == "number" for c in columns.values())
+        if plain:
+            X = np.column_stack([column.numbers() for column in columns.values()])
+            plain = not np.isnan(X).any()
+        if plain and (self.shapes is None or (not reset and known is None)):
+            return self._in_fields(replace(data, X=X))
         if reset and not data.stored:
-            self._encoding, codes = Encoding.learn(columns)
-        elif self._activation == "anova" and not data.stored:
-            codes = self._encoding.codes(columns)
-        shapes = [self.shapes] if reset else [self.shapes_]
-        if shapes == ["auto"]:
-            numbers = any(field.kind == "number" for field in self._encoding.fields)
-            shapes = list(SHAPES[self._activation]) if numbers else [None]
-        forms, objectives = [], []
-        for shape in shapes:
-            if self._activation == "anova" or data.stored:
-                p, encoding = self._encoding.frequencies, self._encoding
-                tables = Tables(encoding.tables(shape)).orthogonal(p)
+            known, codes = Encoding.learn(columns)
+        elif coded and not data.stored:
+            codes = known.codes(columns)
+        forms: list[tuple[Encoding | None, str | None, TrainingRows]] = []
+
+        def objective(shape: str | None) -> Objective:
+            """The objective of one form, which is kept."""
+            self._encoding = known
+            if shape == "plain":
+                self._encoding, form = None, self._in_fields(replace(data, X=X))
+            elif coded:
+                tables = Tables(known.tables(shape)).orthogonal(known.frequencies)
                 form = data.with_tables(codes, tables)
             else:
-                encoding = self._encoding.as_form(shape or "matrix")
-                form = replace(data, X=encoding.rows(columns))
-            forms.append((encoding, shape, form))
-            if len(shapes) > 1:
-                self._encoding, self._scaling = encoding, self._units(form)
-                objectives.append(self._objective(form))
-        at = best_form(objectives, self._options(), self.alpha_linear) if objectives else 0
-        self._encoding, self.shapes_, form = forms[at]
-        return form
+                self._encoding = known.as_form(shape or "matrix")
+                rows = self._encoding.rows(columns)
+                form = replace(data, X=rows, fields=self._encoding.unit_fields)
+            forms.append((self._encoding, shape, form))
+            self._scaling = self._units(form)
+            return self._objective(form)
+
+        shapes = (self.shapes if reset else self.shapes_,)
+        if shapes == ("auto",):
+            numbers = any(field.kind == "number" for field in known.fields)
+            shapes = SHAPES[self._activation] if numbers else (None,)
+            shapes = ("plain", *shapes) if plain else shapes
+        at, found = 0, None
+        if len(shapes) > 1:
+            at, found = best_form(map(objective, shapes), self._options(), self.alpha_linear)
+        else:
+            objective(*shapes)
+        self._encoding, shape, form = forms[at]
+        self.shapes_ = None if shape == "plain" else shape
+        return replace(form, strengths=found)
+
+    def _in_fields(self, data: TrainingRows) -> TrainingRows:
+        """Plain rows with the fields of their columns."""
+        fields = as_fields(self.fields, data.X.shape[1])
+        data, self._fields = data.in_fields(fields, self._activation)
+        return data
 
     def _open(self, shards: Shards, y: Any, sample_weight: Any, reset: bool) -> Shards:
         """Shards for one fit; they hold targets and weights, and have the names of features."""
@@ -449,10 +486,12 @@ class PolyEstimator(Arriving):
             self.selection, finish=finish, seed=self._seed(),
         )  # fmt: skip
 
-    def _states(self, objective: Objective, start: State | None) -> Iterator[State]:
+    def _states(
+        self, objective: Objective, start: State | None, found: Strengths | None
+    ) -> Iterator[State]:
         """The states of Algorithm 1."""
         if self.tau is None and self.alpha is None:
-            return train_default(objective, self._options(), self.alpha_linear, start)
+            return train_default(objective, self._options(), self.alpha_linear, start, found)
         return train(objective, self._options(), start)
 
     def _score_of(self, model: Model, held: TrainingRows) -> float:

@@ -10,15 +10,19 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 from sklearn.model_selection import train_test_split
-from sklearn.utils.validation import check_consistent_length, validate_data
+from sklearn.utils.validation import (
+    _check_feature_names,
+    check_consistent_length,
+    validate_data,
+)
 
 from fastpoly.contributions import Sums
 from fastpoly.estimators.advice import warn
 from fastpoly.joined import Joined
 from fastpoly.kernels.blas_threads import one_blas_thread
-from fastpoly.kernels.checks import BLOCK_DOUBLES
+from fastpoly.kernels.checks import BLOCK_DOUBLES, shown
 from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.kernels.matrix import ScaledRows, StoredRows, as_csr, as_matrix
 from fastpoly.rows import CodedRows, Design, Rows, Shards, Tables
@@ -28,6 +32,8 @@ from fastpoly.rows.engine import ThreadEngine
 from fastpoly.rows.rows import shard_statistics
 from fastpoly.rows.shard import Form, Shard
 from fastpoly.rows.statistics import Moments, Scaling, Statistics, row_statistics
+from fastpoly.strengths import Strengths
+from fastpoly.tables.fields import level_table
 from fastpoly.tables.frames import Column, is_frame, read_columns
 
 Floats = NDArray[np.float64]
@@ -57,6 +63,10 @@ class TrainingRows:
     n_threads : int or None
     tables : Tables or None
         Of the fields, where X are codes.
+    fields : ndarray of int, (d,), or None
+        The field of each feature, for `Scaling.in_fields`.
+    strengths : Strengths or None
+        Where they were found together with the form of these rows.
     """
 
     X: Any
@@ -66,6 +76,8 @@ class TrainingRows:
     w: Floats | None
     n_threads: int | None = None
     tables: Tables | None = None
+    fields: NDArray[np.intp] | None = None
+    strengths: Strengths | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -98,7 +110,7 @@ class TrainingRows:
             X = StoredRows((len(rows), X.shape[1]), X.indices[rows])
         else:
             X = X[rows]
-        return replace(self, X=X, y=self.y[rows], targets=targets, w=w)
+        return replace(self, X=X, y=self.y[rows], targets=targets, w=w, strengths=None)
 
     def with_tables(self, codes: Any, tables: Tables) -> Self:
         """The same rows by their codes, with tables; statistics of shards are kept."""
@@ -153,6 +165,8 @@ class TrainingRows:
             return f"column {j if names is None else repr(names[j])} of X"
 
         scaling = Scaling.standard(found, explicit)
+        if self.fields is not None:
+            scaling = scaling.in_fields(self._mean_squares(), self.fields)
         if len(lost := scaling.mostly_mean(0.95)):
             raise ValueError(
                 f"the mean of {column(lost)} is so much larger than its deviation that predictions "
@@ -169,6 +183,38 @@ class TrainingRows:
                 "digits in predictions; subtract a constant from it"
             )
         return scaling
+
+    def in_fields(
+        self, fields: NDArray[np.intp] | None, activation: str
+    ) -> tuple[Self, NDArray[np.intp] | None]:
+        """The same rows with the fields of their columns, and the fields whose columns exclude.
+
+        Rows with one 1 in each field are the codes of a factorization machine.
+        """
+        X, d = self.X, self.X.shape[1]
+        if fields is None:
+            return (self if issparse(X) else replace(self, fields=_kinds(X))), None
+        P = X if issparse(X) else csr_array(X)
+        sizes = np.bincount(fields)
+        pairs = np.repeat(np.arange(P.shape[0]), np.diff(P.indptr)) * len(sizes) + fields[P.indices]
+        found, counts = np.unique(pairs, return_counts=True)
+        shared = np.unique(found[counts > 1] % len(sizes))
+        exclusive = np.where(np.isin(fields, shared) | (sizes[fields] == 1), -1, fields)
+        complete = len(found) == len(pairs) == P.shape[0] * len(sizes) and (P.data == 1).all()
+        if activation == "anova" and complete and (np.diff(fields) >= 0).all():
+            p = replace(self, X=P)._mean_squares()
+            tables = [level_table(part) for part in np.split(p, np.cumsum(sizes)[:-1])]
+            return replace(self, X=P, tables=Tables(tables).orthogonal(p)), exclusive
+        alone = np.full(d, -1) if issparse(X) else _kinds(X)
+        return replace(self, fields=np.where(sizes[fields] == 1, alone, fields)), exclusive
+
+    def _mean_squares(self) -> Floats:
+        """The mean of x^2 of each feature, (d,)."""
+        w = np.ones(self.X.shape[0]) if self.w is None else self.w
+        if not issparse(self.X):
+            return np.einsum("i,ij,ij->j", w, self.X, self.X, dtype=np.float64) / w.sum()
+        each = np.repeat(w, np.diff(self.X.indptr)) * self.X.data.astype(np.float64) ** 2
+        return np.bincount(self.X.indices, each, self.X.shape[1]) / w.sum()
 
     def within_span(self, scaling: Scaling, activation: str) -> Scaling:
         """The scaling for a model that is trained in the span of these rows."""
@@ -226,6 +272,29 @@ class TrainingRows:
         return model.score(self.X) if self.stored else model.score(self.X, self.y, self.w)
 
 
+def _kinds(X: NDArray) -> NDArray[np.intp]:
+    """-2 for columns of 0 and 1, -1 for others; see `Scaling.in_fields`."""
+    return np.where(((X == 0) | (X == 1)).all(axis=0), -2, -1)
+
+
+def as_fields(fields: Any, d: int) -> NDArray[np.intp] | None:
+    """The field of each of d columns, from the sizes of fields, or from a name for each column."""
+    if fields is None:
+        return None
+    given = [] if isinstance(fields, str) or not np.iterable(fields) else list(fields)
+    if given and all(isinstance(each, str) for each in given):
+        if len(given) != d:
+            raise ValueError(f"fields must have a name for each of the {d} columns of X")
+        return np.unique(given, return_inverse=True)[1]
+    sizes = all(isinstance(each, (int, np.integer)) and each > 0 for each in given)
+    if not given or not sizes or sum(given) != d:
+        raise ValueError(
+            f"fields must be sizes of groups of columns that add up to the {d} columns of X, or a "
+            f"name for each column, got {shown(fields)}"
+        )
+    return np.repeat(np.arange(len(given)), given)
+
+
 def shard_sums(shard: Shard, by_class: Floats | None, F: Floats, center: Floats | None) -> Sums:
     """`Sums` of one shard."""
     units = np.ones(F.shape[1])
@@ -268,7 +337,8 @@ def validate(
     columns = table_columns(model, X, reset)
     if columns is not None:
         if not isinstance(y, str):
-            y = validate_data(copy(model), y=checked_csr(y), **options)  # it forgets names
+            with explained_text(y, options.get("y_numeric", False)):
+                y = validate_data(copy(model), y=checked_csr(y), **options)  # it forgets names
             check_consistent_length(y, next(iter(columns.values())).data)
         if reset:
             model.n_features_in_ = len(columns)
@@ -276,13 +346,39 @@ def validate(
             if (names := frame_names(X)) is not None:
                 model.feature_names_in_ = np.array(names, dtype=object)
         return columns if isinstance(y, str) else (columns, y)
+    if isinstance(X, Mapping) and not issparse(X):  # for a model of numbers without an encoding
+        model, X = copy(model), mapped_numbers(X, model)
+        vars(model).pop("feature_names_in_", None)
     given = checked_csr(X), y if isinstance(y, str) else checked_csr(y)
-    with explained_text(X):
+    with explained_text(y, options.get("y_numeric", False)):
         found = validate_data(
             model, *given, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32],
-            **options,
+            ensure_all_finite=True if issparse(X) else "allow-nan", **options,
         )  # fmt: skip
-    return found
+    X, *rest = found if isinstance(found, tuple) else (found,)
+    if not issparse(X) and ((not reset and model._encoding is not None) or np.isnan(X).any()):
+        X = array_columns(model, X, reset)
+    return (X, *rest) if rest else X
+
+
+def mapped_numbers(X: Mapping[str, Any], model: Any) -> NDArray:
+    """The columns of a mapping as an array, in the order of the fit."""
+    columns, names = read_columns(X), getattr(model, "feature_names_in_", list(X))
+    if set(columns) != set(names):
+        raise ValueError(f"X has the columns {list(columns)[:10]}, and not {list(names)[:10]}")
+    return np.column_stack([columns[name].numbers() for name in names])
+
+
+def array_columns(model: Any, X: NDArray, reset: bool) -> Any:
+    """The columns of an array with gaps; filled, where the training had none."""
+    if reset:
+        return read_columns(X)
+    if model._encoding is not None:
+        return read_columns(dict(zip(model._encoding.names, X.T, strict=True)))
+    center = model._scaling.center
+    if center is None:
+        raise ValueError("X has gaps (NaN), and the rows of the fit had none; fill them")
+    return np.where(np.isnan(X), center.astype(X.dtype), X)
 
 
 def validate_joined(model: Any, X: Joined, y: Any, reset: bool, **options: Any) -> Any:
@@ -300,20 +396,20 @@ def validate_joined(model: Any, X: Joined, y: Any, reset: bool, **options: Any) 
 
 
 def table_columns(model: Any, X: Any, reset: bool) -> dict[str, Column] | None:
-    """The columns of X, if they need an encoding: for levels, lists and gaps."""
-    if reset:
-        columns = read_columns(X) if is_frame(X) else None
-        if columns is None or not any(
-            column.kind != "number" or np.isnan(column.numbers()).any()
-            for column in columns.values()
-        ):
-            return None
-        return columns
-    if model._encoding is None:
+    """The columns of a frame that is fitted, or whose model has an encoding."""
+    if not is_frame(X):
         return None
-    if is_frame(X):
-        return read_columns(X)
-    return None
+    columns, known = read_columns(X), model._encoding
+    if reset:
+        return columns
+    if known is None:
+        for column in columns.values():
+            if column.kind != "number":
+                column.numbers()  # which names what is no number
+        return None
+    if all(f.kind == "number" and not f.missing for f in known.fields) and hasattr(X, "columns"):
+        _check_feature_names(model, X, reset=False)  # as of any model of numbers
+    return columns
 
 
 def frame_names(X: Any) -> list[str] | None:
@@ -336,22 +432,18 @@ def sparse_rows(model: Any, X: Any) -> Any:
 
 
 @contextmanager
-def explained_text(X: Any) -> Iterator[None]:
-    """Name the columns of text, and the cure, in the error that scikit-learn raises for them."""
+def explained_text(y: Any, numeric: bool) -> Iterator[None]:
+    """Say what to do in the error that scikit-learn raises for text."""
     try:
         yield
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise
-        names = [name for name in getattr(X, "columns", ()) if _holds_text(X[name])]
-        where = f" in the columns {names}" if names else ""
-        raise ValueError(
-            f"{error}{where}; encode text first, for example with scikit-learn's OneHotEncoder"
-        ) from None
-
-
-def _holds_text(column: Any) -> bool:
-    return any(isinstance(value, str) for value in np.asarray(column, dtype=object).ravel())
+        values = np.asarray(y, dtype=object).ravel() if numeric else ()
+        cure = "X holds text; give a frame, such as a pandas DataFrame, with a column for each kind"
+        if any(isinstance(value, str) for value in values):
+            cure = "y holds text; use a classifier"
+        raise ValueError(f"{error}; {cure}") from None
 
 
 def checked_csr(X: Any) -> Any:

@@ -52,6 +52,11 @@ standardize : bool, default=True
     is divided by the largest |x| of each column. Targets of the squared loss are scaled to unit
     variance, those of the Huber loss by a robust deviation. The fitted model applies to the
     original features and targets; `objective_`, `violation_`, alpha and tau are in standard units.
+fields : list of int or str, optional
+    Which columns of X belong together, such as one-hot columns of a category: the sizes of groups
+    of columns, or a name for each column. With `standardize`, the columns of a field have units
+    that suit each other, x / sqrt(q + mean of q over the field), with their mean squares q. Frames
+    have their own fields.
 shapes : {"auto", "hinges", "steps", None}, default="auto"
     What the numbers of a table are made of, where X is a frame with levels or gaps: their value in
     soft units, which tame long tails (None); that and hinges, so that effects bend; or also steps

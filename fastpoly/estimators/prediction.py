@@ -44,6 +44,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     _scaling: Scaling
     _stages: Stages
     _encoding: Encoding | None = None  # of the columns of a frame, or of shards
+    _fields: NDArray[np.intp] | None = None  # whose columns exclude each other
     _target_names: list[str] | None
     n_features_in_: int
     model_: PolyModel
@@ -325,7 +326,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return PolyModel(
             model.H, model.V, model.intercept, None if model.linear is None else model.linear.T,
             activation=self._activation, augment=model.H.shape[1] > self._width,
-            feature_names=names, encoding=self._encoding,
+            feature_names=names, encoding=self._encoding, fields=self._fields,
             output_names=self._output_names(), task=self._task,
             classes=None if self._task == "multilabel" else getattr(self, "classes_", None),
             level_values=self._level_values(),

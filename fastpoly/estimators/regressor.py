@@ -10,7 +10,7 @@ from sklearn.utils.metaestimators import available_if
 
 from fastpoly.decoding import NUMBERS
 from fastpoly.estimators.base import PolyEstimator, with_shared_parameters
-from fastpoly.estimators.data import TrainingRows, stored_targets
+from fastpoly.estimators.data import TrainingRows, explained_text, stored_targets
 from fastpoly.estimators.documentation import documented
 from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.model import PolyModel
@@ -53,7 +53,8 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         return tags
 
     def _split_targets(self, y: NDArray) -> tuple[NDArray, None, Floats]:
-        return y, None, np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+        with explained_text(y, numeric=True):
+            return y, None, np.asarray(y, dtype=np.float64).reshape(len(y), -1)
 
     def _encode(
         self, classes: NDArray | None, shape: tuple[int, ...]

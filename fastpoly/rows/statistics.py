@@ -263,6 +263,21 @@ class Scaling(NamedTuple):
         seen = varies(mean, deviation)
         return cls(mean, 1 / np.where(seen, deviation, 1.0), seen)
 
+    def in_fields(self, squares: Floats, fields: NDArray[np.intp]) -> Self:
+        """Columns of a field in units that belong together: x / sqrt(q + mean of q over the field).
+
+        q (d,) are mean squares. So frequent levels are in standard units, and rare ones, which
+        would overfit, are held back. `fields` (d,) is the field of each column; -1 for a number,
+        which stays in its own units, and -2 for a 0/1 column, whose zeros are the other level.
+        """
+        own = np.where(squares > 0, fields, -1)
+        counts = np.bincount(own[own >= 0], minlength=1)
+        sums = np.bincount(own[own >= 0], squares[own >= 0], minlength=1)
+        mean = np.where(own == -2, 0.5, (sums / np.maximum(counts, 1))[np.maximum(own, 0)])
+        factor = np.ones(len(own)) if self.factor is None else self.factor
+        unit = np.sqrt(squares + mean, where=own != -1, out=np.ones(len(own)))
+        return self._replace(factor=np.where(own == -1, factor, 1 / unit))
+
     def with_targets(self, found: Moments, centered: bool) -> Self:
         """Also scale each target to unit variance, or to mean square 1 if not centered."""
         mean, deviation = found.mean, found.deviation

@@ -208,15 +208,25 @@ class Encoding:
         at, alone = self.fields_of_columns, np.array([f.kind in kinds for f in self.fields])
         return np.where(alone[at], at, -1)
 
-    def matrix(self, frame: Any) -> Any:
+    @property
+    def unit_fields(self) -> NDArray[np.intp]:
+        """The field of each plain column, (d,), for units; -1 for numbers and -2 for their gaps."""
+        at, kinds = self.fields_of_columns, np.array([f.kind == "number" for f in self.fields])
+        found = np.where(kinds[at], -1, at)
+        ends = np.cumsum(np.bincount(at)) - 1
+        gaps = [f.kind == "number" and f.missing for f in self.fields]
+        found[ends[gaps]] = -2
+        return found
+
+    def matrix(self, frame: Any, dense: bool | None = None) -> Any:
         """Plain columns, (n, d): numbers in soft standard units, levels as 0 and 1.
 
         A missing number is its column's center, with an indicator where gaps occurred in training.
-        The form "hinges" adds hinges to each number. An array where d is at most 256, up to which
-        dense rows are faster, else a csr_array.
+        The form "hinges" adds hinges to each number. An array if `dense`, by default where d is at
+        most 256, up to which dense rows are faster; else a csr_array.
         """
         columns, blocks = self.columns(frame), []
-        dense = len(self.fields_of_columns) <= MOST_DENSE
+        dense = len(self.fields_of_columns) <= MOST_DENSE if dense is None else dense
         for field, first, last in self._parts():
             column, p = columns[field.name], self.frequencies[first:last]
             if isinstance(field, Number):

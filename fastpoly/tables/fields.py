@@ -20,6 +20,11 @@ Floats = NDArray[np.float64]
 
 # The bins of a number, so that a code fits into a byte beside the one for missing values.
 MOST_BINS = 255
+# Of small tables, with fewer bins: losses are the same with 1 to 16 rows per bin, times are not.
+ROWS_PER_BIN, LEAST_BINS = 8, 16
+# Levels up to which a field is centered, by a dense table; of more levels, each one is rare. With
+# it, the log-loss of splice is .126 in place of .150; that of adult is the same.
+MOST_CENTERED = 64
 SHAPES = (None, "hinges", "coarse", "steps")
 N_HINGES = 4  # inner knots: 5 linear pieces
 N_COARSE = 30
@@ -101,7 +106,7 @@ class Levels:
             was, now = ("texts", "numbers") if known.dtype == object else ("numbers", "texts")
             raise column.error(
                 f"held {was} when the encoding was learned and holds {now} now, such as "
-                f"{values[0]!r}; convert it"
+                f"{values[:1].tolist()[0]!r}; convert it"
             )
         if known.dtype == object:
             places = {value: i for i, value in enumerate(known.tolist())}
@@ -112,9 +117,8 @@ class Levels:
         return np.where(known[np.minimum(found, other - 1)] == values, found, other)
 
     def table(self, shape: str | None, p: Floats) -> Floats:
-        """The unit of each level, (size,): 1 / sqrt(p + mean of p); 0 for one without rows."""
-        seen = p > 0
-        return np.where(seen, 1 / np.sqrt(p + (p[seen].mean() if seen.any() else 1.0)), 0.0)
+        """The table of levels with these shares."""
+        return level_table(p, self.kind == "levels")
 
     def __repr__(self) -> str:
         some = ", ".join(str(value) for value in self.values[:4])
@@ -125,6 +129,17 @@ class Levels:
         if code < len(self.values):
             return f"{self.name}={self.values[code]}"
         return f"{self.name}={OTHER if code == len(self.values) else MISSING}"
+
+
+def level_table(p: Floats, exclusive: bool = True) -> Floats:
+    """The unit of each level, (L,): 1 / sqrt(p + mean of p); 0 for one without rows.
+
+    The columns of few levels that exclude each other are centered, (L, L): products are then apart
+    from the effects of the levels alone.
+    """
+    seen = p > 0
+    unit = np.where(seen, 1 / np.sqrt(p + (p[seen].mean() if seen.any() else 1.0)), 0.0)
+    return np.diag(unit) - p * unit if exclusive and len(p) <= MOST_CENTERED else unit
 
 
 def _distinct_items(
@@ -171,9 +186,10 @@ class Number:
             return cls(column.name, np.empty(0), np.zeros(1), np.array([0.0, 1, 0, 1]), missing)
         firsts = np.concatenate([[0], np.flatnonzero(v[1:] != v[:-1]) + 1])
         starts = np.arange(1, len(firsts))  # bins begin at these distinct values
-        if len(firsts) > MOST_BINS:
+        most = int(np.clip(len(v) // ROWS_PER_BIN, LEAST_BINS, MOST_BINS))
+        if len(firsts) > most:
             # Half of the edges by rows, half by values; where these are the same, in between.
-            share = np.linspace(0, 1, MOST_BINS + 1)[1:-1]
+            share = np.linspace(0, 1, most + 1)[1:-1]
             by_row = np.searchsorted(firsts, (share[::2] * len(v)).astype(np.intp), "right") - 1
             by_value = (share[1::2] * len(firsts)).astype(np.intp)
             starts = np.union1d(by_row, by_value)

@@ -111,6 +111,8 @@ class Column:
         items = [() if gone else row for row, gone in zip(rows, missing, strict=True)]
         begins = np.concatenate([[0], np.cumsum([len(row) for row in items])]).astype(np.int64)
         flat = list(chain.from_iterable(items))
+        if any(isinstance(item, (list, dict, set, np.ndarray)) for item in flat):
+            raise self.mixed(flat)
         return begins, self._as_levels(*_number(flat)), missing
 
     def _as_levels(self, codes: NDArray, values: Any) -> Distinct:
@@ -257,7 +259,8 @@ def _kind_of_values(name: str, values: list[Any]) -> str:
         sort = next((sort for sort, kinds in _SORTS.items() if issubclass(kind, kinds)), None)
         example = next(v for v in present if type(v) is kind)
         if sort is None:
-            raise _refusal(name, hasattr(example, "isoformat"), kind.__name__)
+            is_time = hasattr(example, "isoformat") or "time" in kind.__name__
+            raise _refusal(name, is_time, kind.__name__)
         sorts[sort] = example
     if len(sorts) > 1:
         what = ", ".join(shown(v) for v in sorts.values())
