@@ -52,7 +52,7 @@ class Joined:
     >>> rows = {"user": ["ann", "ann", "bob", "bob"], "item": [1, 2, 2, 3]}
     >>> X = Joined(rows, user=users, item=items)
     >>> X.shape
-    (4, 8)
+    (4, 9)
     >>> model = FactorizationMachineRegressor(alpha=0.1).fit(X, [5.0, 4.0, 2.0, 1.0])
     >>> new = X.with_rows({"user": ["ann"], "item": [3]})
     >>> bool(np.allclose(model.predict(new), model.predict(new.plain())))

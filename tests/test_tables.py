@@ -27,12 +27,12 @@ def tables(draw, least=1):
     """Lists of values by name, with gaps, and the kind of each."""
     n = draw(st.integers(least, 25))
     kinds = draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4))
-    table = {
-        f"{kind} {j}": draw(
-            st.lists(st.one_of(KINDS[kind], KINDS[kind], st.none()), min_size=n, max_size=n)
-        )
-        for j, kind in enumerate(kinds)
-    }
+    table = {}
+    for j, kind in enumerate(kinds):
+        values = st.one_of(KINDS[kind], KINDS[kind], st.none())
+        table[f"{kind} {j}"] = draw(st.lists(values, min_size=n, max_size=n))
+        if all(value is None for value in table[f"{kind} {j}"]):  # of no known kind
+            table[f"{kind} {j}"][0] = draw(KINDS[kind])
     return table
 
 

@@ -142,8 +142,7 @@ class Arriving(Predictor):
     def _remember(self, rows: Rows, scaling: Scaling) -> None:
         """Keep the curvature of the rows of a fit in memory, for `partial_fit`."""
         self._information = None
-        rotated = scaling.span is not None and scaling.span.ndim == 2
-        if rows.block is None or rotated:  # shards, codes of a frame, or other features
+        if rows.block is None:  # shards, or codes of a frame
             return
         basis, output, *lower = rows.flat_curvature(scaling.narrow(self._state.model))
         if scaling.span is not None:  # columns that no row has know nothing

@@ -201,10 +201,12 @@ class PolyEstimator(Arriving):
                 if self.checkpoint is not None and monotonic() - saved >= self.checkpoint_every:
                     self._save(record, fit)
                     saved = monotonic()
-        scaling = self._scaling
+        scaling, rows = self._scaling, objective.rows
         self._finish(record)
         self._keep_background(data)
-        self._remember(objective.rows, scaling)
+        if scaling.span is not None and scaling.span.ndim == 2:  # in all features again
+            scaling, rows = self._scaling, self._objective(data).rows
+        self._remember(rows, scaling)
         return poor_fit(self, objective.small, by_score)
 
     def _record(self, earlier: Self | None, fit: str, d: int) -> FitRecord:
