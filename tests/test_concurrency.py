@@ -102,7 +102,7 @@ def test_the_bits_do_not_depend_on_the_order_of_memory(cls, weighted, shape):
     rng = np.random.default_rng(1)
     X = rng.standard_normal(shape) + 3
     y, w = targets(cls, X[:, 0] * X[:, 1] - 9), rng.random(len(X)) if weighted else None
-    model = cls(alpha=0.01 * len(X), n_components=4, n_threads=1, random_state=0)
+    model = cls(alpha=0.01 * len(X), n_components=4, shapes=None, n_threads=1, random_state=0)
     want = model.fit(X, y, sample_weight=w).model_
     assert model.fit(np.asfortranarray(X), y, sample_weight=w).model_ == want
     assert model.fit(pd.DataFrame(X), y, sample_weight=w).model_ == want

@@ -112,7 +112,7 @@ def test_interaction_display_names_and_signs(data):
     pandas = pytest.importorskip("pandas")
     X = pandas.DataFrame(data[0], columns=list("abcd"))
     y = np.where(data[1] > 0, "yes", "no")
-    model = FactorizationMachineClassifier(n_components=3, random_state=0).fit(X, y)
+    model = FactorizationMachineClassifier(n_components=3, shapes=None, random_state=0).fit(X, y)
     display = InteractionDisplay.from_estimator(model, "yes")
     shown = np.asarray(display.image_.get_array())
     deviation = data[0].std(axis=0)

@@ -93,7 +93,7 @@ def test_tables_come_back(tmp_path, kind, text):
     table = {
         "user": rng.integers(5, 30, size=n),
         "item": rng.integers(-3, 9, size=n) * 1000,
-        "age": rng.random(n),
+        "age": rng.integers(0, 12, size=n) / 4,
         "stars": rng.integers(1, 6, size=n),
         "w": rng.random(n),
     }

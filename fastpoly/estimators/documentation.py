@@ -87,7 +87,7 @@ n_iter_no_change : int, default=10
 warm_start : bool, default=False
     Whether `fit` continues from the fitted model and adds basis vectors up to n_components, or
     starts from scratch. On other rows, or with another alpha, tau, loss or penalty, the fitted
-    model is refitted first, which takes about as long as a new fit: most of that is the choice of
+    model is refitted first, which is often no faster than a new fit: most of that is the choice of
     alpha and the descent of all vectors. For a few new rows there is `partial_fit`. The history
     begins with this fit.
 {more}n_threads : int, optional

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 # The bins of a number, so that a code fits into a byte beside the one for missing values.
 MOST_BINS = 255
-# Of small tables, with fewer bins: losses are the same with 1 to 16 rows per bin, times are not.
+# Of small tables, fewer bins: losses are much the same with 1 to 8 rows per bin, times are not.
 ROWS_PER_BIN, LEAST_BINS = 8, 16
 # Levels up to which a field is centered, by a dense table; of more levels, each one is rare. With
 # it, the log-loss of splice is .126 in place of .150; that of adult is the same.
