@@ -40,7 +40,7 @@ REFITS = ("auto", "full", "output", None)
 STALL_ROUNDS = 10
 PROGRESS_SHARE_OF_TOL = 1e-3
 # The refits of a run take at most this many times max_iter iterations in all at the tolerance of
-# the estimators, 0.1 (bench/stress.py), and more, with the root, at a finer one.
+# the estimators, 0.1 (bench/stress.py), and up to ten times as many at a finer one.
 RUN_ITERATIONS = 10
 
 
@@ -415,7 +415,7 @@ class Run:
             least = max(PROGRESS_SHARE_OF_TOL * options.tol, np.sqrt(np.finfo(np.float64).eps))
             if recent[0] - state.objective <= least * size:
                 return "no progress"
-        finer = math.sqrt(max(1.0, 0.1 / options.tol))
+        finer = math.sqrt(np.clip(0.1 / options.tol, 1.0, 100.0))
         if state.memory.spent >= RUN_ITERATIONS * finer * options.max_iter:
             return "max_iter"
         return None
