@@ -18,18 +18,16 @@ from scipy.sparse import csr_array, issparse
 from sklearn.utils.validation import check_is_fitted
 
 from fastpoly.estimators.advice import warn
-from fastpoly.estimators.data import TrainingRows, validate
+from fastpoly.estimators.data import TrainingRows, set_names, validate, validate_targets
 from fastpoly.estimators.prediction import Predictor
 from fastpoly.kernels.penalties import complete_penalty, get_penalty
 from fastpoly.kernels.verbs import loss_curvature
 from fastpoly.rows import Rows
 from fastpoly.rows.block import Block, Targets, as_codes
 from fastpoly.rows.statistics import Scaling
-from fastpoly.state import Model, State
+from fastpoly.state import Floats, Model, State
 from fastpoly.storage.checkpoint import Stages
 from fastpoly.strengths import as_start
-
-Floats = NDArray[np.float64]
 
 NEWTON_STEPS = 100
 NEWTON_TOL = 1e-10  # of the decrement, relative to the objective
@@ -139,17 +137,10 @@ class Arriving(Predictor):
 
     # --- how ---
 
-    def _remember(self, rows: Rows, scaling: Scaling) -> None:
+    def _remember(self, rows: Rows) -> None:
         """Keep the curvature of the rows of a fit in memory, for `partial_fit`."""
-        self._information = None
-        if rows.block is None:  # shards, or codes of a frame
-            return
-        basis, output, *lower = rows.flat_curvature(scaling.narrow(self._state.model))
-        if scaling.span is not None:  # columns that no row has know nothing
-            intercept, linear = lower or (output, None)
-            wide = scaling.widen(Model(basis, output, intercept, linear))
-            basis, lower = wide.H, [intercept, wide.linear] if lower else []
-        self._information = basis, output, *lower
+        in_memory = rows.block is not None  # not shards, or codes of a frame
+        self._information = rows.flat_curvature(self._state.model) if in_memory else None
 
     def _folded(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, prior_of: Any = None
@@ -199,9 +190,7 @@ class Arriving(Predictor):
         )
         other._scaling = scaling._replace(factor=factor, seen=seen)
         if more:
-            other.n_features_in_ = len(seen)
-            vars(other).pop("feature_names_in_", None)
-            other._stored_names = None
+            set_names(other, len(seen))
         H = np.pad(model.H, ((0, 0), (0, more)))
         linear = None if model.linear is None else np.pad(model.linear, ((0, more), (0, 0)))
         if self._information is not None:
@@ -223,15 +212,14 @@ class Arriving(Predictor):
             n_iter=self._state.n_iter,
         )  # fmt: skip
         self._state, self._stages = state, Stages().after(state, folded)
-        self._set_model(folded)
+        self._set_model(self._poly_model(folded))
 
     def _rows_for(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, scaling: Scaling
     ) -> Rows:
         """Rows with targets of the classes or levels of the fit, in its units."""
-        numeric = self._numeric_targets
-        X, y = validate(self, X, y, multi_output=True, y_numeric=numeric, reset=False)
-        y, found, values = self._split_targets(y)
+        X = validate(self, X, reset=False)
+        y, found, values = validate_targets(self, X, y)
         known = None if found is None else self.classes_
         if found is not None:
             places = {each: i for i, each in enumerate(known.tolist())}

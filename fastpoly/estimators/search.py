@@ -31,7 +31,6 @@ from fastpoly.contributions import Contributions
 from fastpoly.estimators.advice import collected_warnings, warn, warn_once
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import checked_csr
-from fastpoly.estimators.documentation import Documented
 from fastpoly.estimators.folds import (
     FoldResult,
     SearchRows,
@@ -39,6 +38,7 @@ from fastpoly.estimators.folds import (
     path_begin,
     path_scores,
 )
+from fastpoly.estimators.prediction import Documented
 from fastpoly.kernels.checks import as_flag
 from fastpoly.path import alpha_grid, as_alphas
 from fastpoly.rows.shards import Shards
