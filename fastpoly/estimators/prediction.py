@@ -59,7 +59,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     """The methods of a fitted estimator, from its `model_` and its `_stages`.
 
     Subclasses define `_task`, the kind of targets of the `PolyModel`, which decodes its outputs;
-    `_metric(y, prediction, sample_weight)`; and `_output_labels`, by which users name outputs.
+    `_metric(y, prediction, w)`; and `_output_labels`, by which users name outputs.
     """
 
     _activation: str
@@ -176,7 +176,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         prediction = self.predict(X)
         if y is None and isinstance(X, Shards):
             y, sample_weight = X.targets(), X.weights()
-        return float(self._metric(y, prediction, sample_weight=sample_weight))
+        return float(self._metric(y, prediction, sample_weight))
 
     def transform(self, X: Any) -> Floats:
         """The activations of the basis vectors: features that were learned, for another model.

@@ -34,7 +34,6 @@ class PolyClassifier(ClassifierMixin, WithProbabilities, PolyEstimator):
     """Base of the two classifiers: one output per class, or one per label of a 2-D indicator y."""
 
     _task = "classification"  # or "multilabel"
-    _metric = staticmethod(accuracy_score)
     score = PolyEstimator.score  # before that of the mixin
 
     def __sklearn_tags__(self) -> Tags:
@@ -84,6 +83,9 @@ class PolyClassifier(ClassifierMixin, WithProbabilities, PolyEstimator):
         both = by_class if w is None else w * by_class
         return as_weights(both, "class_weight, times sample_weight,", len(both), some=True)
 
+    def _metric(self, y: ArrayLike, prediction: NDArray, w: ArrayLike | None) -> float:
+        return accuracy_score(y, prediction, sample_weight=w)
+
     def _class_weights(self, shards: Shards) -> Floats | None:
         """The weights of the classes of shards, all of which must have rows."""
         if self._task == "multilabel":
@@ -127,7 +129,6 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
     _task = "regression"  # or "rates"
     _numeric_targets = True
     _one_dimensional = True
-    _metric = staticmethod(r2_score)
     score = PolyEstimator.score
 
     def __sklearn_tags__(self) -> Tags:
@@ -166,6 +167,9 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
 
     def _output_names(self) -> list[str] | None:
         return None if self._one_dimensional else self._target_names
+
+    def _metric(self, y: ArrayLike, prediction: Floats, w: ArrayLike | None) -> float:
+        return r2_score(y, prediction, sample_weight=w)
 
     def _shape(self, values: NDArray) -> NDArray:
         return values if self._one_dimensional else values.reshape(len(values), -1)
@@ -277,9 +281,9 @@ class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
         known = level_values(self.classes_, len(values))
         return None if np.array_equal(values, known) else values
 
-    def _metric(self, y: ArrayLike, prediction: Floats, *, sample_weight: Any) -> float:
+    def _metric(self, y: ArrayLike, prediction: Floats, w: ArrayLike | None) -> float:
         y = self._numbers(as_numbers(column_or_1d(y)))
-        return r2_score(y, prediction, sample_weight=sample_weight)
+        return r2_score(y, prediction, sample_weight=w)
 
     def _check_outputs(self) -> None:
         if not self._has_levels:
