@@ -238,7 +238,7 @@ class Chain:
         the chain, once there, would not come back.
         """
         model, prior = self.objective.unpack(self.x, self.k), self.prior
-        basis, _, *lower = self.objective.rows.flat_curvature(model)
+        basis, _, *lower = self.objective.rows.diagonal_curvature(model, flat=True)
         parts = [self.temper * basis + prior.lam[:, prior.fields], np.full(model.V.shape, np.inf)]
         if model.linear is not None:
             intercept, linear = lower

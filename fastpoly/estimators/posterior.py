@@ -28,7 +28,6 @@ from fastpoly.path import walk
 from fastpoly.posterior import MEMORY, Arrays, Average, Chain, Watch, composite_temper
 from fastpoly.rows import CodedRows, Design, Rows
 from fastpoly.rows.block import Block
-from fastpoly.rows.joined import JoinedRows
 from fastpoly.state import Model
 from fastpoly.storage.checkpoint import fingerprint, read_record, write_record
 
@@ -233,12 +232,8 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
 
     def _fields(self, rows: Rows) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """The field of every column, and whether a row has at most one entry in each field."""
-        if isinstance(rows, JoinedRows):
-            labels = np.append([0] * rows.constant, rows.fields + rows.constant).astype(np.intp)
-            return labels, np.append([True] * rows.constant, rows.exclusive).astype(bool)
         if isinstance(rows, CodedRows):
-            sizes = np.diff(rows.tables.column_offsets)
-            return np.repeat(np.arange(len(sizes)), sizes), rows.exclusive
+            return rows.fields, rows.exclusive
         d, constant = rows.n_features, rows.fit_lower == "augment"
         if self.fields is None:
             sizes = one_hot_fields(rows)
@@ -558,7 +553,7 @@ def watched(
 
     def outputs(model: Model) -> Floats:
         if isinstance(rows, CodedRows):
-            model = rows.tables.level_model(model)
+            model = rows.level_model(model)
         H, V = np.ascontiguousarray(model.H), np.ascontiguousarray(model.V)
         O = design.outputs(H, V) + model.intercept
         return O if model.linear is None else O + X @ model.linear
