@@ -8,8 +8,6 @@ Parameters are a `Model`, or one packed vector [H | V | b | W].
 from copy import copy
 from typing import Self
 
-import numpy as np
-
 from fastpoly.kernels.checks import LARGEST, Floats
 from fastpoly.kernels.smooth_forms import SmoothForm
 from fastpoly.problem import Problem
