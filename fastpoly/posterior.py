@@ -192,7 +192,7 @@ class Chain:
         the chain, once there, would not come back.
         """
         model, prior = self.model, self.prior
-        basis, _, *lower = self.objective.rows.flat_curvature(model)
+        basis, _, *lower = self.objective.rows.diagonal_curvature(model, flat=True)
         parts = [self.temper * basis + prior.lam[:, prior.fields], np.full(model.V.shape, np.inf)]
         if model.linear is not None:
             intercept, linear = lower
@@ -382,7 +382,7 @@ def watched(
 
     def outputs(model: Model) -> Floats:
         if isinstance(rows, CodedRows):
-            model = rows.tables.level_model(model)
+            model = rows.level_model(model)
         H, V = np.ascontiguousarray(model.H), np.ascontiguousarray(model.V)
         O = design.outputs(H, V) + model.intercept
         return O if model.linear is None else O + X @ model.linear
