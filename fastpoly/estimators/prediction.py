@@ -127,7 +127,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Parameters
         ----------
         X : array-like, DataFrame or sparse, (n, d), or Shards
-            Shards are predicted one at a time, in the order of their rows, by this process.
+            Shards are predicted one at a time, by this process.
         out : str or path-like, optional
             A .npy file for the predictions, which are then mapped from the file.
 
@@ -199,16 +199,15 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return self.n_components_
 
     def staged_predict(self, X: Any) -> Iterator[NDArray]:
-        """Yield the predictions after each entry of `history_`.
+        """Yield what `predict` would give after each entry of `history_`.
 
         Parameters
         ----------
-        X : array-like, DataFrame or sparse, (n, d), or Shards
+        X : as in `predict`
 
         Yields
         ------
-        ndarray
-            Predictions in the form of `predict`; the last ones are those of `predict`.
+        ndarray, (n,) or (n, m)
         """
         return self._by_stages(PolyModel.predict, X)
 
@@ -231,10 +230,9 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Parameters
         ----------
         output : class, level, name or position
-            For a classifier, a class of `classes_`. For ordinal levels, the level (the output is
-            whether y is at most that level) or "<= level". Otherwise a column name of y, or a
-            position. It may be left out if there is only one output. With two classes the default
-            is the second one.
+            A class of `classes_`; a level (the output is whether y is at most that level) or
+            "<= level"; otherwise a column name of y, or a position. It may be left out if there is
+            one output, and with two classes, where it is the second one.
 
         Returns
         -------
@@ -306,8 +304,8 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def feature_importances_(self) -> Floats:
         """How much each feature matters, (d,), adding up to 1.
 
-        The importance of a feature is the root of the sum of squares, over outputs, of the
-        coefficients of all terms with the feature, for features in units of their deviation.
+        It is the root of the sum of squares, over outputs, of the coefficients of all terms with
+        the feature, for features in units of their deviation.
         """
         check_is_fitted(self, "model_")
         terms, unit = self.model_.terms(standardized=None), self._scaling.target_unit

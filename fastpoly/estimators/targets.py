@@ -3,9 +3,11 @@
 Each class turns y into codes with a table of what a code is to the loss, or into numbers.
 """
 
+import inspect
 import numbers
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +20,7 @@ from sklearn.utils.validation import column_or_1d
 
 from fastpoly.decoding import NUMBERS, level_values
 from fastpoly.estimators.advice import warn
-from fastpoly.estimators.base import Encoded, PolyEstimator, with_parameters
+from fastpoly.estimators.base import Encoded, PolyEstimator
 from fastpoly.estimators.data import TrainingRows, usable_names
 from fastpoly.estimators.prediction import WithProbabilities
 from fastpoly.kernels.checks import as_weights, shown
@@ -27,6 +29,35 @@ from fastpoly.problem import named_loss
 from fastpoly.rows import Shards
 from fastpoly.rows.statistics import Moments, Scaling
 from fastpoly.state import Floats
+
+Class = TypeVar("Class", bound=type)
+
+
+def with_parameters(**own: Any) -> Callable[[Class], Class]:
+    """A class decorator: `__init__` takes the shared parameters, and more, or other defaults.
+
+    scikit-learn reads its signature. A name that is not a parameter is an error that names the
+    class of the user.
+    """
+
+    def write(cls: Class) -> Class:
+        known = dict(inspect.signature(PolyEstimator.__init__).parameters)
+        for name, default in own.items():
+            known[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+
+        def __init__(self: Any, **given: Any) -> None:
+            for name in given.keys() - known.keys():
+                names = ", ".join(list(known)[1:])
+                raise TypeError(f"{type(self).__name__} has no parameter {name!r}; known: {names}")
+            vars(self).update(
+                {name: given.get(name, known[name].default) for name in list(known)[1:]}
+            )
+
+        __init__.__signature__ = inspect.Signature(list(known.values()))
+        cls.__init__ = __init__  # type: ignore[misc]
+        return cls
+
+    return write
 
 
 @with_parameters(class_weight=None)
