@@ -1,6 +1,7 @@
 """The base class of the six estimators: their parameters and the fit."""
 
 import copy
+import numbers
 import os
 import pickle
 from collections.abc import Callable
@@ -217,21 +218,6 @@ class PolyEstimator(Arriving):
         self._fitted_lower = self.fit_lower
         self._set_fit(state, record.stages[last])
 
-    def _set_fit(self, state: State, model: Model) -> None:
-        """Set the attributes that describe a state; `model` is its model in the users' units."""
-        self._set_model(self._poly_model(model))
-        self.n_iter_ = max(1, state.n_iter)
-        self.objective_ = state.objective
-        self.violation_ = state.violation
-        for name in ("alpha_", "alpha_linear_", "dual_gap_"):  # left from an earlier fit
-            vars(self).pop(name, None)
-        if self.tau is None:
-            self.alpha_ = state.alpha
-        else:
-            self.dual_gap_ = state.gap
-        if model.linear is not None:
-            self.alpha_linear_ = state.alpha_linear
-
     def _check_parameters(self) -> None:
         """Check the parameters that the functional core does not check."""
         check_strength(self.alpha, self.tau)
@@ -253,9 +239,8 @@ class PolyEstimator(Arriving):
                     "of them"
                 )
         as_positive(self.checkpoint_every, "checkpoint_every", or_zero=True)
-        as_count(
-            int(self.verbose) if self.verbose is True else self.verbose, "verbose", or_zero=True
-        )
+        if not isinstance(self.verbose, numbers.Integral) or self.verbose < 0:
+            raise ValueError(f"verbose must be an int >= 0, got {self.verbose!r}")
 
     def _earlier_fit(self) -> Self | None:
         """The estimator of the earlier fit, if this is a warm start."""

@@ -22,7 +22,7 @@ from fastpoly.problem import has_log_odds
 from fastpoly.rows.format import replacing
 from fastpoly.rows.shards import Shards
 from fastpoly.rows.statistics import Scaling
-from fastpoly.state import Floats, Model
+from fastpoly.state import Floats, Model, State
 from fastpoly.storage.checkpoint import Stages
 from fastpoly.tables import Encoding
 
@@ -41,17 +41,6 @@ class Documented:
 def has_outputs(estimator: "Predictor") -> bool:
     """A condition for `available_if`: the outputs of the estimator mean something for its y."""
     estimator._check_outputs()
-    return True
-
-
-def has_probabilities(estimator: "Predictor") -> bool:
-    """A condition for `available_if`: the outputs of the estimator are log odds."""
-    estimator._check_outputs()
-    if not has_log_odds(estimator.loss):
-        raise AttributeError(
-            f'predict_proba needs loss="logistic", or an object whose log_odds is True, not '
-            f"{estimator.loss!r}"
-        )
     return True
 
 
@@ -373,6 +362,21 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         if poly.linear is not None:
             self.linear_coef_ = poly.linear
 
+    def _set_fit(self, state: State, model: Model) -> None:
+        """Set the attributes that describe a state; `model` is its model in the users' units."""
+        self._set_model(self._poly_model(model))
+        self.n_iter_ = max(1, state.n_iter)
+        self.objective_ = state.objective
+        self.violation_ = state.violation
+        for name in ("alpha_", "alpha_linear_", "dual_gap_"):  # left from an earlier fit
+            vars(self).pop(name, None)
+        if self.tau is None:
+            self.alpha_ = state.alpha
+        else:
+            self.dual_gap_ = state.gap
+        if model.linear is not None:
+            self.alpha_linear_ = state.alpha_linear
+
     def _poly_model(self, model: Model) -> PolyModel:
         names = None if self._encoding is not None else self._feature_names()
         return PolyModel(
@@ -391,53 +395,6 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _level_values(self) -> Floats | None:
         """The numbers that ordinal levels stand for, where they are not the default."""
         return None
-
-
-class WithProbabilities(Predictor):
-    """The methods of estimators whose outputs may be log odds of classes, labels or levels."""
-
-    @available_if(has_probabilities)
-    def predict_proba(self, X: Any) -> Floats:
-        """Probabilities of the classes, labels or levels.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d), or Shards
-
-        Returns
-        -------
-        ndarray, (n, len(classes_))
-            Rows sum to 1. For multi-label y they do not: each entry is the probability of a label.
-        """
-        return self._by_model(PolyModel.predict_proba, X)
-
-    @available_if(has_probabilities)
-    def predict_log_proba(self, X: Any) -> Floats:
-        """Logarithms of the probabilities of `predict_proba`; -inf where a level has none.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d), or Shards
-
-        Returns
-        -------
-        ndarray, (n, len(classes_))
-        """
-        return self._by_model(PolyModel.predict_log_proba, X)
-
-    @available_if(has_probabilities)
-    def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
-        """Yield the probabilities after each entry of `history_`.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d), or Shards
-
-        Yields
-        ------
-        ndarray, (n, len(classes_))
-        """
-        return self._by_stages(PolyModel.predict_proba, X)
 
 
 def join(parts: Iterator[NDArray], n: int, out: str | os.PathLike[str] | None = None) -> NDArray:

@@ -5,7 +5,7 @@ Each class turns y into codes with a table of what a code is to the loss, or int
 
 import inspect
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, Tags
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
@@ -22,10 +23,11 @@ from fastpoly.decoding import NUMBERS, level_values
 from fastpoly.estimators.advice import warn
 from fastpoly.estimators.base import Encoded, PolyEstimator
 from fastpoly.estimators.data import TrainingRows, usable_names
-from fastpoly.estimators.prediction import WithProbabilities
+from fastpoly.estimators.prediction import Predictor
 from fastpoly.kernels.checks import as_weights, shown
 from fastpoly.kernels.losses import complete_loss, get_loss
-from fastpoly.problem import named_loss
+from fastpoly.model import PolyModel
+from fastpoly.problem import has_log_odds, named_loss
 from fastpoly.rows import Shards
 from fastpoly.rows.statistics import Moments, Scaling
 from fastpoly.state import Floats
@@ -58,6 +60,64 @@ def with_parameters(**own: Any) -> Callable[[Class], Class]:
         return cls
 
     return write
+
+
+def has_probabilities(estimator: "Predictor") -> bool:
+    """A condition for `available_if`: the outputs of the estimator are log odds."""
+    estimator._check_outputs()
+    if not has_log_odds(estimator.loss):
+        raise AttributeError(
+            f'predict_proba needs loss="logistic", or an object whose log_odds is True, not '
+            f"{estimator.loss!r}"
+        )
+    return True
+
+
+class WithProbabilities(Predictor):
+    """The methods of estimators whose outputs may be log odds of classes, labels or levels."""
+
+    @available_if(has_probabilities)
+    def predict_proba(self, X: Any) -> Floats:
+        """Probabilities of the classes, labels or levels.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+
+        Returns
+        -------
+        ndarray, (n, len(classes_))
+            Rows sum to 1. For multi-label y they do not: each entry is the probability of a label.
+        """
+        return self._by_model(PolyModel.predict_proba, X)
+
+    @available_if(has_probabilities)
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Logarithms of the probabilities of `predict_proba`; -inf where a level has none.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+
+        Returns
+        -------
+        ndarray, (n, len(classes_))
+        """
+        return self._by_model(PolyModel.predict_log_proba, X)
+
+    @available_if(has_probabilities)
+    def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
+        """Yield the probabilities after each entry of `history_`.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+
+        Yields
+        ------
+        ndarray, (n, len(classes_))
+        """
+        return self._by_stages(PolyModel.predict_proba, X)
 
 
 @with_parameters(class_weight=None)
