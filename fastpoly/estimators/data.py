@@ -32,7 +32,7 @@ from fastpoly.rows.engine import ThreadEngine
 from fastpoly.rows.rows import shard_statistics
 from fastpoly.rows.shard import Form, Shard
 from fastpoly.rows.statistics import Moments, Scaling, Statistics, row_statistics
-from fastpoly.strengths import Strengths
+from fastpoly.strengths import Search
 from fastpoly.tables.fields import level_table
 from fastpoly.tables.frames import Column, is_frame, read_columns
 
@@ -65,8 +65,8 @@ class TrainingRows:
         Of the fields, where X are codes.
     fields : ndarray of int, (d,), or None
         The field of each feature, for `Scaling.in_fields`.
-    strengths : Strengths or None
-        Where they were found together with the form of these rows.
+    search : Search or None
+        That of the strengths, where it began with the choice of the form of these rows.
     """
 
     X: Any
@@ -77,7 +77,7 @@ class TrainingRows:
     n_threads: int | None = None
     tables: Tables | None = None
     fields: NDArray[np.intp] | None = None
-    strengths: Strengths | None = None
+    search: Search | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -110,7 +110,7 @@ class TrainingRows:
             X = StoredRows((len(rows), X.shape[1]), X.indices[rows])
         else:
             X = X[rows]
-        return replace(self, X=X, y=self.y[rows], targets=targets, w=w, strengths=None)
+        return replace(self, X=X, y=self.y[rows], targets=targets, w=w, search=None)
 
     def with_tables(self, codes: Any, tables: Tables) -> Self:
         """The same rows by their codes, with tables; statistics of shards are kept."""

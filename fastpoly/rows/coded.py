@@ -10,7 +10,7 @@ pairs of codes. (Products of two levels of one field count, where a row has seve
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,32 @@ Floats = NDArray[np.float64]
 
 # Singular values of a table, as a share of the largest, below which no training row sees a column.
 UNSEEN = 1e-10
+
+
+class Padded(NamedTuple):
+    """Ranges of up to `width` positions: all real ones, and where they are among the padded."""
+
+    ranges: NDArray[np.intp]  # (F, width), 0 where padded
+    real: NDArray[np.intp]
+    among: NDArray[np.intp]
+    width: int
+
+    @classmethod
+    def of(cls, slices: list[slice]) -> Self:
+        """The ranges of these slices."""
+        sizes = np.array([s.stop - s.start for s in slices])
+        at = np.arange(sizes.max())
+        inside = at < sizes[:, None]
+        ranges = np.where(inside, at + np.array([s.start for s in slices])[:, None], 0)
+        return cls(ranges, ranges[inside], np.flatnonzero(inside), len(at))
+
+    def padded(self, vectors: Floats) -> Floats:
+        """The positions of vectors (k, size) by range, (F, width, k); tables have 0 for padding."""
+        return vectors.T.take(self.ranges, axis=0)
+
+    def unpadded(self, found: Floats) -> Floats:
+        """The real positions of (F, width, k)."""
+        return found.reshape(self.ranges.size, found.shape[-1]).take(self.among, axis=0)
 
 
 class Tables:
@@ -58,6 +84,8 @@ class Tables:
         columns = np.cumsum([0, *(b.shape[-1] for b in self.blocks)])
         self.n_levels, self.n_columns = int(levels[-1]), int(columns[-1])
         self.level_offsets, self.column_offsets = levels, columns
+        self._alone, self._groups = self._grouped()
+        self._all = list(self._each())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tables) and (
@@ -76,20 +104,51 @@ class Tables:
                 table,
             )
 
+    def _grouped(self) -> tuple[list[Any], list[tuple["Padded", "Padded", Floats]]]:
+        """Scales and sparse tables one by one; dense ones of similar sizes as one array (F, p, q).
+
+        One product then serves F tables, which would cost more calls than arithmetic.
+        """
+        alone: list[Any] = []
+        similar: dict[tuple[int, ...], list[Any]] = {}
+        for each in self._each():
+            if each[2].ndim == 1 or issparse(each[2]):
+                alone.append(each)
+            else:
+                similar.setdefault(tuple(map(int.bit_length, each[2].shape)), []).append(each)
+        groups = []
+        for tables in similar.values():
+            levels, columns = (Padded.of([each[axis] for each in tables]) for axis in (0, 1))
+            stacked = np.zeros((len(tables), levels.width, columns.width))
+            for own, (*_, B) in zip(stacked, tables, strict=True):
+                own[: B.shape[0], : B.shape[1]] = B
+            groups.append((levels, columns, stacked))
+        return alone, groups
+
+    def _ways(self, k: int) -> tuple[list[Any], list[tuple["Padded", "Padded", Floats]]]:
+        """Tables one by one, and in groups, whose copies of long vectors would cost more."""
+        return (self._alone, self._groups) if k * self.n_levels < 2**14 else (self._all, [])
+
     def levels(self, H: Floats) -> Floats:
         """H B', from vectors of table columns (k, d) to vectors of levels (k, L)."""
         Z = np.empty((len(H), self.n_levels))
-        for levels, columns, B in self._each():
+        alone, groups = self._ways(len(H))
+        for levels, columns, B in alone:
             own = H[:, columns]
             Z[:, levels] = own * B if B.ndim == 1 else (B @ own.T).T
+        for levels, columns, B in groups:
+            Z[:, levels.real] = levels.unpadded(B @ columns.padded(H)).T
         return Z
 
     def columns(self, G: Floats) -> Floats:
         """G B, from gradients in levels (k, L) to gradients in table columns (k, d)."""
         H = np.empty((len(G), self.n_columns))
-        for levels, columns, B in self._each():
+        alone, groups = self._ways(len(G))
+        for levels, columns, B in alone:
             own = G[:, levels]
             H[:, columns] = own * B if B.ndim == 1 else (B.T @ own.T).T
+        for levels, columns, B in groups:
+            H[:, columns.real] = columns.unpadded(B.transpose(0, 2, 1) @ levels.padded(G)).T
         return H
 
     def squared(self) -> Self:
