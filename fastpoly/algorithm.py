@@ -27,7 +27,7 @@ from fastpoly.refit.joint import JointRefit
 from fastpoly.refit.output import LOOSEST_REFIT_TOL, SOLVERS, OutputRefit, StepRefit
 from fastpoly.rows import as_rows
 from fastpoly.selection import Selection, as_oracle, select_basis
-from fastpoly.selection.comparison import best_data
+from fastpoly.selection.methods import best_data
 from fastpoly.selection.oracle import Oracle
 from fastpoly.state import TIMED, Model, RunMemory, State, check_start
 

@@ -86,16 +86,11 @@ class Objective:
 
     def pack(self, model: Model) -> Floats:
         """All parameters in one vector."""
-        parts = model if self.explicit else (model.H, model.V)
-        return np.concatenate([part.ravel() for part in parts])
+        return self.rows.pack(model)
 
     def unpack(self, x: Floats, k: int) -> Model:
         """The model of k basis vectors in a packed vector, as views of it."""
-        d, m = self.rows.n_features, self.problem.m
-        H, V, rest = np.split(x, [k * d, k * (d + m)])
-        intercept = rest[:m] if self.explicit else np.zeros(m)
-        linear = rest[m:].reshape(d, m) if self.explicit else None
-        return Model(H.reshape(k, d), V.reshape(k, m), intercept, linear)
+        return self.rows.unpack(x, k)
 
     # --- values and derivatives ---
 

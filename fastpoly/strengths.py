@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastpoly.algorithm import Options, Run, refit_method, train
 from fastpoly.kernels.blas_threads import one_blas_thread
@@ -139,23 +140,31 @@ class Fold:
         return self.loss()
 
 
-def make_folds(objective: Objective, options: Options) -> list[Fold]:
-    """Every fifth of a small table held out in turn, or one third of a larger one; in parts."""
-    rows = objective.rows
-    entries = rows.n_samples * (rows.n_features if rows.entries is None else rows.entries)
-    few = rows.in_memory and (rows.n_samples <= FEW_ROWS or entries <= FEW_ENTRIES)
-    n_folds = min(FOLDS if few else 3, rows.n_samples)
+def make_folds(objective: Objective, options: Options, drawn_by: Rows | None = None) -> list[Fold]:
+    """Every fifth of a small table held out in turn, or one third of a larger one; in parts.
+
+    Other forms of the same rows have the same folds, if the first one draws them.
+    """
+    rows, by = objective.rows, drawn_by or objective.rows
+    if not rows.in_memory:
+        train, held = rows.folds(3, options.seed)[0]
+        return [Fold(objective.on(train), [objective.on(held)], options)]
+    entries = by.n_samples * (by.n_features if by.entries is None else by.entries)
+    few = by.n_samples <= FEW_ROWS or entries <= FEW_ENTRIES
+    n_folds = min(FOLDS if few else 3, by.n_samples)
     if n_folds < 2:  # nothing can be held out
         return [Fold(objective, [objective], options)]
-    folds = rows.folds(n_folds, options.seed)[: None if few else 1]
-    n_parts = PARTS // len(folds)
+    times = n_folds if few else 1
+    n_parts = PARTS // times if by.n_samples >= n_folds * PARTS else 1
+    part, fold = np.divmod(by.draw(n_folds * n_parts, options.seed), n_folds)
 
-    def cut(held: Rows) -> list[Objective]:
-        if not rows.in_memory or held.n_samples < n_parts:
-            return [objective.on(held)]
-        return [objective.on(part) for part in held.parts(n_parts, options.seed)]
+    def on(which: NDArray[np.bool_]) -> Objective:
+        return objective.on(rows.take(which))
 
-    return [Fold(objective.on(train), cut(held), options) for train, held in folds]
+    return [
+        Fold(on(fold != i), [on((fold == i) & (part == j)) for j in range(n_parts)], options)
+        for i in range(times)
+    ]
 
 
 class Strengths(NamedTuple):
@@ -172,10 +181,14 @@ class Search:
     `ridge` is at first the one of the linear model alone.
     """
 
-    def __init__(self, objective: Objective, options: Options, alpha_linear: float | None) -> None:
+    def __init__(
+        self, objective: Objective, options: Options, alpha_linear: float | None,
+        drawn_by: Rows | None = None,
+    ) -> None:  # fmt: skip
         self.objective, self.given = objective, alpha_linear
         self.options = replace(options, finish=False)
-        self.folds = make_folds(objective, self.options)
+        self.folds = make_folds(objective, self.options, drawn_by)
+        self.found: Strengths | None = None
         self.ridge = objective.problem.alpha_linear if alpha_linear is None else alpha_linear
         if objective.explicit:  # the folds then have linear models
             ridges = RIDGES if alpha_linear is None else (alpha_linear,)
@@ -183,12 +196,13 @@ class Search:
                 self.ridge, _ = self._walk(lambda fold, r: fold.refit(1.0, r, 1e-3), ridges)
 
     def loss(self) -> Floats:
-        """The mean losses of the parts of the rows held out, by the last models of the folds."""
-        weight = sum(held.rows.weight for fold in self.folds for held in fold.held)
-        return np.concatenate([fold.loss() for fold in self.folds]) / max(weight, 1e-300)
+        """The losses of the parts of the rows held out, by the last models of the folds."""
+        return np.concatenate([fold.loss() for fold in self.folds])
 
     def strengths(self) -> Strengths:
-        """The strengths that the rows held out choose."""
+        """The strengths that the rows held out choose; the folds then have their models."""
+        if self.found is not None:
+            return self.found
         folds, ridge, tol = self.folds, self.ridge, self.options.tol
 
         def at_share(fold: Fold, share: float) -> Floats:
@@ -212,7 +226,8 @@ class Search:
         top = float(np.mean([fold.top for fold in folds]))
         # Noise grows with the root of the number of rows.
         top *= np.sqrt(self.objective.rows.weight / max(folds[0].train.rows.weight, 1e-300))
-        return Strengths(share * top or 1.0, self.ridge, folds[0].model)
+        self.found = Strengths(share * top or 1.0, self.ridge, folds[0].model)
+        return self.found
 
     def _walk(
         self, fit: Callable[[Fold, float], Floats], strengths: Sequence[float],
@@ -237,17 +252,25 @@ def best_form(
 ) -> tuple[int, Search]:
     """The position of the best of several forms of the same rows, simplest first; its search.
 
-    The linear models of the forms are compared on the rows held out, because they tell forms apart
-    as well as those with basis vectors do; where there are no linear terms, the latter.
+    The linear models of all forms are compared on the same rows held out. Only the best form and
+    the simplest one then walk over alphas, because products may do what the form did. (Without
+    linear terms all walk.)
     """
-    searches, losses = [], []
+    searches: list[Search] = []
     for objective in forms:
-        searches.append(search := Search(objective, options, alpha_linear))
-        if not objective.explicit:
-            search.strengths()
-        losses.append(search.loss())
-    same = len({len(loss) for loss in losses}) == 1
-    at = simplest(losses, CLEAR) if same else int(np.argmin([loss.sum() for loss in losses]))
+        drawn_by = searches[0].objective.rows if searches else None
+        searches.append(Search(objective, options, alpha_linear, drawn_by))
+
+    def best(places: Sequence[int]) -> int:
+        return places[simplest([searches[i].loss() for i in places], CLEAR)]
+
+    places = range(len(searches))
+    if searches[0].objective.explicit:
+        places = sorted({0, best(places)})
+    if len(places) > 1:
+        for i in places:
+            searches[i].strengths()
+    at = best(places)
     return at, searches[at]
 
 
