@@ -141,7 +141,7 @@ class PolyEstimator(Arriving):
         self._scaling = data.within_span(units, self._activation)
         objective = self._objective(data)
         begin = record.state or self._start(earlier, start, data.m)
-        found = data.strengths if self._scaling is units else None  # of the same features
+        found = data.search if self._scaling is units else None  # of the same features
         if self.tau is None and self.alpha is None:
             states = train_default(objective, self._options(), self.alpha_linear, begin, found)
         else:
@@ -343,7 +343,7 @@ class PolyEstimator(Arriving):
         if shapes == ("auto",):
             numbers = any(field.kind == "number" for field in known.fields)
             shapes = SHAPES[self._activation] if numbers else (None,)
-            shapes = ("plain", *shapes) if plain else shapes
+            shapes = ("plain", *shapes[1:]) if plain else shapes
         at, found = 0, None
         if len(shapes) > 1:
             at, found = best_form(map(objective, shapes), self._options(), self.alpha_linear)
@@ -351,7 +351,7 @@ class PolyEstimator(Arriving):
             objective(*shapes)
         self._encoding, shape, form = forms[at]
         self.shapes_ = None if shape == "plain" else shape
-        return replace(form, strengths=found)
+        return replace(form, search=found)
 
     def _in_fields(self, data: TrainingRows) -> TrainingRows:
         """Plain rows with the fields of their columns."""
