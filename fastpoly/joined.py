@@ -1,6 +1,6 @@
 """Joined: rows that name entities, each with a table of side information, as an X for all fits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
@@ -71,14 +71,12 @@ class Joined:
         for name, table in tables.items():
             self.entities[name] = _Entity(name, table, columns[name], ids)
         self.tables = Tables([entity.matrix for entity in self.entities.values()])
-        self.feature_names = [name for e in self.entities.values() for name in e.names]
-        fields: list[int] = []
-        exclusive: list[bool] = []
-        for entity in self.entities.values():
-            fields += [len(exclusive) + f for f in entity.fields]
-            exclusive += entity.exclusive
-        self.fields = np.array(fields, dtype=np.intp)
-        self.exclusive = np.array(exclusive, dtype=bool)
+        groups = [group for entity in self.entities.values() for group in entity.groups]
+        self.feature_names = [name for names, _, _ in groups for name in names]
+        firsts = np.cumsum([0, *(len(exclusive) for _, _, exclusive in groups)])
+        fields = [first + labels for first, (_, labels, _) in zip(firsts, groups, strict=False)]
+        self.fields = np.concatenate(fields).astype(np.intp)
+        self.exclusive = np.concatenate([exclusive for _, _, exclusive in groups]).astype(bool)
         self.codes = self._codes(columns)
 
     def _codes(self, columns: Mapping[str, NDArray]) -> csr_array:
@@ -178,9 +176,8 @@ class _Entity:
     def __init__(self, name: str, table: Any, used: NDArray, ids: bool) -> None:
         self.name, self.numbered = name, issparse(table) or isinstance(table, np.ndarray)
         parts: list[Any] = []
-        self.names: list[str] = []
-        self.fields: list[int] = []
-        self.exclusive: list[bool] = []
+        # Names of columns, the field of each, and whether a row has one entry in each field.
+        self.groups: list[tuple[list[str], NDArray, list[bool]]] = []
         if table is None:
             self.keys = np.unique(used)
         elif self.numbered:
@@ -202,28 +199,22 @@ class _Entity:
                 "must have one row"
             )
         if ids or table is None:
-            names = [f"{name}={key}" for key in self.keys]
-            self._add(names, np.zeros(len(names), dtype=int), [True])
             parts.append(eye_array(len(self.keys), format="csr"))
+            names = [f"{name}={key}" for key in self.keys]
+            self.groups.append((names, np.zeros(len(names), int), [True]))
         if self.numbered:
-            more = csr_array(table, dtype=np.float64)
-            names = [f"{name}.{j}" for j in range(more.shape[1])]
-            self._add(names, np.zeros(len(names), dtype=int), [False])
-            parts.append(more)
+            parts.append(csr_array(table, dtype=np.float64))
+            names = [f"{name}.{j}" for j in range(table.shape[1])]
+            self.groups.append((names, np.zeros(len(names), int), [False]))
         elif table is not None and columns:
             encoding = Encoding.learn(columns, min_count=1)[0].as_form("matrix")
-            labels = encoding.fields_of_columns
-            levels = [field.kind == "level" for field in encoding.fields]
-            self._add([f"{name}.{each}" for each in encoding.column_names], labels, levels)
             parts.append(csr_array(encoding.matrix(columns)))
+            names = [f"{name}.{each}" for each in encoding.column_names]
+            levels = [field.kind == "level" for field in encoding.fields]
+            self.groups.append((names, np.asarray(encoding.fields_of_columns), levels))
         if not parts:
             raise ValueError(f"{name!r} has neither ids nor columns; leave ids=True")
         self.matrix = csr_array(hstack(parts, "csr"), dtype=np.float64)
-
-    def _add(self, names: Sequence[str], labels: NDArray, exclusive: list[bool]) -> None:
-        self.names += list(names)
-        self.fields += [len(self.exclusive) + int(f) for f in labels]
-        self.exclusive += exclusive
 
     def __len__(self) -> int:
         return len(self.keys)

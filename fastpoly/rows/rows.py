@@ -6,7 +6,7 @@ on a cluster. Nothing above this module knows the difference.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -20,11 +20,10 @@ from fastpoly.kernels.losses import complete_loss
 from fastpoly.kernels.summed import SummedGamma
 from fastpoly.problem import resolve_loss
 from fastpoly.rows import design as designs
-from fastpoly.rows.block import Block, Point, Targets
+from fastpoly.rows.block import Block, Form, StoredBlocks, Targets
 from fastpoly.rows.design import Curvature, DenseCurvature, Design
-from fastpoly.rows.engine import Engine, ThreadEngine
-from fastpoly.rows.shard import Form, Part, Shard, StoredBlocks
-from fastpoly.rows.shards import Shards
+from fastpoly.rows.engine import Engine, Point, ThreadEngine
+from fastpoly.rows.shards import Part, Shard, Shards
 from fastpoly.rows.statistics import Scaling, Statistics
 from fastpoly.state import Floats, Model
 
@@ -75,12 +74,13 @@ class Rows:
     def of_shards(cls, shards: Shards, form: Form, n_threads: int | None = None) -> Self:
         """Rows in shards."""
         blocks = StoredBlocks(shards.listed(), form, shards.memory)
-        dense = shards.manifest.kind == "dense"
+        entries: float | None = None
+        if shards.manifest.kind != "dense":
+            entries = sum(shard.n_entries for shard in blocks.shards) / max(shards.n_samples, 1)
         d = shards.n_features + (form.fit_lower == "augment")
         return cls(
             blocks, shards.engine or ThreadEngine(n_threads), form.loss, form.m,
-            (shards.n_samples, d), form.activation, form.fit_lower,
-            None if dense else shards.n_entries / max(shards.n_samples, 1),
+            (shards.n_samples, d), form.activation, form.fit_lower, entries,
         )  # fmt: skip
 
     @property
@@ -247,23 +247,21 @@ class Rows:
         matter.
         """
         if self.block is None:
-            ends = np.arange(n_folds + 1) / n_folds
-            parts = [(ends[i], ends[i + 1]) for i in range(n_folds)]
-            return [
-                (self._part(Part(seed, *ends, outside=True)), self._part(Part(seed, *ends)))
-                for ends in parts
+            tests = [
+                Part(seed, *ends) for ends in pairwise((np.arange(n_folds + 1) / n_folds).tolist())
             ]
+            return [(self._part(replace(test, outside=True)), self._part(test)) for test in tests]
         number = self._fold_numbers(n_folds, seed)
-        take = self.block.take
-        return [
-            (Rows.of_block(take(number != i)), Rows.of_block(take(number == i)))
-            for i in range(n_folds)
-        ]
+        return [(self._taken(number != i), self._taken(number == i)) for i in range(n_folds)]
 
     def parts(self, n_parts: int, seed: int) -> list["Rows"]:
         """Rows in memory, in parts of about equal size."""
         number = self._fold_numbers(n_parts, seed)
-        return [Rows.of_block(self.block.take(number == i)) for i in range(n_parts)]
+        return [self._taken(number == i) for i in range(n_parts)]
+
+    def _taken(self, rows: NDArray[np.bool_]) -> "Rows":
+        """Some of the rows in memory, copied."""
+        return Rows.of_block(self.block.take(rows))
 
     def _fold_numbers(self, n_folds: int, seed: int) -> NDArray[np.intp]:
         """The fold of every row in memory, (n,), drawn by what the row holds, not by its place."""
