@@ -1,25 +1,30 @@
 """The base class of the six estimators: their parameters and the fit."""
 
 import copy
-import inspect
 import numbers
 import os
 import pickle
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight
 
 from fastpoly.algorithm import Options, train
 from fastpoly.estimators.advice import Advice, Progress, poor_fit, warn
 from fastpoly.estimators.arriving import Arriving
-from fastpoly.estimators.data import TrainingRows, as_fields, column_names, validate
+from fastpoly.estimators.data import (
+    TrainingRows,
+    as_fields,
+    column_names,
+    set_names,
+    validate,
+    validate_targets,
+)
 from fastpoly.joined import Joined
 from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_weights
 from fastpoly.model import PolyModel
@@ -29,49 +34,24 @@ from fastpoly.rows import Shards, Tables
 from fastpoly.rows.block import Targets, as_codes
 from fastpoly.rows.design import FIT_LOWER
 from fastpoly.rows.statistics import Scaling
-from fastpoly.state import Model, State
+from fastpoly.state import Floats, Model, State
 from fastpoly.storage.checkpoint import CURE, FitRecord, fingerprint, load_record, save_record
-from fastpoly.strengths import Strengths, as_start, best_form, train_default
+from fastpoly.strengths import as_start, best_form, train_default
 from fastpoly.tables import Encoding
 from fastpoly.tables.frames import is_frame
 
-Floats = NDArray[np.float64]
+Encoded = tuple[Floats | None, int, dict[str, Any]]
 
 # What the numbers of a table may be made of, the simplest first: in codes, and as plain columns.
 SHAPES = {"anova": (None, "hinges", "steps"), "squared": (None, "hinges")}
-# Parameters that do not change the model; n_components may grow between runs of a checkpoint.
-NOT_IN_FINGERPRINT = {"checkpoint", "checkpoint_every", "n_components", "n_threads", "verbose"}
-
-
-def with_shared_parameters(init: Callable[..., None]) -> Callable[..., None]:
-    """Give an `__init__(self, *, own=..., **shared)` the whole signature, which scikit-learn reads.
-
-    A name that is not a parameter is an error that names the class of the user.
-    """
-    shared = inspect.signature(PolyEstimator.__init__).parameters
-    own = inspect.signature(init).parameters
-    names = {**shared, **{k: v for k, v in own.items() if v.kind is not v.VAR_KEYWORD}}
-
-    def checked(self: Any, **parameters: Any) -> None:
-        unknown = [name for name in parameters if name not in names]
-        if unknown:
-            raise TypeError(
-                f"{type(self).__name__} has no parameter {unknown[0]!r}; known: "
-                + ", ".join(list(names)[1:])
-            )
-        init(self, **parameters)
-
-    checked.__signature__ = inspect.Signature(list(names.values()))  # type: ignore[attr-defined]
-    return checked
 
 
 class PolyEstimator(Arriving):
     """Base of the estimators; subclasses define what targets mean and name the activation.
 
-    A subclass defines `_model_loss`, the loss of the core; `_split_targets(y)`, which returns the
-    checked y, and its classes with their codes, or None and numbers; and `_encode(classes, shape)`,
-    which returns what every class is to the loss (None for numbers), the number of outputs, and the
-    attributes that decode predictions.
+    `_model_loss()` is the loss of the core. `_split_targets(y)` returns the checked y, and its
+    classes with their codes, or None and numbers. `_encode(classes, shape)` returns what every
+    class is to the loss, the number of outputs, and the attributes that decode predictions.
     """
 
     _numeric_targets = False
@@ -106,31 +86,7 @@ class PolyEstimator(Arriving):
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
-        self.alpha = alpha
-        self.tau = tau
-        self.penalty = penalty
-        self.loss = loss
-        self.n_components = n_components
-        self.block = block
-        self.refit = refit
-        self.fit_lower = fit_lower
-        self.alpha_linear = alpha_linear
-        self.standardize = standardize
-        self.fields = fields
-        self.shapes = shapes
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.selection = selection
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.warm_start = warm_start
-        self.n_threads = n_threads
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.verbose = verbose
-        self.random_state = random_state
+        vars(self).update((name, value) for name, value in locals().items() if name != "self")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -185,34 +141,36 @@ class PolyEstimator(Arriving):
         self._scaling = data.within_span(units, self._activation)
         objective = self._objective(data)
         begin = record.state or self._start(earlier, start, data.m)
-        found = data.strengths if self._scaling is units else None  # of the same features
-        states = self._states(objective, begin, found)
-        with ExitStack() as stack:
-            progress = stack.enter_context(Progress(self, data))
-            saved = monotonic()
-            if self.checkpoint is not None:
-                stack.callback(lambda: self._save(record, fit))
-            while not record.ended(self.n_components, self.n_iter_no_change):
-                state = next(states)
-                model = self._scaling.fold(state.model, self._activation)
-                score = None if held is None else self._score_of(model, held)
-                record = record.after(state, model, score)
-                progress.show(state, score)
-                if self.checkpoint is not None and monotonic() - saved >= self.checkpoint_every:
-                    self._save(record, fit)
-                    saved = monotonic()
-        scaling, rows = self._scaling, objective.rows
+        found = data.search if self._scaling is units else None  # of the same features
+        if self.tau is None and self.alpha is None:
+            states = train_default(objective, self._options(), self.alpha_linear, begin, found)
+        else:
+            states = train(objective, self._options(), begin)
+        saved = monotonic()
+        with Progress(self, data) as progress:
+            try:
+                while not record.ended(self.n_components, self.n_iter_no_change):
+                    state = next(states)
+                    model = self._scaling.fold(state.model, self._activation)
+                    score = None if held is None else self._score_of(model, held)
+                    record = record.after(state, model, score)
+                    progress.show(state, score)
+                    if fit and monotonic() - saved >= self.checkpoint_every:
+                        save_record(self.checkpoint, record, fit)
+                        saved = monotonic()
+            finally:
+                if fit and record.state is not None:
+                    save_record(self.checkpoint, record, fit)
+        own = objective.rows if self._scaling.span is None else None
         self._finish(record)
         self._keep_background(data)
-        if scaling.span is not None and scaling.span.ndim == 2:  # in all features again
-            scaling, rows = self._scaling, self._objective(data).rows
-        self._remember(rows, scaling)
+        self._remember(own or self._objective(data).rows)  # in all features
         return poor_fit(self, objective.small, by_score)
 
     def _record(self, earlier: Self | None, fit: str, d: int) -> FitRecord:
         """The record that a fit of d features goes on with: of its checkpoint, or an empty one."""
         record = FitRecord(seed=getattr(earlier, "_split_seed", None) or self._seed())
-        if self.checkpoint is None:
+        if not fit:
             return record
         path = os.path.abspath(self.checkpoint)
         if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path)):
@@ -221,8 +179,7 @@ class PolyEstimator(Arriving):
             record = load_record(self.checkpoint, fit)
         except FileNotFoundError:
             return record
-        d += self.fit_lower == "augment"
-        if record.stages and record.stages.n_features != d:
+        if record.stages and record.stages.n_features != d + (self.fit_lower == "augment"):
             raise ValueError(f"{path} has models of other features; {CURE}")
         k = 0 if record.state is None else record.state.n_components
         if k > self.n_components:
@@ -232,18 +189,13 @@ class PolyEstimator(Arriving):
             )
         return record
 
-    def _save(self, record: FitRecord, fit: str) -> None:
-        """Write the checkpoint, if there is anything to go on from."""
-        if record.state is not None:
-            save_record(self.checkpoint, record, fit)
-
     def _fingerprint(self, data: TrainingRows) -> str:
         """A digest of the data and of the parameters that matter."""
         texts = [type(self).__name__]
-        for name, value in sorted(self.get_params(deep=False).items()):
-            if name in NOT_IN_FINGERPRINT:
-                continue
-            text = repr(value)
+        free = {"checkpoint", "checkpoint_every", "n_components", "n_threads", "verbose"}
+        parameters = self.get_params(deep=False)
+        for name in sorted(parameters.keys() - free):
+            value, text = parameters[name], repr(parameters[name])
             if " at 0x" in text:  # an object without a repr of its own shows its address
                 try:
                     text = pickle.dumps(value, protocol=4)
@@ -265,21 +217,6 @@ class PolyEstimator(Arriving):
         self._scaling, self._stages = self._scaling._replace(span=None), record.stages.up_to(last)
         self._fitted_lower = self.fit_lower
         self._set_fit(state, record.stages[last])
-
-    def _set_fit(self, state: State, model: Model) -> None:
-        """Set the attributes that describe a state; `model` is its model in the users' units."""
-        self._set_model(model)
-        self.n_iter_ = max(1, state.n_iter)
-        self.objective_ = state.objective
-        self.violation_ = state.violation
-        for name in ("alpha_", "alpha_linear_", "dual_gap_"):  # left from an earlier fit
-            vars(self).pop(name, None)
-        if self.tau is None:
-            self.alpha_ = state.alpha
-        else:
-            self.dual_gap_ = state.gap
-        if model.linear is not None:
-            self.alpha_linear_ = state.alpha_linear
 
     def _check_parameters(self) -> None:
         """Check the parameters that the functional core does not check."""
@@ -322,11 +259,7 @@ class PolyEstimator(Arriving):
         return copy.copy(self)
 
     def _start(self, earlier: Self | None, poly: PolyModel | None, m: int) -> State | None:
-        """The state to begin with, in the units of this fit.
-
-        A run that starts from a state of the same problem on the same rows goes on where it ended.
-        Otherwise only the model is taken, and refitted.
-        """
+        """The state to begin with: of the same problem and rows, or of a model to be refitted."""
         if earlier is not None:
             state = earlier._state
             if self.alpha is None and self.tau is None:
@@ -355,9 +288,8 @@ class PolyEstimator(Arriving):
             classes, m = X.classes, X.manifest.n_targets
             shape = (X.n_samples,) if classes is not None or m == 1 else (X.n_samples, m)
         else:
-            numeric = self._numeric_targets
-            X, y = validate(self, X, y, multi_output=True, y_numeric=numeric, reset=reset)
-            y, classes, values = self._split_targets(y)
+            X = validate(self, X, reset)
+            y, classes, values = validate_targets(self, X, y)
             shape = y.shape
         table, m, decoding = self._encode(classes, shape)
         if not reset:
@@ -411,7 +343,7 @@ class PolyEstimator(Arriving):
         if shapes == ("auto",):
             numbers = any(field.kind == "number" for field in known.fields)
             shapes = SHAPES[self._activation] if numbers else (None,)
-            shapes = ("plain", *shapes) if plain else shapes
+            shapes = ("plain", *shapes[1:]) if plain else shapes
         at, found = 0, None
         if len(shapes) > 1:
             at, found = best_form(map(objective, shapes), self._options(), self.alpha_linear)
@@ -419,7 +351,7 @@ class PolyEstimator(Arriving):
             objective(*shapes)
         self._encoding, shape, form = forms[at]
         self.shapes_ = None if shape == "plain" else shape
-        return replace(form, strengths=found)
+        return replace(form, search=found)
 
     def _in_fields(self, data: TrainingRows) -> TrainingRows:
         """Plain rows with the fields of their columns."""
@@ -436,11 +368,9 @@ class PolyEstimator(Arriving):
             self._check_encoding(shards)
             self.model_.check_width(shards.n_features)
             return shards.opened()
-        self._encoding, self.n_features_in_ = shards.encoding, shards.n_features
-        vars(self).pop("feature_names_in_", None)
-        if self._encoding is not None:
-            self.n_features_in_ = len(self._encoding.names)
-            self.feature_names_in_ = np.array(self._encoding.names, dtype=object)
+        self._encoding = shards.encoding
+        names = None if self._encoding is None else self._encoding.names
+        set_names(self, shards.n_features if names is None else len(names), names)
         return shards.opened()
 
     def _check_same_kind(self, decoding: dict[str, Any]) -> None:
@@ -486,20 +416,12 @@ class PolyEstimator(Arriving):
             self.selection, finish=finish, seed=self._seed(),
         )  # fmt: skip
 
-    def _states(
-        self, objective: Objective, start: State | None, found: Strengths | None
-    ) -> Iterator[State]:
-        """The states of Algorithm 1."""
-        if self.tau is None and self.alpha is None:
-            return train_default(objective, self._options(), self.alpha_linear, start, found)
-        return train(objective, self._options(), start)
-
     def _score_of(self, model: Model, held: TrainingRows) -> float:
         """The `score` of a model that is still being trained."""
         view = copy.copy(self)
-        view.n_features_in_, view._encoding = self._width, None  # the rows held out are features
-        vars(view).pop("feature_names_in_", None)
-        view._set_model(model)
+        view._encoding = None  # the rows held out are features
+        set_names(view, self._width)
+        view._set_model(view._poly_model(model))
         score = held.score(view)
         if np.isnan(score):
             raise ValueError(

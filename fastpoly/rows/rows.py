@@ -241,38 +241,30 @@ class Rows:
         return self.sum(Block.diagonal_curvature, model, flat)
 
     def folds(self, n_folds: int, seed: int) -> list[tuple["Rows", "Rows"]]:
-        """Rows to train on and rows to test with, n_folds times; each row is tested once.
+        """Rows in files to train on and to test with, n_folds times; each row is tested once."""
+        ends = np.arange(n_folds + 1) / n_folds
+        return [
+            (self._part(Part(seed, *pair, outside=True)), self._part(Part(seed, *pair)))
+            for pair in pairwise(ends)
+        ]
 
-        Rows in memory are drawn by class, where there are classes. The order of the rows does not
-        matter.
-        """
-        if self.block is None:
-            tests = [
-                Part(seed, *ends) for ends in pairwise((np.arange(n_folds + 1) / n_folds).tolist())
-            ]
-            return [(self._part(replace(test, outside=True)), self._part(test)) for test in tests]
-        number = self._fold_numbers(n_folds, seed)
-        return [(self._taken(number != i), self._taken(number == i)) for i in range(n_folds)]
-
-    def parts(self, n_parts: int, seed: int) -> list["Rows"]:
-        """Rows in memory, in parts of about equal size."""
-        number = self._fold_numbers(n_parts, seed)
-        return [self._taken(number == i) for i in range(n_parts)]
-
-    def _taken(self, rows: NDArray[np.bool_]) -> "Rows":
+    def take(self, rows: NDArray[np.bool_]) -> "Rows":
         """Some of the rows in memory, copied."""
         return Rows.of_block(self.block.take(rows))
 
-    def _fold_numbers(self, n_folds: int, seed: int) -> NDArray[np.intp]:
-        """The fold of every row in memory, (n,), drawn by what the row holds, not by its place."""
+    def draw(self, n_groups: int, seed: int) -> NDArray[np.intp]:
+        """A group for every row in memory, (n,), drawn by what the row holds, not by its place.
+
+        Where there are classes, each is spread over the groups.
+        """
         design, (values, table) = self.block.design, self.block.targets
         h = np.random.default_rng(seed).standard_normal((1, self.n_features))
         squares = make_features(design.matrix, h, "squared", design.n_threads).activations()[:, 0]
         drawn = np.modf(squares * 2.0**20)[0].round(6)  # digits that look random
         order = np.lexsort((values[:, 0], drawn) if table is None else (drawn, values))
-        number = np.empty(self.n_samples, dtype=np.intp)
-        number[order] = np.arange(self.n_samples) % n_folds
-        return number
+        group = np.empty(self.n_samples, dtype=np.intp)
+        group[order] = np.arange(self.n_samples) % n_groups
+        return group
 
     def _part(self, part: Part) -> "Rows":
         whole = self.blocks
