@@ -1,4 +1,4 @@
-"""Averages over the posterior: a chain of models around a fitted one, and their mean.
+"""A chain of models around a fitted one, and the mean of its draws as one small model.
 
 The density of a model is exp(-T loss) times normal priors by field of columns,
 
@@ -11,52 +11,35 @@ H. Moves are underdamped Langevin steps without a correction, in a diagonal metr
 nothing of the rows but sums, so it runs wherever a fit runs, with the same bits.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.sparse import csr_array, diags_array, issparse
 from scipy.special import expit, logit, softmax
 
 from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.checks import as_float_array
 from fastpoly.objective import Objective
-from fastpoly.state import Model
+from fastpoly.rows import CodedRows, Design, Rows
+from fastpoly.state import Floats, Model
 
-Floats = NDArray[np.float64]
 Fields = NDArray[np.intp]
 Arrays = dict[str, NDArray[Any]]
-Record = tuple[dict[str, Any], Arrays]  # scalars that JSON can hold, and arrays
+Record = tuple[dict[str, Any], Arrays]  # scalars for JSON, and arrays
 
-# The step, as a share of the longest that is stable. With .9 nothing is gained, and with .5 a chain
-# needs half as many draws again.
-STEP_SHARE = 0.8
-SHORTEST_SHARE = 1e-3
-# Per unit of time. With 1, averages of MovieLens need twice as many draws.
-FRICTION = 0.3
-MOVES_PER_DRAW = 2
-# Draws between two computations of the metric, which also follows each of the first ones.
-METRIC_DRAWS = 10
-# The mean is compressed within this many dimensions of each field.
-FIELD_WIDTH = 40
-MEMORY = 2.5e8  # bytes of the draws that are kept
-PROBE = 1e-3  # length of the finite difference that finds the largest eigenvalue
+SCALARS = {
+    "seed": int, "n_draws": int, "every": int, "share": float, "step": float, "temper": float,
+    "value": float, "samples_noise": bool,
+}  # fmt: skip
 
 
 @dataclass
 class Prior:
-    """The parameters of the priors.
-
-    Attributes
-    ----------
-    fields : ndarray of int, (d,)
-        The field of every column.
-    mu, lam : ndarray, (k, n_fields)
-        Mean and precision of the entries of a basis vector in a field.
-    Omega : ndarray, (n_fields, m, m)
-        Precision of the linear weights of a field.
-    """
+    """mu, lam (k, n_fields) and Omega (n_fields, m, m), with the field of every column, (d,)."""
 
     fields: Fields
     mu: Floats
@@ -85,7 +68,7 @@ class Prior:
     def draw(self, model: Model, rng: np.random.Generator) -> None:
         """Draw all parameters given a model.
 
-        mu has the prior of one more entry 0; lam that of one more square 1; Omega is Wishart, with
+        mu has the prior of one more entry 0, lam that of one more square 1; Omega is Wishart, with
         m degrees of freedom and unit scale.
         """
         counts, sums = self.counts, self.by_field(model.H)
@@ -104,69 +87,40 @@ class Prior:
 
 
 class Chain:
-    """Draws of H, intercept and linear weights.
+    """Draws of H, intercept and linear weights, from a fitted model on, and what is kept of them.
 
-    Parameters
-    ----------
-    objective : Objective
-        Its penalty does not matter; the priors take its place.
-    start : Model
-        A fitted model. A chain from elsewhere loses its scale for a hundred draws.
-    fields : ndarray of int, (d,)
-        The field of every column.
-    seed : int
-    temper : float or None
-        T; None for the squared loss, where it is the precision of the noise, drawn with the rest.
-
-    Attributes
-    ----------
-    value : float
-        The loss of the last draw.
+    `temper` is T; None for the squared loss, where it is the precision of the noise, drawn with the
+    rest. `share` is the step relative to the longest that is stable: with .9 nothing is gained, and
+    with .5 a chain needs half as many draws again. Of more draws than `memory` bytes hold, in
+    single precision, every second one is kept; `outputs` has those of some rows in all of them.
     """
 
     def __init__(
-        self, objective: Objective, start: Model, fields: Fields, seed: int, temper: float | None
-    ) -> None:
-        self.objective, self.rng = objective, np.random.default_rng(seed)
+        self, objective: Objective, start: Model, fields: Fields, seed: int, temper: float | None,
+        *, memory: float = 2.5e8, share: float = 0.8,
+    ) -> None:  # fmt: skip
         norms = np.linalg.norm(start.V, axis=1, keepdims=True)
         norms[norms == 0] = 1.0
         start = start._replace(H=start.H * np.sqrt(norms), V=start.V / norms)
-        self.k, self.prior = len(start.H), Prior.of(start, fields)
-        self.x, self.n_draws = objective.pack(start), 0
+        self.objective, self.k, self.memory, self.share = objective, len(start.H), memory, share
+        self.seed, self.rng = seed, np.random.default_rng(seed)
+        self.watch = watched(objective.rows, fields, np.random.default_rng(seed))
+        self.prior, self.x = Prior.of(start, fields), objective.pack(start)
         self.momentum = self.rng.standard_normal(len(self.x))
         self.probe = self.rng.standard_normal(len(self.x))
-        self.share = STEP_SHARE
+        self.scale, self.step, self.n_draws = np.ones(len(self.x)), 0.0, 0
         self.samples_noise, self.temper = temper is None, temper or 1.0
         self.value = objective.loss(start)
+        self.total, self.every = np.zeros(len(self.x)), 1
+        self.kept: list[NDArray[np.float32]] = []
+        self.outputs: list[Floats] = []
         if self.samples_noise:
             self._draw_noise()
 
-    def record(self) -> Record:
-        """All that `resume` needs to go on bit for bit, after a first draw."""
-        prior, names = self.prior, ("k", "n_draws", "share", "step", "temper", "value")
-        scalars = {name: getattr(self, name) for name in (*names, "samples_noise")}
-        arrays = {name: getattr(self, name) for name in ("x", "momentum", "probe", "scale")}
-        arrays |= {"mu": prior.mu, "lam": prior.lam, "Omega": prior.Omega}
-        return {**scalars, "rng": self.rng.bit_generator.state}, arrays
-
-    @classmethod
-    def resume(cls, objective: Objective, fields: Fields, record: Record) -> Self:
-        """The chain of a record; an error where it is none of this objective."""
-        scalars, arrays = record
-        k, n_fields, m = int(scalars["k"]), int(fields.max()) + 1, objective.problem.m
-        size = len(objective.pack(objective.empty_model())) + k * (objective.rows.n_features + m)
-        shapes = {"mu": (k, n_fields), "lam": (k, n_fields), "Omega": (n_fields, m, m)}
-        found = {
-            name: as_float_array(arrays[name], name, shapes.get(name, (size,))).copy()
-            for name in ("x", "momentum", "probe", "scale", *shapes)
-        }
-        chain = cls(objective, objective.unpack(found["x"], k), fields, 0, 1.0)
-        chain.prior = Prior(fields, *(found.pop(name) for name in shapes))
-        chain.rng.bit_generator.state = scalars["rng"]
-        kinds = {"n_draws": int, "share": float, "step": float, "temper": float, "value": float}
-        found |= {name: kind(scalars[name]) for name, kind in kinds.items()}
-        vars(chain).update(found, samples_noise=bool(scalars["samples_noise"]))
-        return chain
+    @property
+    def model(self) -> Model:
+        """The last draw."""
+        return self.objective.unpack(self.x, self.k)
 
     def draw(self) -> Model:
         """The next model of the chain; ValueError if there is no step that is short enough.
@@ -175,35 +129,35 @@ class Chain:
         for good. Nothing else is corrected.
         """
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-            if self.n_draws < METRIC_DRAWS or self.n_draws % METRIC_DRAWS == 0:
+            if self.n_draws < 10 or self.n_draws % 10 == 0:
                 self._find_metric(2 if self.n_draws else 10)
             x, value = self.x, self.value
             while not self._move() or self.temper * (self.value - value) > 1000 + len(x):
                 self.x, self.value = x, value
                 self.momentum = self.rng.standard_normal(len(x))
                 self.share *= 0.5
-                if self.share < SHORTEST_SHARE:
+                if self.share < 1e-3:
                     raise ValueError(
                         "the chain diverges with every step; fit with a larger alpha, or scale y"
                     )
                 self._find_metric(10)
-        model = self.objective.unpack(self.x, self.k)
-        self.prior.draw(model, self.rng)
+        self.prior.draw(self.model, self.rng)
         if self.samples_noise:
             self._draw_noise()
         self.n_draws += 1
-        return model
+        return self.model
 
-    def _move(self) -> bool:
+    def _move(self, n_moves: int = 2, friction: float = 0.3) -> bool:
         """The moves of one draw; whether they end at a finite density.
 
-        The variance of the stiffest direction is too large, by 1 / (1 - share^2). This is wanted:
+        With friction 1 per unit of time, averages of MovieLens need twice as many draws. The
+        variance of the stiffest direction is too large, by 1 / (1 - share^2). This is wanted:
         with the noise in the middle of the drift (BAOAB), normal densities have the right variance,
         and averages of MovieLens are worse by .002 RMSE with the best temper of all.
         """
-        keep, half = np.exp(-FRICTION * self.step), 0.5 * self.step * self.scale
+        keep, half = np.exp(-friction * self.step), 0.5 * self.step * self.scale
         slope = self._gradient(self.x)[1]
-        for _ in range(MOVES_PER_DRAW):
+        for _ in range(n_moves):
             self.momentum *= keep
             self.momentum += np.sqrt(1 - keep**2) * self.rng.standard_normal(len(self.x))
             self.momentum -= half * slope
@@ -231,13 +185,13 @@ class Chain:
                 G.linear[own] += model.linear[own] @ Omega
         return value, g
 
-    def _find_metric(self, n_iter: int) -> None:
+    def _find_metric(self, n_iter: int, length: float = 1e-3) -> None:
         """The metric at this model, and the step, by a power iteration on the scaled Hessian.
 
         The curvature of the loss is its mean over the rows: that of confident rows is so small that
         the chain, once there, would not come back.
         """
-        model, prior = self.objective.unpack(self.x, self.k), self.prior
+        model, prior = self.model, self.prior
         basis, _, *lower = self.objective.rows.flat_curvature(model)
         parts = [self.temper * basis + prior.lam[:, prior.fields], np.full(model.V.shape, np.inf)]
         if model.linear is not None:
@@ -246,138 +200,135 @@ class Chain:
             parts += [self.temper * intercept, self.temper * linear + precision]
         self.scale = 1 / np.sqrt(np.concatenate([part.ravel() for part in parts]))
         for _ in range(n_iter):
-            move = PROBE / np.linalg.norm(self.probe) * self.scale * self.probe
+            move = length / np.linalg.norm(self.probe) * self.scale * self.probe
             change = self._gradient(self.x + move)[1] - self._gradient(self.x - move)[1]
-            self.probe = self.scale * change / (2 * PROBE)
+            self.probe = self.scale * change / (2 * length)
         self.step = 2 * self.share / np.sqrt(max(float(np.linalg.norm(self.probe)), 1.0))
 
+    def keep(self) -> None:
+        """Add the last draw to the mean, and watch it."""
+        self.total += self.x
+        if len(self.outputs) % self.every == 0:
+            self.kept.append(self.x.astype(np.float32))
+            if len(self.kept) * self.kept[0].nbytes > self.memory and len(self.kept) > 2:
+                self.kept, self.every = self.kept[::2], 2 * self.every
+        self.outputs.append(self.watch(self.model))
 
-class Average:
-    """The mean of the draws, as one model.
+    def kept_models(self) -> Iterator[Model]:
+        """The draws that are kept, evenly spaced; they share V."""
+        for x in self.kept:
+            yield self.objective.unpack(x.astype(np.float64), self.k)._replace(V=self.model.V)
 
-    Output c of the mean is x' M_c x with M_c = sum_r v_rc E[h_r h_r'], which has no low rank. It is
-    approximated by few vectors in the least squares of the entries that matter, weighted by the
-    mean squares of their columns: pairs of columns of an exclusive field never meet in a row.
+    def mean(self, n_components: int, exclusive: NDArray[np.bool_]) -> tuple[Model, float]:
+        """The mean with at most n_components vectors, and the share of its squares it misses.
 
-    Parameters
-    ----------
-    objective : Objective
-    fields : ndarray of int, (d,)
-    exclusive : ndarray of bool, (n_fields,)
-        Whether a row has at most one entry in each field.
-    memory : float
-        Bytes for draws, in single precision; of more, every second one is kept.
-
-    Attributes
-    ----------
-    draws : list of Model
-        Those that are kept, evenly spaced.
-    count : int
-        Draws so far.
-    """
-
-    def __init__(
-        self, objective: Objective, fields: Fields, exclusive: NDArray[np.bool_],
-        memory: float = MEMORY,
-    ) -> None:  # fmt: skip
-        rows = objective.rows
-        self.explicit, self.fields, self.memory = objective.explicit, fields, memory
-        self.exclusive, self.squared = exclusive, rows.activation == "squared"
-        self.unit = np.ones(rows.n_features)
-        if self.explicit:
+        `exclusive` (n_fields,) says whether a row has at most one entry in each field.
+        """
+        rows, unit = self.objective.rows, np.ones(self.objective.rows.n_features)
+        if self.objective.explicit:
             squares = rows.squared_norms(np.zeros((0, rows.n_features)))
-            self.unit = np.sqrt(squares[1:] / rows.weight)
-        self.draws: list[Model] = []
-        self.count, self.every = 0, 1
-        self.intercept, self.linear = 0.0, 0.0
+            unit = np.sqrt(squares[1:] / rows.weight)
+        squared = rows.activation == "squared"
+        H, V, missed = compressed(
+            self.kept_models, self.prior.fields, exclusive & (not squared), squared, unit,
+            n_components,
+        )  # fmt: skip
+        mean = self.objective.unpack(self.total / len(self.outputs), self.k)
+        return mean._replace(H=H, V=V), missed
+
+    # --- checkpoints ---
+
+    def _arrays(self) -> Arrays:
+        prior = {name: getattr(self.prior, name) for name in ("mu", "lam", "Omega")}
+        names = ("x", "momentum", "probe", "scale", "total")
+        return {name: getattr(self, name) for name in names} | prior
 
     def record(self) -> Record:
-        """All that `resume` needs, after a first draw."""
-        arrays: Arrays = {"intercept": np.asarray(self.intercept)}
-        arrays |= {"linear": np.asarray(self.linear)} if self.explicit else {}
-        for name, parts in zip(Model._fields, zip(*self.draws, strict=True), strict=True):
-            if parts[0] is not None:
-                arrays[f"draws.{name}"] = np.array(parts[:1] if name == "V" else parts)
-        return {"count": self.count, "every": self.every}, arrays
+        """All that `resume` needs to go on bit for bit."""
+        scalars = {name: getattr(self, name) for name in SCALARS}
+        kept: Arrays = {"kept": np.array(self.kept), "outputs": np.array(self.outputs)}
+        state = {"k": self.k, "rng": self.rng.bit_generator.state}
+        return scalars | state, kept | self._arrays()
 
-    def resume(self, record: Record) -> None:
-        """Go on from a record; an error where it is none of these rows."""
+    @classmethod
+    def resume(cls, objective: Objective, fields: Fields, memory: float, record: Record) -> Self:
+        """The chain of a record; an error where it is none of this objective."""
         scalars, arrays = record
-        d, names = len(self.fields), Model._fields if self.explicit else Model._fields[:3]
-        H, V, b = (arrays[f"draws.{name}"] for name in names[:3])
-        n, (k, m) = len(H), V.shape[1:]
-        shapes = [(n, k, d), (1, k, m), (n, m), (n, d, m)]
-        for name, shape in zip(names, shapes, strict=False):
-            as_float_array(arrays[f"draws.{name}"], name, shape)
-        W = arrays["draws.linear"] if self.explicit else [None] * n
-        self.draws = [Model(*parts) for parts in zip(H, [V[0]] * n, b, W, strict=True)]
-        self.intercept = as_float_array(arrays["intercept"], "intercept", (m,)).copy()
-        self.linear = (
-            as_float_array(arrays["linear"], "linear", (d, m)).copy() if self.explicit else None
-        )
-        self.count, self.every = int(scalars["count"]), int(scalars["every"])
+        k, d, m = int(scalars["k"]), objective.rows.n_features, objective.problem.m
+        size = len(objective.pack(objective.empty_model())) + k * (d + m)
+        start = objective.unpack(as_float_array(arrays["x"], "x", (size,)), k)
+        chain = cls(objective, start, fields, int(scalars["seed"]), 1.0, memory=memory)
+        for name, own in chain._arrays().items():
+            own[...] = as_float_array(arrays[name], name, own.shape)
+        vars(chain).update({name: kind(scalars[name]) for name, kind in SCALARS.items()})
+        chain.rng.bit_generator.state = scalars["rng"]
+        chain.kept = list(as_float_array(arrays["kept"], "kept", (None, size)).astype(np.float32))
+        chain.outputs = list(as_float_array(arrays["outputs"], "outputs", (None, None, m)))
+        return chain
 
-    def add(self, model: Model) -> None:
-        """Add a draw."""
-        self.intercept = self.intercept + model.intercept
-        self.linear = None if model.linear is None else self.linear + model.linear
-        if self.count % self.every == 0:
-            kept = (None if part is None else part.astype(np.float32) for part in model)
-            self.draws.append(Model(*kept)._replace(V=model.V.copy()))
-            size = sum(part.nbytes for part in self.draws[0] if part is not None)
-            if len(self.draws) * size > self.memory and len(self.draws) > 2:
-                self.draws, self.every = self.draws[::2], 2 * self.every
-        self.count += 1
 
-    def model(self, n_components: int, seed: int = 0) -> tuple[Model, float]:
-        """The mean with at most n_components vectors, and the share of its squares it misses."""
-        own = [np.flatnonzero(self.fields == f) for f in range(int(self.fields.max()) + 1)]
-        bases = self._ranges(own, np.random.default_rng(seed))
-        labels = np.repeat(np.arange(len(own)), [Q.shape[1] for Q in bases])
-        G = np.zeros((self.draws[0].V.shape[1], len(labels), len(labels)))
-        H: Any = 0.0
-        for draw in self.draws:
-            P = np.hstack(
-                [draw.H[:, j] * self.unit[j] @ Q for j, Q in zip(own, bases, strict=True)]
-            )
-            H = H + P
-            for c, core in enumerate(G):
-                core += (P.T * draw.V[:, c]) @ P
-        G /= len(self.draws)
-        mask = np.ones(G.shape[1:], dtype=bool)
-        if not self.squared:  # a column does not meet itself, nor others of an exclusive field
-            whole = np.array([len(j) == Q.shape[1] for j, Q in zip(own, bases, strict=True)])
-            mask = (labels[:, None] != labels) | ~self.exclusive[labels]
-            mask &= ~np.diag(whole[labels])
-        largest = np.argsort(-np.linalg.norm(H, axis=1), kind="stable")[:n_components]
-        H, V, missed = factorize(G, mask, H[largest] / len(self.draws), self.draws[0].V[largest])
-        full = np.zeros((len(H), len(self.fields)))
-        parts = np.split(H, np.cumsum([Q.shape[1] for Q in bases])[:-1], axis=1)
-        for j, Q, part in zip(own, bases, parts, strict=True):
-            full[:, j] = part @ Q.T
-        H = np.divide(full, self.unit, out=np.zeros_like(full), where=self.unit > 0)
-        norms = np.linalg.norm(H, axis=1, keepdims=True)
-        norms[norms == 0] = 1.0
-        linear = None if self.linear is None else self.linear / self.count
-        return Model(H / norms, V * norms**2, self.intercept / self.count, linear), missed
+# --- the mean as one model ---
 
-    def _ranges(self, own: list[Fields], rng: np.random.Generator) -> list[Floats]:
-        """Orthonormal columns for every field, (d_f, p), that nearly span the mean."""
-        width, m = FIELD_WIDTH, self.draws[0].V.shape[1]
-        tests, mix = rng.standard_normal((len(self.fields), width)), rng.standard_normal((m, width))
-        apart = 1.0 - self.squared  # whether pairs within an exclusive field are left out
-        for _ in range(2):  # the second sketch has far less of the noise of the draws
-            sketches = [np.zeros((len(j), width)) for j in own]
-            for draw in self.draws:
-                parts = [draw.H[:, j] * self.unit[j] for j in own]
-                ahead = [H @ tests[j] for H, j in zip(parts, own, strict=True)]
-                total, weight = sum(ahead), draw.V @ mix
-                for sketch, H, one, f in zip(sketches, parts, ahead, self.exclusive, strict=True):
-                    sketch += H.T @ (weight * (total - apart * f * one))
-            bases = [np.linalg.qr(sketch)[0] for sketch in sketches]
-            for j, Q in zip(own, bases, strict=True):
-                tests[j, : Q.shape[1]] = Q
-        return [np.eye(len(j)) if len(j) <= width else Q for j, Q in zip(own, bases, strict=True)]
+
+def compressed(
+    models: Callable[[], Iterator[Model]], fields: Fields, exclusive: NDArray[np.bool_],
+    squared: bool, unit: Floats, n_components: int, width: int = 40,
+) -> tuple[Floats, Floats, float]:  # fmt: skip
+    """H (r, d), V (r, m) of the mean of models that share V, and the share of squares they miss.
+
+    Output c of the mean is x' M_c x with M_c = sum_r v_rc E[h_r h_r'], which has no low rank. It is
+    approximated in the least squares of the entries that matter, weighted by `unit` (d,), the root
+    mean squares of columns, and within `width` dimensions of each field.
+    """
+    own = [np.flatnonzero(fields == f) for f in range(len(exclusive))]
+    V, n = next(models()).V, 0
+
+    def draws() -> Iterator[list[Floats]]:  # by field, (k, d_f) each, one draw at a time in memory
+        return ([model.H[:, j] * unit[j] for j in own] for model in models())
+
+    bases = field_ranges(draws, [len(j) for j in own], V, exclusive, width)
+    labels = np.repeat(np.arange(len(own)), [Q.shape[1] for Q in bases])
+    G, H = np.zeros((V.shape[1], len(labels), len(labels))), np.zeros((len(V), len(labels)))
+    for parts in draws():
+        n += 1
+        P = np.hstack([part @ Q for part, Q in zip(parts, bases, strict=True)])
+        H += P
+        for c, core in enumerate(G):
+            core += (P.T * V[:, c]) @ P
+    mask = (labels[:, None] != labels) | ~exclusive[labels]
+    if not squared:  # a column does not meet itself
+        whole = np.array([len(j) == Q.shape[1] for j, Q in zip(own, bases, strict=True)])
+        mask &= ~np.diag(whole[labels])
+    largest = np.argsort(-np.linalg.norm(H, axis=1), kind="stable")[:n_components]
+    H, V, missed = factorize(G / n, mask, H[largest] / n, V[largest])
+    full = np.zeros((len(H), len(fields)))
+    for f, (j, Q) in enumerate(zip(own, bases, strict=True)):
+        full[:, j] = H[:, labels == f] @ Q.T
+    H = np.divide(full, unit, out=np.zeros_like(full), where=unit > 0)
+    norms = np.linalg.norm(H, axis=1, keepdims=True)
+    norms[norms == 0] = 1.0
+    return H / norms, V * norms**2, missed
+
+
+def field_ranges(
+    draws: Callable[[], Iterator[list[Floats]]], sizes: list[int], V: Floats,
+    exclusive: NDArray[np.bool_], width: int,
+) -> list[Floats]:  # fmt: skip
+    """Orthonormal columns for every field, (d_f, at most width), that nearly span the mean."""
+    rng = np.random.default_rng(0)
+    tests = np.split(rng.standard_normal((sum(sizes), width)), np.cumsum(sizes)[:-1])
+    weight = V @ rng.standard_normal((V.shape[1], width))
+    for _ in range(2):  # the second sketch has far less of the noise of the draws
+        sketches = [np.zeros((size, width)) for size in sizes]
+        for parts in draws():
+            ahead = [part @ test for part, test in zip(parts, tests, strict=True)]
+            total = sum(ahead)
+            for sketch, part, one, apart in zip(sketches, parts, ahead, exclusive, strict=True):
+                sketch += part.T @ (weight * (total - apart * one))
+        bases = [np.linalg.qr(sketch)[0] for sketch in sketches]
+        for test, Q in zip(tests, bases, strict=True):
+            test[:, : Q.shape[1]] = Q
+    return [np.eye(s) if s <= width else Q for s, Q in zip(sizes, bases, strict=True)]
 
 
 def factorize(
@@ -405,6 +356,40 @@ def factorize(
     return found.x[: r * D].reshape(r, D), found.x[r * D :].reshape(r, -1), float(found.fun)
 
 
+# --- rows that watch a chain ---
+
+
+def watched(
+    rows: Rows, fields: Fields, rng: np.random.Generator, most: int = 1000
+) -> Callable[[Model], Floats]:
+    """A function from models to outputs of some rows.
+
+    Where there are fields, each comes from rows of its own, so that most of these rows are new.
+    """
+    codes = rows.codes if isinstance(rows, CodedRows) else rows
+    X = codes.sample_rows(most, rng)
+    labels = fields[len(fields) - X.shape[1] :]
+    if isinstance(rows, CodedRows):
+        sizes = np.diff(rows.tables.level_offsets)
+        labels = np.repeat(np.arange(len(sizes)), sizes)[-X.shape[1] :]
+    parts = []
+    for f in np.unique(labels):
+        shuffled = X[rng.permutation(X.shape[0])]
+        mask = (labels == f).astype(np.float64)
+        parts.append(shuffled @ diags_array(mask) if issparse(X) else shuffled * mask)
+    X = csr_array(sum(parts)) if issparse(X) else sum(parts)
+    design = Design(X, rows.activation, fit_lower=codes.fit_lower, n_threads=1)
+
+    def outputs(model: Model) -> Floats:
+        if isinstance(rows, CodedRows):
+            model = rows.tables.level_model(model)
+        H, V = np.ascontiguousarray(model.H), np.ascontiguousarray(model.V)
+        O = design.outputs(H, V) + model.intercept
+        return O if model.linear is None else O + X @ model.linear
+
+    return outputs
+
+
 def composite_temper(O: Floats) -> float:
     """T for the outputs O (n, m) of ordered levels, whose loss counts each row m times.
 
@@ -417,75 +402,47 @@ def composite_temper(O: Floats) -> float:
     return float(curvature / (curvature + 2 * (P * later).sum())) if curvature else 1.0
 
 
-class Watch:
-    """Outputs of some rows in every draw: whether the chain has mixed, and what the mean lacks.
+def split_rhat(draws: Floats) -> float:
+    """The median of the split R-hat over the outputs of draws, (N, ...): 1 if they have mixed."""
+    half = len(draws) // 2
+    if half < 2:
+        return 1.0
+    halves = np.stack([draws[:half], draws[-half:]])
+    within = halves.var(axis=1, ddof=1).mean(axis=0)
+    between = halves.mean(axis=1).var(axis=0, ddof=1)
+    some = within > 0
+    ratio = (half - 1) / half + between[some] / within[some]
+    return float(np.sqrt(np.median(ratio))) if some.any() else 1.0
 
-    Parameters
-    ----------
-    outputs : callable
-        From a model to the outputs (n, m) of the rows.
-    target : str
-        That of the loss: "sign" (log odds one by one), "label" (softmax), or another.
+
+def effective_draws(draws: Floats) -> float:
+    """The median over outputs of the number of independent draws, by means of batches."""
+    length = max(1, int(np.sqrt(len(draws))))
+    n_batches = len(draws) // length
+    batches = draws[: n_batches * length].reshape(n_batches, length, *draws.shape[1:])
+    spread = length * batches.mean(axis=1).var(axis=0)
+    some = spread > 0
+    found = len(draws) * draws.var(axis=0)[some] / spread[some]
+    return float(min(np.median(found), len(draws))) if some.any() else float(len(draws))
+
+
+def calibrated(model: Model, O: Floats, draws: Floats, target: str) -> Model:
+    """The model with outputs scaled so that its probabilities are the means of those of draws.
+
+    The probabilities of mean outputs are too sure. Each output gets the slope of the log odds of
+    the mean probability over the outputs O (n, m) of the model; draws are (N, n, m).
     """
-
-    def __init__(self, outputs: Any, target: str) -> None:
-        self.outputs, self.target = outputs, target
-        self.draws: list[Floats] = []
-
-    def add(self, model: Model) -> None:
-        """Keep the outputs of a draw."""
-        self.draws.append(self.outputs(model))
-
-    def record(self) -> Record:
-        """All that `resume` needs."""
-        return {}, {"outputs": np.array(self.draws)}
-
-    def resume(self, record: Record) -> None:
-        """Go on from a record."""
-        self.draws = list(as_float_array(record[1]["outputs"], "outputs", (None, None, None)))
-
-    def rhat(self) -> float:
-        """The median over outputs of the split R-hat: 1 for a chain that has mixed."""
-        draws = np.array(self.draws)
-        half = len(draws) // 2
-        if half < 2:
-            return 1.0
-        halves = np.stack([draws[:half], draws[-half:]])
-        within = halves.var(axis=1, ddof=1).mean(axis=0)
-        between = half * halves.mean(axis=1).var(axis=0, ddof=1)
-        some = within > 0
-        ratio = (half - 1) / half + between[some] / (half * within[some])
-        return float(np.sqrt(np.median(ratio))) if some.any() else 1.0
-
-    def effective_draws(self) -> float:
-        """The median over outputs of the number of independent draws, by means of batches."""
-        draws = np.array(self.draws)
-        length = max(1, int(np.sqrt(len(draws))))
-        n_batches = len(draws) // length
-        batches = draws[: n_batches * length].reshape(n_batches, length, *draws.shape[1:])
-        spread = length * batches.mean(axis=1).var(axis=0)
-        some = spread > 0
-        found = len(draws) * draws.var(axis=0)[some] / spread[some]
-        return float(min(np.median(found), len(draws))) if some.any() else float(len(draws))
-
-    def calibrate(self, model: Model) -> Model:
-        """Scale the outputs of the mean, so that its probabilities are the means of those.
-
-        The probabilities of mean outputs are too sure. Each output gets the slope of the log odds
-        of the mean probability over the outputs of the model.
-        """
-        if self.target not in ("sign", "label"):
-            return model
-        O, draws = self.outputs(model), np.array(self.draws)
-        if self.target == "sign":
-            P = expit(draws).mean(axis=0)
-            wanted, weight = logit(np.clip(P, 1e-9, 1 - 1e-9)), P * (1 - P)
-            slope = (weight * wanted * O).sum(axis=0) / (weight * O * O).sum(axis=0)
-        else:
-            P = softmax(draws, axis=2).mean(axis=0)
-            wanted = np.log(np.maximum(P, 1e-9))
-            wanted, O = (A - A.mean(axis=1, keepdims=True) for A in (wanted, O))
-            slope = np.full(O.shape[1], (P * wanted * O).sum() / (P * O * O).sum())
-        slope = np.where(np.isfinite(slope), np.clip(slope, 0.1, 1.0), 1.0)
-        linear = None if model.linear is None else model.linear * slope
-        return Model(model.H, model.V * slope, model.intercept * slope, linear)
+    if target == "sign":
+        P = expit(draws).mean(axis=0)
+        wanted, weight = logit(np.clip(P, 1e-9, 1 - 1e-9)), P * (1 - P)
+        slope = (weight * wanted * O).sum(axis=0) / (weight * O * O).sum(axis=0)
+    elif target == "label":
+        P = softmax(draws, axis=2).mean(axis=0)
+        wanted = np.log(np.maximum(P, 1e-9))
+        wanted, O = (A - A.mean(axis=1, keepdims=True) for A in (wanted, O))
+        slope = np.full(O.shape[1], (P * wanted * O).sum() / (P * O * O).sum())
+    else:
+        return model
+    slope = np.where(np.isfinite(slope), np.clip(slope, 0.1, 1.0), 1.0)
+    linear = None if model.linear is None else model.linear * slope
+    return Model(model.H, model.V * slope, model.intercept * slope, linear)

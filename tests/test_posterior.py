@@ -23,7 +23,14 @@ from fastpoly import (
 )
 from fastpoly.estimators.posterior import one_hot_fields
 from fastpoly.objective import Objective
-from fastpoly.posterior import Average, Chain, Prior, Watch, composite_temper, factorize
+from fastpoly.posterior import (
+    Chain,
+    Prior,
+    composite_temper,
+    effective_draws,
+    factorize,
+    split_rhat,
+)
 from fastpoly.problem import Problem
 from fastpoly.rows import as_rows
 from fastpoly.state import Model
@@ -49,10 +56,11 @@ def random_model(rng, k, d, m):
     return Model(H, V, rng.standard_normal(m), rng.standard_normal((d, m)))
 
 
-def linear_draws(X, y, T, precision, n_draws):
+def linear_draws(X, y, T, precision, n_draws, share):
     """Draws of a model without basis vectors and with fixed priors, and their closed form."""
     objective = objective_of(X, y[:, None])
-    chain = Chain(objective, objective.empty_model(), np.zeros(X.shape[1], dtype=np.intp), 0, T)
+    fields = np.zeros(X.shape[1], dtype=np.intp)
+    chain = Chain(objective, objective.empty_model(), fields, 0, T, share=share)
     chain.prior.Omega[0] = precision
     chain.prior.draw = lambda model, rng: None
     models = (chain.draw() for _ in range(n_draws))
@@ -62,27 +70,25 @@ def linear_draws(X, y, T, precision, n_draws):
     return draws, np.linalg.solve(P, T * A.T @ y), np.linalg.inv(P)
 
 
-def test_linear_posterior_is_gaussian(monkeypatch):
+def test_linear_posterior_is_gaussian():
     """Without basis vectors, and with fixed priors, mean and covariance have a closed form."""
-    monkeypatch.setattr("fastpoly.posterior.STEP_SHARE", 0.2)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 3))
     y = X @ [1.0, -2.0, 0.5] + 0.3 + rng.standard_normal(60)
-    draws, mean, covariance = linear_draws(X, y, 2.0, 3.0, 12000)
+    draws, mean, covariance = linear_draws(X, y, 2.0, 3.0, 12000, 0.2)
     deviation = np.sqrt(np.diag(covariance))
     np.testing.assert_allclose(draws.mean(axis=0), mean, atol=0.12 * deviation.max())
     scaled = np.cov(draws.T) / np.outer(deviation, deviation)
     np.testing.assert_allclose(scaled, covariance / np.outer(deviation, deviation), atol=0.15)
 
 
-def test_bias_of_the_step_falls_with_it(monkeypatch):
+def test_bias_of_the_step_falls_with_it():
     """The variance of the stiffest direction is 1 / (1 - share^2) times too large."""
     rng = np.random.default_rng(1)
     X = rng.standard_normal((50, 2))
     y = X[:, 0] + rng.standard_normal(50)
     for share in (0.9, 0.7, 0.3):
-        monkeypatch.setattr("fastpoly.posterior.STEP_SHARE", share)
-        draws, _, covariance = linear_draws(X, y, 1.0, 1.0, 10000)
+        draws, _, covariance = linear_draws(X, y, 1.0, 1.0, 10000, share)
         scale = 1 / np.sqrt(np.diag(np.linalg.inv(covariance)))  # the metric
         values, directions = np.linalg.eigh(covariance / np.outer(scale, scale))
         found = ((draws / scale) @ directions[:, 0]).var() / values[0]
@@ -158,38 +164,46 @@ def test_mean_model_is_the_average(activation):
     X, y = ratings(rng, 300, (60, 50))
     if activation == "squared":
         X = rng.standard_normal((300, 6))
-    objective = objective_of(X, y[:, None], activation=activation)
+    objective = objective_of(X, np.column_stack([y, y]), activation=activation)
     d = X.shape[1]
     fields = np.repeat([0, 1], [60, 50]) if activation == "anova" else np.zeros(d, dtype=np.intp)
     H, V = rng.standard_normal((3, d)), rng.standard_normal((3, 2))
     exclusive = np.full(int(fields.max()) + 1, activation == "anova")
-    average, outputs = Average(objective, fields, exclusive), []
-    design = Design(X, activation)
+    chain, outputs = (
+        Chain(objective, Model(H, V, np.zeros(2), np.zeros((d, 2))), fields, 0, 1.0),
+        [],
+    )
+    design, V = Design(X, activation), chain.model.V
     for _ in range(20):
         draw = Model(
             H * rng.standard_normal((3, 1)), V, rng.standard_normal(2), rng.standard_normal((d, 2))
         )
-        average.add(draw)
+        chain.x = objective.pack(draw)
+        chain.keep()
         outputs.append(design.outputs(draw.H, draw.V) + draw.intercept + X @ draw.linear)
-    model, missed = average.model(3)
+    model, missed = chain.mean(3, exclusive)
     assert missed < 1e-6
     np.testing.assert_allclose(np.linalg.norm(model.H, axis=1), 1.0)
     found = design.outputs(model.H, model.V) + model.intercept + X @ model.linear
     expected = np.mean(outputs, axis=0)
     assert np.abs(found - expected).max() < 2e-2 * np.abs(expected).max()
-    assert average.model(1)[1] > missed
+    assert chain.mean(1, exclusive)[1] > missed
 
 
 def test_thinned_draws():
     rng = np.random.default_rng(5)
     X, y = ratings(rng)
     fields, two = np.repeat([0, 1], [12, 9]), np.ones(2, dtype=bool)
-    average = Average(objective_of(X, y[:, None]), fields, two, memory=1000.0)
-    models = [random_model(rng, 2, 21, 1) for _ in range(50)]
+    objective, models = (
+        objective_of(X, y[:, None]),
+        [random_model(rng, 2, 21, 1) for _ in range(50)],
+    )
+    chain = Chain(objective, models[0], fields, 0, 1.0, memory=1000.0)
     for model in models:
-        average.add(model)
-    assert len(average.draws) < 10
-    mean = average.model(2)[0]
+        chain.x = objective.pack(model)
+        chain.keep()
+    assert len(chain.kept) < 10
+    mean = chain.mean(2, two)[0]
     np.testing.assert_allclose(mean.linear, np.mean([m.linear for m in models], axis=0))
 
 
@@ -208,16 +222,12 @@ def test_factorize_recovers_masked_entries():
 
 def test_diagnostics():
     rng = np.random.default_rng(7)
-    watch = Watch(lambda model: model, "real")
-    for _ in range(400):
-        watch.add(rng.standard_normal((20, 2)))
-    assert watch.rhat() == pytest.approx(1.0, abs=0.02)
-    assert watch.effective_draws() > 200
-    drift = Watch(lambda model: model, "real")
-    for i in range(400):
-        drift.add(rng.standard_normal((20, 2)) + 0.02 * i)
-    assert drift.rhat() > 1.5
-    assert drift.effective_draws() < 40
+    draws = rng.standard_normal((400, 20, 2))
+    assert split_rhat(draws) == pytest.approx(1.0, abs=0.02)
+    assert effective_draws(draws) > 200
+    drift = draws + 0.02 * np.arange(400)[:, None, None]
+    assert split_rhat(drift) > 1.5
+    assert effective_draws(drift) < 40
 
 
 def test_fields_of_one_hot_rows():
@@ -329,7 +339,7 @@ def test_cut_chain_goes_on_bit_for_bit(tmp_path, monkeypatch, machine):
     with pytest.raises(ValueError, match="another fit"):
         fit(checkpoint=path, n_warmup=3)
     arrays = read_arrays(path)
-    write_arrays(path, arrays | {"chain.x": arrays["chain.x"][1:]})
+    write_arrays(path, arrays | {"x": arrays["x"][1:]})
     with pytest.raises(ValueError, match="x must have shape.*delete the file"):
         fit(checkpoint=path)
 

@@ -5,14 +5,15 @@ In a fold, the model is trained along the path of alphas, and the model of every
 
 import copy
 import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, is_classifier
+from scipy.stats import rankdata
+from sklearn.base import is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import (
     KFold,
@@ -23,16 +24,14 @@ from sklearn.model_selection import (
 )
 from sklearn.utils import _safe_indexing
 
-from fastpoly.estimators.advice import Progress
+from fastpoly.estimators.advice import Progress, collected_warnings, warn
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import TrainingRows, strata
-from fastpoly.model import PolyModel
 from fastpoly.path import largest_alpha, walk
 from fastpoly.rows.shards import Shards
-from fastpoly.state import State
+from fastpoly.state import Floats
 from fastpoly.strengths import default_ridge
 
-Floats = NDArray[np.float64]
 Scorer = Callable[..., float]
 
 
@@ -48,12 +47,26 @@ class SearchRows:
     y: Any
     metadata: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def given_to(self, taker: str, rows: Any = None) -> dict[str, Any]:
-        """The metadata of the rows, or of some rows, for one that takes them."""
-        given = self.metadata.get(taker, {})
-        if rows is None:
-            return given
-        return {name: _safe_indexing(value, rows) for name, value in given.items()}
+    def given_to(self, taker: str) -> dict[str, Any]:
+        """The metadata for one that takes some."""
+        return self.metadata.get(taker, {})
+
+    def take(self, part: Any) -> "SearchRows":
+        """One part of a split: rows, or shards."""
+        if isinstance(part, Shards):
+            return SearchRows(part, None)
+        metadata = {
+            taker: {name: _safe_indexing(value, part) for name, value in given.items()}
+            for taker, given in self.metadata.items()
+            if taker != "splitter"
+        }
+        return SearchRows(_safe_indexing(self.X, part), _safe_indexing(self.y, part), metadata)
+
+    def transformed(self, head: Any) -> Any:
+        """X after the transformers of a Pipeline, which are fitted, or X itself without any."""
+        if head is None:
+            return self.X
+        return head.fit_transform(self.X, self.y, **self.given_to("head"))
 
     def splits(self, cv: Any, model: PolyEstimator, labels: NDArray | None) -> list[tuple]:
         """Rows to train on and rows to test with; `labels` is y in the form of the model."""
@@ -83,11 +96,17 @@ class SearchRows:
         splitter = check_cv(cv, self.y, classifier=is_classifier(model))
         return list(splitter.split(self.X, self.y, **groups))
 
-    def take(self, part: Any) -> tuple[Any, Any]:
-        """X and y of one part of a split; of shards, y is None."""
-        if isinstance(self.X, Shards):
-            return part, None
-        return _safe_indexing(self.X, part), _safe_indexing(self.y, part)
+    def labels(self, model: PolyEstimator) -> set[Any]:
+        """The distinct classes or levels of a 1-D y; nothing for other targets and for shards."""
+        y = np.asarray(self.y)
+        y = y.ravel() if y.ndim == 2 and y.shape[1] == 1 else y  # as `fit` does
+        return set() if model._numeric_targets or y.ndim != 1 else set(y.tolist())
+
+    def trainable(self, model: PolyEstimator) -> bool:
+        """Whether there are two classes or levels; in shards, whether all classes are there."""
+        if isinstance(self.X, Shards) and is_classifier(model) and self.X.classes is not None:
+            return bool(self.X.class_counts().all())
+        return len(self.labels(model)) != 1
 
 
 def as_pairs_of_shards(cv: Any) -> list[tuple[Shards, Shards]]:
@@ -102,42 +121,6 @@ def as_pairs_of_shards(cv: Any) -> list[tuple[Shards, Shards]]:
     return splits
 
 
-def labels_of(model: PolyEstimator, y: Any) -> set[Any]:
-    """The distinct classes or levels of a 1-D y; nothing for other targets."""
-    if y is None:
-        return set()  # shards, whose parts have all classes
-    y = np.asarray(y)
-    y = y.ravel() if y.ndim == 2 and y.shape[1] == 1 else y  # as `fit` does
-    return set() if model._numeric_targets or y.ndim != 1 else set(y.tolist())
-
-
-def is_trainable(model: PolyEstimator, X: Any, y: Any) -> bool:
-    """Whether a training part has two classes or levels; of shards, whether it has all classes."""
-    if isinstance(X, Shards):
-        return not is_classifier(model) or X.classes is None or bool(X.class_counts().all())
-    return len(labels_of(model, y)) != 1
-
-
-class FoldResult(NamedTuple):
-    """The results of one fold.
-
-    scores (a, K) are those of the last model with at most 1 .. K basis vectors at each alpha; NaN
-    where all of its models have more. Where the path ended early, the last scores are repeated.
-    fit_seconds and score_seconds (a,) belong to the alphas. models[i], (K,), are the models of the
-    scores at the i-th alpha, if the caller asked for models.
-    """
-
-    scores: Floats
-    fit_seconds: Floats
-    score_seconds: Floats
-    models: dict[int, list[PolyModel]]
-
-    def model(self, i: int, k: int) -> PolyModel | None:
-        """The model of scores[i, k - 1]."""
-        visited = [j for j in self.models if j <= i]
-        return self.models[max(visited)][k - 1] if visited else None
-
-
 def default_scorer(model: PolyEstimator) -> Scorer:
     """The negative log-loss for classifiers that have probabilities, else their `score`.
 
@@ -146,13 +129,6 @@ def default_scorer(model: PolyEstimator) -> Scorer:
     if is_classifier(model) and hasattr(model, "predict_proba"):
         return negative_log_loss
     return check_scoring(model, None)
-
-
-def score_name(scoring: Any, scorer: Scorer) -> str:
-    """The name of a scorer, from the parameter `scoring` and the `scorer` that it stands for."""
-    if isinstance(scoring, str):
-        return scoring.replace("neg_", "negative ").replace("_", " ")
-    return "score: negative log-loss" if scorer is negative_log_loss else "score"
 
 
 def negative_log_loss(
@@ -181,84 +157,106 @@ def path_begin(model: PolyEstimator, data: TrainingRows) -> tuple[float, float |
     return largest_alpha(objective.at(alpha_linear=ridge), model.tol), ridge
 
 
-def walk_path(
-    model: PolyEstimator, data: TrainingRows, alphas: Floats
-) -> Iterator[tuple[int, State, PolyEstimator]]:
-    """The position of an alpha, a state, and the estimator fitted at that state, for all states.
+class FoldResult(NamedTuple):
+    """The results of one fold of a alphas and K sizes.
 
-    A run ends early where rounds gain little, and is not finished.
+    scores (a, K) are those of the last model with at most 1 .. K basis vectors at each alpha; NaN
+    where all of its models have more. Where the path ended early, the last scores are repeated.
+    models (a, K) are the models of the scores, or None. seconds (2, a) of fits and of scores.
     """
-    model._scaling = data.within_span(model._units(data), model._activation)
-    progress = Progress(model, data)
-    for i, state in walk(model._objective(data), alphas, model._options(finish=False)):
-        here = copy.copy(model)
-        here._scaling = model._scaling._replace(span=None)
-        here._set_fit(state, model._scaling.fold(state.model, model._activation))
-        progress.warn_if_slow(state)
-        yield i, state, here
+
+    scores: Floats
+    models: NDArray[Any]
+    seconds: Floats
+    warnings: list[Any]
 
 
 def path_scores(
-    model: PolyEstimator, transformers: BaseEstimator | None, rows: SearchRows,
-    split: tuple[Any, Any], alphas: Floats, all_alphas: bool,
-    scorer: Scorer, keep_models: bool, report: Callable[..., None] | None = None,
+    model: PolyEstimator, head: Any, rows: SearchRows, split: tuple[Any, Any], alphas: Floats,
+    scorer: Scorer, *, all_alphas: bool, keep_models: bool, report: Callable[..., None] | None,
 ) -> FoldResult:  # fmt: skip
     """Walk down the path of alphas on the training rows, and score every model on the test rows.
 
-    `model` and `transformers` are not fitted; the n_components of the model is K. Each alpha starts
-    from the model of the one before. `all_alphas` says to go down to the last one, whatever the
-    scores are. `report` is called after each alpha with its scores (K,) and the number of alphas
-    that are done now.
+    `model` and `head`, the transformers, are not fitted. Runs end early where rounds gain little,
+    and the path where scores no longer rise, unless `all_alphas`. `report` is called after each
+    alpha with its scores (K,) and the number of alphas that are done now.
     """
-    K, report = model.n_components, report or (lambda *_: None)
-    scores, seconds = np.full((len(alphas), K), np.nan), np.zeros((2, len(alphas)))
-    models: dict[int, list[PolyModel | None]] = {}
-    (train, test), stored = split, isinstance(rows.X, Shards)
-    (X_train, y_train), (X_test, y_test) = rows.take(train), rows.take(test)
-    if not is_trainable(model, X_train, y_train):
-        report(scores, len(alphas))
-        return FoldResult(scores, *seconds, models)
-    if transformers is not None:
-        X_train = transformers.fit_transform(X_train, y_train, **rows.given_to("head", train))
-        X_test = transformers.transform(X_test)
-    y_test = X_test.targets() if stored else y_test
-    weights = {} if stored else rows.given_to("scorer", test)
-    begun = perf_counter()
-    w = {} if stored else rows.given_to("model", train)
-    data = model._prepare(X_train, y_train, w.get("sample_weight"))
-    kept: list[PolyModel | None] = [None] * K
-    row, best, best_alpha, at = np.full(K, np.nan), -np.inf, 0, 0
-    for i, state, here in walk_path(model, data, alphas):
-        scored = perf_counter()
-        seconds[0, i] += scored - begun
-        if i != at:  # a model of another alpha says nothing about this one
-            row, kept, at = np.full(K, np.nan), [None] * K, i
-        first = max(state.n_components, 1) - 1
-        row[first:] = score = _score(scorer, here, X_test, y_test, y_train, weights)
-        kept[first:] = [here.model_] * (K - first)
-        if score > best:
-            best, best_alpha = score, i
-        scores[i:] = row
-        if keep_models:
-            models[i] = list(kept)
-        begun = perf_counter()
-        seconds[1, i] += begun - scored
-        if state.stop:
-            report(row)
-        # If a third of the grid brings no better score, the model overfits, and the remaining runs
-        # would take longest.
-        if state.stop and not all_alphas and i - best_alpha >= max(2, len(alphas) // 3):
-            report(row, len(alphas) - 1 - i)
-            break
-    return FoldResult(scores, *seconds, models)
+    shape, report = (len(alphas), model.n_components), report or (lambda *_: None)
+    scores, models, seconds = np.full(shape, np.nan), np.full(shape, None), np.zeros((2, shape[0]))
+    train, test = map(rows.take, split)
+    with collected_warnings() as collected:
+        result = FoldResult(scores, models, seconds, collected)
+        if not train.trainable(model):
+            report(scores, len(alphas))
+            return result
+        X_train = train.transformed(head)
+        X_test = test.X if head is None else head.transform(test.X)
+        y_test = X_test.targets() if isinstance(X_test, Shards) else test.y
+        begun, w = perf_counter(), train.given_to("model").get("sample_weight")
+        data = model._prepare(X_train, train.y, w)
+        model._scaling = data.within_span(model._units(data), model._activation)
+        progress, at, best, best_alpha = Progress(model, data), 0, -np.inf, 0
+        for i, state in walk(model._objective(data), alphas, model._options(finish=False)):
+            here = copy.copy(model)
+            here._scaling = model._scaling._replace(span=None)
+            here._set_fit(state, model._scaling.fold(state.model, model._activation))
+            progress.warn_if_slow(state)
+            fitted = perf_counter()
+            if i != at:  # a model of another alpha says nothing about this one
+                scores[i:], models[i:], at = np.nan, None, i
+            try:
+                score = scorer(here, X_test, y_test, **test.given_to("scorer"))
+            except ValueError:
+                if test.labels(model) <= train.labels(model):
+                    raise
+                score = np.nan  # a class or level without a model
+            size = max(state.n_components, 1)
+            scores[i:, size - 1 :] = score
+            if keep_models:
+                models[i:, size - 1 :] = here.model_
+            if score > best:
+                best, best_alpha = score, i
+            seconds[0, i] += fitted - begun
+            begun = perf_counter()
+            seconds[1, i] += begun - fitted
+            # If a third of the grid brings no better score, the model overfits, and the remaining
+            # runs would take longest.
+            ended = not all_alphas and i - best_alpha >= max(2, len(alphas) // 3)
+            if state.stop:
+                report(scores[i], len(alphas) - i if ended else 1)
+            if state.stop and ended:
+                break
+    return result
 
 
-def _score(
-    scorer: Scorer, view: PolyEstimator, X: Any, y: Any, y_train: Any, weights: dict[str, Any]
-) -> float:
-    try:
-        return scorer(view, X, y, **weights)
-    except ValueError:
-        if labels_of(view, y) <= labels_of(view, y_train):
-            raise
-        return np.nan  # a class or level without a model
+def table(results: list[FoldResult], alphas: Floats, n_sizes: int, prefix: str) -> dict[str, Any]:
+    """`cv_results_`; the names of parameters have the prefix."""
+    n_splits, names = len(results), (f"{prefix}alpha", f"{prefix}n_components")
+    parameters = np.repeat(alphas, n_sizes), np.tile(np.arange(1, n_sizes + 1), len(alphas))
+    scores = np.column_stack([result.scores.ravel() for result in results])
+    counts = ~np.isnan(scores).all(axis=0)
+    if not counts.any():
+        raise ValueError(
+            "all scores are NaN: R^2 needs test parts of two rows, and classes or levels of a "
+            "test part must occur in training; take fewer or stratified splits"
+        )
+    if not counts.all():
+        warn(
+            f"{n_splits - counts.sum()} of {n_splits} splits cannot be scored and are left out "
+            "of the means: classes or levels are missing in training, or rows to test with"
+        )
+    found: dict[str, Any] = {}
+    seconds = np.array([result.seconds for result in results]).repeat(n_sizes, axis=2)
+    for j, name in enumerate(("fit_time", "score_time")):
+        found[f"mean_{name}"] = seconds[:, j].mean(axis=0)
+        found[f"std_{name}"] = seconds[:, j].std(axis=0)
+    for name, values in zip(names, parameters, strict=True):
+        found[f"param_{name}"] = np.ma.MaskedArray(values, mask=False)
+    pairs = zip(*(values.tolist() for values in parameters), strict=True)
+    found["params"] = [dict(zip(names, pair, strict=True)) for pair in pairs]
+    found |= {f"split{i}_test_score": scores[:, i].copy() for i in range(n_splits)}
+    mean = found["mean_test_score"] = scores[:, counts].mean(axis=1)
+    found["std_test_score"] = scores[:, counts].std(axis=1)
+    ranked = np.where(np.isnan(mean), -np.inf, mean)
+    found["rank_test_score"] = rankdata(-ranked, method="min").astype(np.int32)
+    return found

@@ -2,48 +2,38 @@
 
 import os
 import warnings
-from collections.abc import Callable
 from time import monotonic
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, diags_array, issparse
 from scipy.stats import norm
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
-from sklearn.utils import Tags, get_tags
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
+from fastpoly import posterior
 from fastpoly.decoding import level_probabilities, level_values
 from fastpoly.estimators.advice import warn
 from fastpoly.estimators.arriving import Prior
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.prediction import Method, join
-from fastpoly.estimators.search import PathSearchCV
+from fastpoly.estimators.search import MetaEstimator, PathSearchCV
 from fastpoly.kernels.checks import as_count, as_positive
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
 from fastpoly.path import walk
-from fastpoly.posterior import MEMORY, Arrays, Average, Chain, Watch, composite_temper
-from fastpoly.rows import CodedRows, Design, Rows
+from fastpoly.rows import CodedRows, Rows
 from fastpoly.rows.block import Block
 from fastpoly.rows.joined import JoinedRows
-from fastpoly.state import Model
+from fastpoly.state import Floats, Model
 from fastpoly.storage.checkpoint import fingerprint, read_record, write_record
 
-Floats = NDArray[np.float64]
-
-# Rows whose outputs are watched: for R-hat, the temper and the calibration.
-WATCHED_ROWS = 1000
-# Above it, the two halves of a chain differ by more than a third of their deviation.
-MIXED_RHAT = 1.1
 # The chain has at least that many vectors; on MovieLens 20 are better than 10 by .001 RMSE.
 CHAIN_VECTORS = 20
-LIKELIHOODS = ("squared", "logistic", "poisson")
 
 
-class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
+class PosteriorAverage(MetaEstimator):
     """Average a model over its posterior distribution, and keep the mean as one small model.
 
     The estimator is fitted first. A chain of models starts there, with normal priors for every
@@ -129,7 +119,7 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
         n_warmup: int = 30,
         n_components: int = 12,
         fields: list[int] | None = None,
-        memory: float = MEMORY,
+        memory: float = 2.5e8,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: float = 60.0,
         verbose: int = 0,
@@ -153,14 +143,6 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(known, name)
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        inner = get_tags(self.estimator)
-        tags.estimator_type, tags.input_tags = inner.estimator_type, inner.input_tags
-        tags.classifier_tags, tags.regressor_tags = inner.classifier_tags, inner.regressor_tags
-        tags.target_tags = inner.target_tags
-        return tags
-
     def fit(
         self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> Self:
@@ -178,9 +160,9 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
         self
         """
         self._check(X)
-        fitted = clone(self.estimator)
-        if self.checkpoint is not None and getattr(fitted, "checkpoint", "none") is None:
-            fitted.checkpoint = f"{os.fspath(self.checkpoint)}.fit"
+        fitted, path = clone(self.estimator), self.checkpoint
+        if path is not None and getattr(fitted, "checkpoint", "none") is None:
+            fitted.checkpoint = f"{os.fspath(path)}.fit"
         with warnings.catch_warnings():  # a chain may have vectors where its start has none
             warnings.filterwarnings("ignore", "the model has no basis vectors")
             fitted.fit(X, y, sample_weight)
@@ -189,24 +171,26 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
         estimator._scaling = estimator._units(data)
         objective = estimator._objective(data)
         objective = objective.at(estimator.alpha_, getattr(estimator, "alpha_linear_", None))
-        fields, exclusive = self._fields(objective.rows)
+        fields, exclusive = field_labels(objective.rows, self.fields)
         fit = ""
-        if self.checkpoint is not None:
+        if path is not None:
             own = (self.n_warmup, self.memory, self.random_state)
             fit = fingerprint("posterior", estimator._fingerprint(data), fields, repr(own))
-        run = Run(estimator, objective, fields, exclusive, self.memory)
-        if self.checkpoint is not None and os.path.exists(self.checkpoint):
-            read_record(self.checkpoint, fit, run.resume)
+        if path is not None and os.path.exists(path):
+            chain = read_record(
+                path, fit,
+                lambda *record: posterior.Chain.resume(objective, fields, self.memory, record),
+            )  # fmt: skip
         else:
-            run.begin(PolyEstimator._seed(self))  # type: ignore[arg-type]
-        self._advance(run, fit)
-        self._finish(run)
+            chain = self._begin(estimator, objective, fields)
+        self._advance(chain, fit)
+        self._finish(estimator, chain, exclusive)
         return self
 
     def _check(self, X: Any) -> None:
         """Raise unless the parameters make sense."""
-        inner = self.estimator.estimator if isinstance(self.estimator, PathSearchCV) else None
-        inner = self.estimator if inner is None else inner
+        search = isinstance(self.estimator, PathSearchCV)
+        inner = self.estimator.estimator if search else self.estimator
         if not isinstance(inner, PolyEstimator):
             raise TypeError(
                 "estimator must be one of the six estimators of fastpoly, or a PathSearchCV of "
@@ -214,14 +198,15 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
             )
         if inner.tau is not None:
             raise ValueError("estimator must have alpha, not tau: a ball has no posterior")
-        if inner.loss not in LIKELIHOODS:
+        if inner.loss not in ("squared", "logistic", "poisson"):
             raise ValueError(
                 "PosteriorAverage needs a loss that is a likelihood, by its name: squared, "
                 f"logistic or poisson, not {inner.loss!r}"
             )
-        for name, least in (("n_samples", 2), ("n_components", 1), ("n_warmup", 0)):
-            if as_count(getattr(self, name) + (least == 0), name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        as_count(self.n_warmup, "n_warmup", or_zero=True)
+        as_count(self.n_components, "n_components")
+        if as_count(self.n_samples, "n_samples") < 2:
+            raise ValueError(f"n_samples must be at least 2, got {self.n_samples}")
         as_positive(self.checkpoint_every, "checkpoint_every", or_zero=True)
         d = getattr(X, "n_features", None) or (np.shape(X) or (0, 0))[-1]
         least = 8.0 * d * (min(CHAIN_VECTORS, as_count(inner.n_components, "n_components")) + 1)
@@ -231,69 +216,72 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
                 f"{self.memory:.1e}"
             )
 
-    def _fields(self, rows: Rows) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """The field of every column, and whether a row has at most one entry in each field."""
-        if isinstance(rows, JoinedRows):
-            labels = np.append([0] * rows.constant, rows.fields + rows.constant).astype(np.intp)
-            return labels, np.append([True] * rows.constant, rows.exclusive).astype(bool)
-        if isinstance(rows, CodedRows):
-            sizes = np.diff(rows.tables.column_offsets)
-            return np.repeat(np.arange(len(sizes)), sizes), rows.exclusive
-        d, constant = rows.n_features, rows.fit_lower == "augment"
-        if self.fields is None:
-            sizes = one_hot_fields(rows)
-        else:
-            sizes = [as_count(size, "fields") for size in self.fields]
-            if sum(sizes) != d - constant:
-                raise ValueError(
-                    f"fields must add up to the {d - constant} columns of X, got {sum(sizes)}"
-                )
-        labels = np.repeat(np.arange(len(sizes)), sizes)
-        labels = np.append([0] * constant, labels + constant).astype(np.intp)
-        n_fields = int(labels.max()) + 1
-        return labels, np.full(n_fields, n_fields > 1 + constant)
+    def _begin(
+        self, estimator: PolyEstimator, objective: Objective, fields: NDArray[np.intp]
+    ) -> posterior.Chain:
+        """A chain from the fitted model, with more vectors from smaller alphas where it has few."""
+        options = estimator._options(finish=False)
+        wanted = min(CHAIN_VECTORS, options.n_components)
+        start = estimator._scaling.unfold(estimator.model_.parameters(), estimator._activation)
+        if len(start.H) < wanted and estimator.alpha is None:
+            alphas = objective.problem.alpha * 0.5 ** np.arange(1, 4)
+            for _, state in walk(objective, alphas, options, estimator._state):
+                start = state.model
+                if state.n_components >= wanted:
+                    break
+        start = start.nonzero()
+        if not len(start.H):
+            raise ValueError(
+                "the fitted model has no basis vectors, so there is nothing to average; give the "
+                "estimator a smaller alpha"
+            )
+        seed = PolyEstimator._seed(self)  # type: ignore[arg-type]
+        temper = None if estimator.loss == "squared" else 1.0
+        chain = posterior.Chain(objective, start, fields, seed, temper, memory=self.memory)
+        if estimator._task == "ordinal":
+            chain.temper = posterior.composite_temper(chain.watch(start))
+        return chain
 
-    def _advance(self, run: "Run", fit: str) -> None:
+    def _advance(self, chain: posterior.Chain, fit: str) -> None:
         """Draw; keep what comes after the warm-up."""
-        chain, average, saved = run.chain, run.average, monotonic()
-        total = self.n_warmup + self.n_samples
-        bar = tqdm(
-            desc="draws", total=total, initial=chain.n_draws, disable=not self.verbose, leave=False
-        )
+        total, saved = self.n_warmup + self.n_samples, monotonic()
+        options = {"desc": "draws", "disable": not self.verbose, "leave": False}
         try:
-            with bar:
+            with tqdm(total=total, initial=chain.n_draws, **options) as bar:
                 while chain.n_draws < total:
-                    model = chain.draw()
+                    chain.draw()
                     if chain.n_draws > self.n_warmup:
-                        average.add(model)
-                        run.watch.add(model)
+                        chain.keep()
                     bar.update()
-                    if fit and average.count and monotonic() - saved >= self.checkpoint_every:
-                        write_record(self.checkpoint, fit, *run.record())
+                    if fit and chain.outputs and monotonic() - saved >= self.checkpoint_every:
+                        write_record(self.checkpoint, fit, *chain.record())
                         saved = monotonic()
         except KeyboardInterrupt:
-            if average.count < 2:
+            if len(chain.outputs) < 2:
                 raise
-            warn(f"interrupted: the mean is that of {average.count} draws")
+            warn(f"interrupted: the mean is that of {len(chain.outputs)} draws")
         if fit:
-            write_record(self.checkpoint, fit, *run.record())
+            write_record(self.checkpoint, fit, *chain.record())
 
-    def _finish(self, run: "Run") -> None:
+    def _finish(
+        self, estimator: PolyEstimator, chain: posterior.Chain, exclusive: NDArray[np.bool_]
+    ) -> None:
         """Keep the mean, the draws, and what is known of the chain."""
-        estimator, watch = run.estimator, run.watch
-        model, self.missed_ = run.average.model(self.n_components)
+        outputs, target = np.array(chain.outputs), chain.objective.problem.loss.target
+        model, self.missed_ = chain.mean(self.n_components, exclusive)
+        model = posterior.calibrated(model, chain.watch(model), outputs, target)
         unit, activation = estimator._scaling, estimator._activation
-        self.estimator_ = estimator._with_model(unit.fold(watch.calibrate(model), activation))
-        draws = (
-            Model(*(None if part is None else part.astype(np.float64) for part in draw))
-            for draw in run.average.draws
-        )
-        self._draws = [estimator._poly_model(unit.fold(draw, activation)) for draw in draws]
-        self.n_draws_, self.temper_, self._labels = len(self._draws), run.chain.temper, run.fields
+        self.estimator_ = estimator._with_model(unit.fold(model, activation))
+        self._draws = [
+            estimator._poly_model(unit.fold(draw, activation)) for draw in chain.kept_models()
+        ]
+        self.n_draws_, self.temper_ = len(self._draws), chain.temper
+        self._labels = chain.prior.fields
         target_unit = 1.0 if unit.target_unit is None else unit.target_unit
-        self._noise = np.asarray(target_unit) / np.sqrt(run.chain.temper)
-        self.rhat_, self.effective_draws_ = watch.rhat(), watch.effective_draws()
-        if self.rhat_ > MIXED_RHAT:
+        self._noise = np.asarray(target_unit) / np.sqrt(chain.temper)
+        self.rhat_ = posterior.split_rhat(outputs)
+        self.effective_draws_ = posterior.effective_draws(outputs)
+        if self.rhat_ > 1.1:  # the halves of the chain differ by more than a third of a deviation
             warn(
                 f"the chain has not mixed: R-hat is {self.rhat_:.2f}, and its draws amount to "
                 f"{self.effective_draws_:.0f} independent ones; raise n_samples or n_warmup"
@@ -322,40 +310,34 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
         """
         check_is_fitted(self, "estimator_")
         mean = self.estimator_.predict(X)
-        return (mean, self._std(X)) if return_std else mean
-
-    def _std(self, X: Any) -> Floats:
-        """The deviation of new observations, from the variance between and within draws."""
-        task = self._numeric_task()
-        O = np.array(self._by_draws(PolyModel.decision, X))
-        if task == "regression":
-            std = np.sqrt(O.var(axis=0) + self._noise**2)
-            return std[:, 0] if std.shape[1] == 1 else std
-        values = self._values()
+        if not return_std:
+            return mean
+        # The variance between draws, and that within them.
+        O, levels = self._outputs(X)
+        if levels is None:
+            return mean, np.sqrt(O.var(axis=0) + self._noise**2).reshape(mean.shape)
         P = np.array([level_probabilities(o) for o in O])
-        within = (P @ values**2 - (P @ values) ** 2).mean(axis=0)
-        return np.sqrt((P @ values).var(axis=0) + within)
+        within = (P @ levels**2 - (P @ levels) ** 2).mean(axis=0)
+        return mean, np.sqrt((P @ levels).var(axis=0) + within)
 
-    def _by_draws(self, method: Method, X: Any, draws: Any = None) -> list[NDArray]:
-        """What a method of `PolyModel` gives for each of the draws."""
-        n, parts = self.estimator_._rows_of(X)
-        return [join(parts(method, draw), n) for draw in (draws or self._draws)]
-
-    def _numeric_task(self) -> str:
-        task = self.estimator_.model_.task
-        if task not in ("regression", "ordinal"):
+    def _outputs(self, X: Any) -> tuple[Floats, Floats | None]:
+        """The outputs of all draws, (n_draws, n, m), and the values of levels, if there are any."""
+        model = self.estimator_.model_
+        if model.task not in ("regression", "ordinal"):
             raise ValueError(
                 "deviations and intervals are for numbers with the squared loss and for levels; "
                 "predict_proba says how sure classes, labels and rates are"
             )
-        return task
+        O = np.array(self._by_draws(PolyModel.decision, X, self._draws))
+        if model.task == "regression":
+            return O, None
+        values = model.level_values
+        return O, level_values(model.classes, len(model.classes)) if values is None else values
 
-    def _values(self) -> Floats:
-        model = self.estimator_.model_
-        count = len(model.classes)
-        return level_values(model.classes, count) if model.level_values is None else (
-            model.level_values
-        )  # fmt: skip
+    def _by_draws(self, method: Method, X: Any, draws: list[PolyModel]) -> list[NDArray]:
+        """What a method of `PolyModel` gives for each of the draws."""
+        n, parts = self.estimator_._rows_of(X)
+        return [join(parts(method, draw), n) for draw in draws]
 
     def predict_interval(self, X: Any, coverage: float = 0.8) -> Floats:
         """Intervals that hold a new observation with this probability.
@@ -373,15 +355,14 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self, "estimator_")
         if not 0 < coverage < 1:
             raise ValueError(f"coverage must be between 0 and 1, got {coverage}")
-        tail = 0.5 * (1 - coverage)
-        if self._numeric_task() == "regression":
+        ends = 0.5 * (1 - coverage), 0.5 * (1 + coverage)
+        if self.estimator_.model_.task != "ordinal":
             mean, std = self.predict(X, return_std=True)
-            return np.stack([mean + norm.ppf(q) * std for q in (tail, 1 - tail)], axis=1)
-        draws = self._by_draws(PolyModel.decision, X)
-        P = np.mean([level_probabilities(O) for O in draws], axis=0)
-        below = np.cumsum(P, axis=1)
-        ends = [(below < q - 1e-12).sum(axis=1) for q in (tail, 1 - tail)]
-        return self._values()[np.minimum(np.stack(ends, axis=1), P.shape[1] - 1)]
+            return np.stack([mean + norm.ppf(q) * std for q in ends], axis=1)
+        O, levels = self._outputs(X)
+        below = np.mean([level_probabilities(o) for o in O], axis=0).cumsum(axis=1)
+        positions = [(below < q - 1e-12).sum(axis=1) for q in ends]
+        return levels[np.minimum(np.stack(positions, axis=1), len(levels) - 1)]
 
     def fold_in(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -432,74 +413,23 @@ class PosteriorAverage(MetaEstimatorMixin, BaseEstimator):
         return np.array(self._by_draws(PolyModel.predict, X, [self._draws[i] for i in chosen]))
 
 
-class Run:
-    """A chain with its mean and the rows that watch it: all that a checkpoint keeps."""
-
-    def __init__(
-        self, estimator: PolyEstimator, objective: Objective, fields: NDArray[np.intp],
-        exclusive: NDArray[np.bool_], memory: float,
-    ) -> None:  # fmt: skip
-        self.estimator, self.objective, self.fields = estimator, objective, fields
-        self.average = Average(objective, fields, exclusive, memory)
-
-    def begin(self, seed: int) -> None:
-        """Start at the fitted model."""
-        estimator, objective = self.estimator, self.objective
-        start = self._start()
-        if not len(start.H):
-            raise ValueError(
-                "the fitted model has no basis vectors, so there is nothing to average; give the "
-                "estimator a smaller alpha"
-            )
-        self._watch(seed)
-        temper = None if estimator.loss == "squared" else 1.0
-        if estimator._task == "ordinal":
-            temper = composite_temper(self.watch.outputs(start))
-        self.chain = Chain(objective, start, self.fields, seed, temper)
-
-    def _start(self) -> Model:
-        """The fitted model, with more vectors from smaller alphas where it has few."""
-        estimator, objective = self.estimator, self.objective
-        options = estimator._options(finish=False)
-        wanted = min(CHAIN_VECTORS, options.n_components)
-        start = estimator._scaling.unfold(estimator.model_.parameters(), estimator._activation)
-        alphas = objective.problem.alpha * 0.5 ** np.arange(1, 4)
-        if len(start.H) < wanted and estimator.alpha is None:
-            for _, state in walk(objective, alphas, options, estimator._state):
-                start = state.model
-                if state.n_components >= wanted:
-                    break
-        return start.nonzero()
-
-    def _watch(self, seed: int) -> None:
-        self.seed = seed
-        outputs = watched(self.objective.rows, self.fields, np.random.default_rng(seed))
-        self.watch = Watch(outputs, self.objective.problem.loss.target)
-
-    def record(self) -> tuple[dict[str, Any], Arrays]:
-        """Scalars and arrays of a file."""
-        scalars: dict[str, Any] = {"seed": self.seed}
-        arrays: Arrays = {}
-        for name in ("chain", "average", "watch"):
-            own, parts = getattr(self, name).record()
-            scalars[name] = own
-            arrays |= {f"{name}.{key}": np.asarray(part) for key, part in parts.items()}
-        return scalars, arrays
-
-    def resume(self, scalars: dict[str, Any], arrays: Arrays) -> bool:
-        """Go on from a record."""
-        own = {
-            name: (
-                scalars[name],
-                {key[len(name) + 1 :]: a for key, a in arrays.items() if key.startswith(name)},
-            )
-            for name in ("chain", "average", "watch")
-        }
-        self._watch(int(scalars["seed"]))
-        self.chain = Chain.resume(self.objective, self.fields, own["chain"])
-        self.average.resume(own["average"])
-        self.watch.resume(own["watch"])
-        return True
+def field_labels(rows: Rows, sizes: list[int] | None) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """The field of every column, and whether a row has at most one entry in each field."""
+    constant = int(rows.fit_lower == "augment")
+    if isinstance(rows, CodedRows) and not isinstance(rows, JoinedRows):
+        widths = np.diff(rows.tables.column_offsets)
+        return np.repeat(np.arange(len(widths)), widths), rows.exclusive
+    if isinstance(rows, JoinedRows):
+        labels, exclusive = rows.fields, rows.exclusive
+    else:
+        d = rows.n_features - constant
+        sizes = one_hot_fields(rows) if sizes is None else [as_count(s, "fields") for s in sizes]
+        if sum(sizes) != d:
+            raise ValueError(f"fields must add up to the {d} columns of X, got {sum(sizes)}")
+        labels = np.repeat(np.arange(len(sizes)), sizes)
+        exclusive = np.full(len(sizes), len(sizes) > 1)
+    labels = np.append(np.zeros(constant, np.intp), labels + constant)  # the constant comes first
+    return labels, np.append(np.ones(constant, bool), exclusive)
 
 
 def one_hot_fields(rows: Rows) -> list[int]:
@@ -533,34 +463,3 @@ def entry_ranges(block: Block) -> list[NDArray | None]:
         return [None]
     columns = np.sort(np.reshape(indices, (-1, width)), axis=1)
     return [np.stack([columns.min(axis=0), columns.max(axis=0)], axis=1)]
-
-
-def watched(
-    rows: Rows, fields: NDArray[np.intp], rng: np.random.Generator
-) -> Callable[[Model], Floats]:
-    """A function from models to outputs of some rows.
-
-    Where there are fields, each comes from rows of its own, so that most of these rows are new.
-    """
-    codes = rows.codes if isinstance(rows, CodedRows) else rows
-    X = codes.sample_rows(WATCHED_ROWS, rng)
-    labels = fields[len(fields) - X.shape[1] :]
-    if isinstance(rows, CodedRows):
-        sizes = np.diff(rows.tables.level_offsets)
-        labels = np.repeat(np.arange(len(sizes)), sizes)[-X.shape[1] :]
-    parts = []
-    for f in np.unique(labels):
-        shuffled = X[rng.permutation(X.shape[0])]
-        mask = (labels == f).astype(np.float64)
-        parts.append(shuffled @ diags_array(mask) if issparse(X) else shuffled * mask)
-    X = csr_array(sum(parts)) if issparse(X) else sum(parts)
-    design = Design(X, rows.activation, fit_lower=codes.fit_lower, n_threads=1)
-
-    def outputs(model: Model) -> Floats:
-        if isinstance(rows, CodedRows):
-            model = rows.tables.level_model(model)
-        H, V = np.ascontiguousarray(model.H), np.ascontiguousarray(model.V)
-        O = design.outputs(H, V) + model.intercept
-        return O if model.linear is None else O + X @ model.linear
-
-    return outputs

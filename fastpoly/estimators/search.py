@@ -1,7 +1,6 @@
 """Choosing alpha and the number of basis vectors: one path of alphas per fold."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, Self
@@ -9,54 +8,57 @@ from typing import Any, Self
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
 from sklearn import get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.metrics import check_scoring
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
-from sklearn.utils import Tags, get_tags, indexable
-from sklearn.utils.metadata_routing import (
-    MetadataRouter,
-    MethodMapping,
-    get_routing_for_object,
-    process_routing,
-)
+from sklearn.utils import Tags, get_tags, indexable, metadata_routing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
 from fastpoly.contributions import Contributions
+from fastpoly.estimators import folds
 from fastpoly.estimators.advice import collected_warnings, warn, warn_once
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import checked_csr
 from fastpoly.estimators.documentation import Documented
-from fastpoly.estimators.folds import (
-    FoldResult,
-    SearchRows,
-    default_scorer,
-    path_begin,
-    path_scores,
-)
 from fastpoly.kernels.checks import as_flag
 from fastpoly.path import alpha_grid, as_alphas
 from fastpoly.rows.shards import Shards
+from fastpoly.state import Floats
 
-Floats = NDArray[np.float64]
+
+class MetaEstimator(Documented, MetaEstimatorMixin, BaseEstimator):
+    """A meta-estimator with the tags of its `estimator`."""
+
+    estimator: Any
+
+    def __sklearn_tags__(self) -> Tags:
+        tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
+        for name in ("estimator_type", "classifier_tags", "regressor_tags", "target_tags"):
+            setattr(tags, name, getattr(inner, name))
+        tags.input_tags = inner.input_tags
+        return tags
 
 
-def _delegated(name: str):
-    """A condition for `available_if`: the fitted estimator, or the one given, has the method."""
+def delegated(name: str) -> Any:
+    """A method of the best estimator, which a search has if its estimator has it."""
 
     def check(search: "PathSearchCV") -> bool:
         getattr(getattr(search, "best_estimator_", search.estimator), name)
         return True
 
-    return available_if(check)
+    def method(self: "PathSearchCV", X: Any) -> NDArray:
+        return getattr(self._best(), name)(X)
+
+    method.__name__, method.__doc__ = name, f"`{name}` of the best estimator."
+    return available_if(check)(method)
 
 
-class PathSearchCV(Documented, MetaEstimatorMixin, BaseEstimator):
+class PathSearchCV(MetaEstimator):
     """Cross-validated choice of alpha and of the number of basis vectors.
 
     Each fold walks down a path of alphas, the largest first, and starts every run from the model
@@ -149,19 +151,6 @@ class PathSearchCV(Documented, MetaEstimatorMixin, BaseEstimator):
     20
     """
 
-    cv_results_: dict[str, Any]
-    alphas_: Floats
-    best_index_: int
-    best_params_: dict[str, Any]
-    best_score_: float
-    best_estimator_: PolyEstimator | Pipeline
-    refit_time_: float
-    scorer_: Callable[..., float]
-    n_splits_: int
-    classes_: NDArray
-    n_features_in_: int
-    feature_names_in_: NDArray
-
     def __init__(
         self,
         estimator: PolyEstimator | Pipeline,
@@ -186,14 +175,6 @@ class PathSearchCV(Documented, MetaEstimatorMixin, BaseEstimator):
         self.refit = refit
         self.n_jobs = n_jobs
         self.verbose = verbose
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        inner = get_tags(self.estimator)
-        tags.estimator_type = inner.estimator_type
-        tags.classifier_tags, tags.regressor_tags = inner.classifier_tags, inner.regressor_tags
-        tags.target_tags, tags.input_tags = inner.target_tags, inner.input_tags
-        return tags
 
     def fit(
         self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None, *,
@@ -232,104 +213,87 @@ class PathSearchCV(Documented, MetaEstimatorMixin, BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_")]:
             del vars(self)[name]  # left from an earlier fit
         head, model, self._prefix = pipeline_parts(self.estimator)
-        rows = self._rows(X, y, params)
+        rows = self._rows(X, y, {name: each for name, each in params.items() if each is not None})
+        if head is not None and isinstance(X, Shards):
+            raise TypeError("shards cannot go through a Pipeline; transform the rows first")
         model = clone(model).set_params(alpha=None)  # its alpha is not used
         model._check_parameters()
         prepared, w = clone(model), rows.given_to("model").get("sample_weight")
-        data = prepared._prepare(self._transform(head, rows), rows.y, w)  # raises errors of a fit
-        self.scorer_ = self._scorer(model)
+        data = prepared._prepare(rows.transformed(head and clone(head)), rows.y, w)
+        self.scorer_ = self._scorer()
         if self.alphas is not None:
             self.alphas_ = as_alphas(self.alphas)
         else:
-            largest, model.alpha_linear = path_begin(prepared, data)
+            largest, model.alpha_linear = folds.path_begin(prepared, data)
             # Where there is nothing to select, the empty model is optimal for every alpha.
             self.alphas_ = alpha_grid(largest or 1.0, self.n_alphas, self.alpha_min_ratio)
         splits = rows.splits(self.cv, prepared, data.y)
         self.n_splits_ = len(splits)
-        folds = self._run(head, model, rows, splits)
-        self._tabulate(folds, model.n_components)
+        results = self._run(head, model, rows, splits)
+        self.cv_results_ = folds.table(results, self.alphas_, model.n_components, self._prefix)
+        self._choose()
         self._warn_at_borders(model.n_components)
         if self.refit:
-            self._refit(folds[0], rows, model.alpha_linear)
+            self._refit(results[0].models, rows, model.alpha_linear)
 
-    def _rows(self, X: Any, y: Any, params: dict[str, Any]) -> SearchRows:
-        """The rows as they were given, with what goes to whom."""
-        given = {name: value for name, value in params.items() if value is not None}
+    def _rows(self, X: Any, y: Any, given: dict[str, Any]) -> folds.SearchRows:
+        """The rows as they were given, with the metadata for each that takes or requests some."""
         if isinstance(X, Shards):
             if "groups" in given:
                 raise ValueError("groups must be None: give cv as pairs of shards instead")
-            return SearchRows(X, y, {"model": given})
+            return folds.SearchRows(X, y, {"model": given})
         if type(y).__module__.startswith("pandas") and not hasattr(y, "iloc"):
             y = np.asarray(y)  # the array of a Series, which takes no list of positions
         X, y, *values = indexable(checked_csr(X), y, *given.values())
         given = dict(zip(given, values, strict=True))
-        if get_config()["enable_metadata_routing"]:
-            return SearchRows(X, y, self._routed(given))
-        groups = {"groups": given.pop("groups")} if "groups" in given else {}
-        if given.keys() - {"sample_weight"}:
-            raise TypeError(f"fit takes {sorted(given)} only with enable_metadata_routing=True")
-        return SearchRows(X, y, {"model": given, "splitter": groups})
-
-    def _routed(self, given: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """The metadata for each that requests some."""
-        routed = process_routing(self, "fit", **given)
+        if not get_config()["enable_metadata_routing"]:
+            groups = {"groups": given.pop("groups")} if "groups" in given else {}
+            if given.keys() - {"sample_weight"}:
+                raise TypeError(f"fit takes {sorted(given)} only with enable_metadata_routing=True")
+            return folds.SearchRows(X, y, {"model": given, "splitter": groups})
+        routed = metadata_routing.process_routing(self, "fit", **given)
         head, model, _ = pipeline_parts(self.estimator)
+        metadata = {"splitter": routed.splitter.split, "scorer": routed.scorer.score}
+        for name, taker, method in (("head", head, "fit_transform"), ("model", model, "fit")):
+            request = metadata_routing.get_routing_for_object(taker)
+            names = request.consumes(method, routed.estimator.fit)
+            metadata[name] = {each: given[each] for each in names}
+        return folds.SearchRows(X, y, metadata)
 
-        def requested(taker: Any, method: str) -> dict[str, Any]:
-            names = get_routing_for_object(taker).consumes(method, routed.estimator.fit)
-            return {name: given[name] for name in names}
-
-        return {
-            "head": {} if head is None else requested(head, "fit_transform"),
-            "model": requested(model, "fit"),
-            "splitter": routed.splitter.split,
-            "scorer": routed.scorer.score,
-        }
-
-    def get_metadata_routing(self) -> MetadataRouter:
+    def get_metadata_routing(self) -> metadata_routing.MetadataRouter:
         """The metadata that the estimator, the splitter and the scorer request.
 
         Returns
         -------
         sklearn.utils.metadata_routing.MetadataRouter
         """
-        fit, split = MethodMapping().add(caller="fit", callee="fit"), MethodMapping()
-        score = MethodMapping().add(caller="fit", callee="score")
-        return (
-            MetadataRouter(owner=self)
-            .add(estimator=self.estimator, method_mapping=fit)
-            .add(splitter=self.cv, method_mapping=split.add(caller="fit", callee="split"))
-            .add(
-                scorer=self._scorer(pipeline_parts(self.estimator)[1]),
-                method_mapping=score.add(caller="score", callee="score"),
-            )
-        )
+        fit, split, score = (metadata_routing.MethodMapping() for _ in range(3))
+        fit.add(caller="fit", callee="fit")
+        split.add(caller="fit", callee="split")
+        score.add(caller="fit", callee="score").add(caller="score", callee="score")
+        router = metadata_routing.MetadataRouter(owner=self)
+        router.add(estimator=self.estimator, method_mapping=fit)
+        router.add(splitter=self.cv, method_mapping=split)
+        return router.add(scorer=self._scorer(), method_mapping=score)
 
-    def _scorer(self, model: PolyEstimator) -> Any:
-        return default_scorer(model) if self.scoring is None else check_scoring(model, self.scoring)
+    def _scorer(self) -> Any:
+        _, model, _ = pipeline_parts(self.estimator)
+        if self.scoring is None:
+            return folds.default_scorer(model)
+        return check_scoring(model, self.scoring)
 
     # The best estimator, or the one given, in the HTML of scikit-learn.
     _sk_visual_block_ = BaseSearchCV._sk_visual_block_
 
-    def _transform(self, head: Pipeline | None, rows: SearchRows) -> Any:
-        """X after the transformers of a Pipeline, fitted on all rows."""
-        if head is None:
-            return rows.X
-        if isinstance(rows.X, Shards):
-            raise TypeError("shards cannot go through a Pipeline; transform the rows first")
-        return clone(head).fit_transform(rows.X, rows.y, **rows.given_to("head"))
-
     def _run(
-        self, head: Pipeline | None, model: PolyEstimator, rows: Any, splits: list
-    ) -> list[FoldResult]:
+        self, head: Pipeline | None, model: PolyEstimator, rows: folds.SearchRows, splits: list
+    ) -> list[folds.FoldResult]:
         """Run one path per fold, with a progress bar if `verbose` asks for one."""
-        n_jobs = effective_n_jobs(self.n_jobs)
-        if n_jobs > 1 and model.n_threads is None:
+        serial, results, best = effective_n_jobs(self.n_jobs) == 1, [], -np.inf
+        if not serial and model.n_threads is None:
             model = clone(model).set_params(n_threads=1)
-        with tqdm(
-            total=len(splits) * len(self.alphas_), unit="alpha", disable=not self.verbose
-        ) as bar:
-            best = -np.inf
+        total = len(splits) * len(self.alphas_)
+        with tqdm(total=total, unit="alpha", disable=not self.verbose) as bar:
 
             def report(scores: Floats, steps: int = 1) -> None:
                 nonlocal best
@@ -337,35 +301,32 @@ class PathSearchCV(Documented, MetaEstimatorMixin, BaseEstimator):
                 bar.set_postfix({"best score of a fold": f"{best:.4f}"}, refresh=False)
                 bar.update(steps)
 
-            def job(i: int) -> tuple[Any, ...]:
-                transformers = None if head is None else clone(head)
-                grid = self.alphas_, self.alphas is not None
-                return clone(model), transformers, rows, splits[i], *grid, self.scorer_, i == 0
-
-            if n_jobs == 1:
-                return [path_scores(*job(i), report) for i in range(len(splits))]
-            results: list[FoldResult] = []
-            parallel = Parallel(n_jobs=self.n_jobs, return_as="generator")
-            runs = (delayed(_quiet_scores)(*job(i)) for i in range(len(splits)))
-            for result, collected in parallel(runs):
-                for each in collected:
+            runs = (
+                delayed(folds.path_scores)(
+                    clone(model), head and clone(head), rows, split, self.alphas_, self.scorer_,
+                    all_alphas=self.alphas is not None, keep_models=i == 0,
+                    report=report if serial else None,
+                )
+                for i, split in enumerate(splits)
+            )  # fmt: skip
+            for result in Parallel(n_jobs=self.n_jobs, return_as="generator")(runs):
+                for each in result.warnings:
                     warn(*each)
-                report(result.scores, len(self.alphas_))
+                if not serial:
+                    report(result.scores, len(self.alphas_))
                 results.append(result)
-            return results
+        return results
 
-    def _refit(self, fold: FoldResult, rows: SearchRows, ridge: float | None) -> None:
-        """Fit the best pair on all rows, from the model of a fold."""
+    def _refit(self, models: NDArray, rows: folds.SearchRows, ridge: float | None) -> None:
+        """Fit the best pair on all rows, from the model (a, K) of a fold."""
         best = clone(self.estimator).set_params(**self.best_params_)
         head, model, _ = pipeline_parts(best)
         model.set_params(alpha_linear=ridge)
-        X = rows.X
+        X, start = rows.transformed(head), models.flat[self.best_index_]
         if head is not None:
-            X = head.fit_transform(X, rows.y, **rows.given_to("head"))
             best.steps[:-1] = head.steps
-        i = int(self.best_index_) // (len(self.cv_results_["params"]) // len(self.alphas_))
         begun, w = perf_counter(), rows.given_to("model").get("sample_weight")
-        advice = model._fit(X, rows.y, w, fold.model(i, model.n_components), by_score=True)
+        advice = model._fit(X, rows.y, w, start, by_score=True)
         self.refit_time_ = perf_counter() - begun
         self.best_estimator_ = best
         said = self.alphas is None and self._largest_alpha_is_best()  # that the model is linear
@@ -396,53 +357,21 @@ class PathSearchCV(Documented, MetaEstimatorMixin, BaseEstimator):
         for name in ("refit", "one_standard_error"):
             as_flag(getattr(self, name), name)
 
-    def _tabulate(self, folds: list[FoldResult], n_sizes: int) -> None:
-        """cv_results_ and the best pair."""
-        n_alphas, n_splits = len(self.alphas_), len(folds)
-        alphas = np.repeat(self.alphas_, n_sizes)
-        sizes = np.tile(np.arange(1, n_sizes + 1), n_alphas)
-        scores = np.column_stack([fold.scores.ravel() for fold in folds])
-        counts = ~np.isnan(scores).all(axis=0)
-        if not counts.any():
-            raise ValueError(
-                "all scores are NaN: R^2 needs test parts of two rows, and classes or levels of a "
-                "test part must occur in training; take fewer or stratified splits"
-            )
-        if not counts.all():
-            warn(
-                f"{n_splits - counts.sum()} of {n_splits} splits cannot be scored and are left out "
-                "of the means: classes or levels are missing in training, or rows to test with"
-            )
-        mean, std = scores[:, counts].mean(axis=1), scores[:, counts].std(axis=1)
-        times = {}
-        for name in ("fit_seconds", "score_seconds"):
-            runs, column = np.array([getattr(fold, name) for fold in folds]), name[:-7] + "time"
-            times[f"mean_{column}"] = runs.mean(axis=0).repeat(n_sizes)
-            times[f"std_{column}"] = runs.std(axis=0).repeat(n_sizes)
-        ranked = np.where(np.isnan(mean), -np.inf, mean)
-        rank = rankdata(-ranked, method="min").astype(np.int32)
-        names = self._prefix + "alpha", self._prefix + "n_components"
-        self.cv_results_ = {
-            **times,
-            f"param_{names[0]}": np.ma.MaskedArray(alphas, mask=False),
-            f"param_{names[1]}": np.ma.MaskedArray(sizes, mask=False),
-            "params": [
-                {names[0]: float(a), names[1]: int(k)} for a, k in zip(alphas, sizes, strict=True)
-            ],
-            **{f"split{i}_test_score": scores[:, i].copy() for i in range(n_splits)},
-            "mean_test_score": mean,
-            "std_test_score": std,
-            "rank_test_score": rank,
-        }
+    def _choose(self) -> None:
+        """The best row of the table: by its mean, or the simplest within a standard error of it."""
+        mean, rank = self.cv_results_["mean_test_score"], self.cv_results_["rank_test_score"]
         best = int(rank.argmin())
         if self.one_standard_error:
-            if counts.sum() < 2:
+            n = sum(
+                not np.isnan(self.cv_results_[f"split{i}_test_score"]).all()
+                for i in range(self.n_splits_)
+            )
+            if n < 2:
                 raise ValueError("one_standard_error=True needs two splits or more; raise cv")
-            error = std[best] / np.sqrt(counts.sum() - 1)
-            best = int(np.argmax(ranked >= mean[best] - error))
-        self.best_index_ = best
+            error = self.cv_results_["std_test_score"][best] / np.sqrt(n - 1)
+            best = int(np.argmax(mean >= mean[best] - error))
+        self.best_index_, self.best_score_ = best, float(mean[best])
         self.best_params_ = self.cv_results_["params"][best]
-        self.best_score_ = float(mean[best])
 
     def _warn_at_borders(self, n_sizes: int) -> None:
         """Warn if a larger grid may hold a better pair."""
@@ -472,35 +401,20 @@ class PathSearchCV(Documented, MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_
 
-    def predict(self, X: Any) -> NDArray:
-        """`predict` of the best estimator."""
-        return self._best().predict(X)
-
-    @_delegated("decision_function")
-    def decision_function(self, X: Any) -> Floats:
-        """`decision_function` of the best estimator."""
-        return self._best().decision_function(X)
-
-    @_delegated("predict_proba")
-    def predict_proba(self, X: Any) -> Floats:
-        """`predict_proba` of the best estimator."""
-        return self._best().predict_proba(X)
-
-    @_delegated("predict_log_proba")
-    def predict_log_proba(self, X: Any) -> Floats:
-        """`predict_log_proba` of the best estimator."""
-        return self._best().predict_log_proba(X)
+    predict = delegated("predict")
+    decision_function = delegated("decision_function")
+    predict_proba = delegated("predict_proba")
+    predict_log_proba = delegated("predict_log_proba")
 
     def interaction_matrix(self, output: Any = None) -> Floats:
         """`interaction_matrix` of the best estimator, or of the last step of its Pipeline."""
-        return named_estimator(self)[0].interaction_matrix(output)
+        return fitted_estimator(self)[0].interaction_matrix(output)
 
     def top_interactions(
         self, output: Any = None, k: int = 10, *, standardized: bool | None = None
     ) -> list[tuple]:
         """`top_interactions` of the best estimator; a Pipeline gives names to its last step."""
-        model = named_estimator(self)[0]
-        return model.top_interactions(output, k, standardized=standardized)
+        return fitted_estimator(self)[0].top_interactions(output, k, standardized=standardized)
 
     def contributions(
         self, X: Any, output: Any = None, *, background: Any = None, pairs: bool = False
@@ -515,14 +429,8 @@ class PathSearchCV(Documented, MetaEstimatorMixin, BaseEstimator):
         given = {"sample_weight": sample_weight, **params}
         given = {name: value for name, value in given.items() if value is not None}
         if get_config()["enable_metadata_routing"]:
-            given = process_routing(self, "score", **given).scorer.score
+            given = metadata_routing.process_routing(self, "score", **given).scorer.score
         return self.scorer_(self._best(), X, y, **given)
-
-
-def _quiet_scores(*arguments: Any) -> tuple[FoldResult, list[tuple[str, type[Warning]]]]:
-    """`path_scores` in another process, and its warnings, which the caller gives."""
-    with collected_warnings() as collected:
-        return path_scores(*arguments), collected
 
 
 def pipeline_parts(estimator: Any) -> tuple[Pipeline | None, Any, str]:
@@ -535,7 +443,10 @@ def pipeline_parts(estimator: Any) -> tuple[Pipeline | None, Any, str]:
 
 
 def fitted_estimator(estimator: Any) -> tuple[PolyEstimator, list[Any]]:
-    """The fitted estimator inside searches and Pipelines, and the transformers in front of it."""
+    """The fitted estimator inside searches and Pipelines, and the transformers in front of it.
+
+    Its model has the names that these transformers give to features.
+    """
     model, heads = estimator, []
     while not isinstance(model, PolyEstimator):
         if hasattr(model, "estimator") and hasattr(model, "refit"):  # a search
@@ -552,12 +463,6 @@ def fitted_estimator(estimator: Any) -> tuple[PolyEstimator, list[Any]]:
                 f"needed, got {type(estimator).__name__}"
             )
     check_is_fitted(model, "model_")
-    return model, heads
-
-
-def named_estimator(estimator: Any) -> tuple[PolyEstimator, list[Any]]:
-    """The same; the model of the estimator has the names that its transformers give to features."""
-    model, heads = fitted_estimator(estimator)
     names: Any = model._feature_names()
     if names is None and heads:
         try:
@@ -575,7 +480,7 @@ def contributions_of(
     estimator: Any, X: Any, output: Any, *, background: Any = None, pairs: bool = False
 ) -> Contributions:
     """`contributions` of the fitted estimator inside searches and Pipelines."""
-    model, heads = named_estimator(estimator)
+    model, heads = fitted_estimator(estimator)
     for head in heads:
         X = head.transform(X)
         background = None if background is None else head.transform(background)

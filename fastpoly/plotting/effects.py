@@ -193,9 +193,9 @@ class ShapeDisplay:
         """
         model = estimator
         if not isinstance(model, PolyModel):
-            from fastpoly.estimators.search import named_estimator
+            from fastpoly.estimators.search import fitted_estimator
 
-            fitted, _ = named_estimator(estimator)
+            fitted, _ = fitted_estimator(estimator)
             model = fitted.model_
             output = None if output is None else fitted._output_position(output)
         columns = column if isinstance(column, tuple) else (column,)

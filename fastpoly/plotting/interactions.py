@@ -103,9 +103,9 @@ class InteractionDisplay:
         max_features = as_count(max_features, "max_features")
         model = estimator
         if not isinstance(model, PolyModel):
-            from fastpoly.estimators.search import named_estimator
+            from fastpoly.estimators.search import fitted_estimator
 
-            fitted, _ = named_estimator(estimator)
+            fitted, _ = fitted_estimator(estimator)
             output, model = fitted._output_position(output), fitted.model_
         elif output is None:
             if model.n_outputs > 1:

@@ -182,7 +182,7 @@ class PathDisplay:
         from sklearn.pipeline import Pipeline
         from sklearn.utils.validation import check_is_fitted
 
-        from fastpoly.estimators.folds import score_name
+        from fastpoly.estimators.folds import negative_log_loss
         from fastpoly.estimators.search import PathSearchCV
 
         search = search[-1] if isinstance(search, Pipeline) else search
@@ -191,13 +191,16 @@ class PathDisplay:
         check_is_fitted(search, "cv_results_")
         table, shape = search.cv_results_, (len(search.alphas_), -1)
         sizes = np.array([k for _, k in map(dict.values, table["params"])])
+        name = "score: negative log-loss" if search.scorer_ is negative_log_loss else "score"
+        if isinstance(search.scoring, str):
+            name = search.scoring.replace("neg_", "negative ").replace("_", " ")
         display = cls(
             search.alphas_,
             sizes.reshape(shape)[0],
             table["mean_test_score"].reshape(shape),
             table["std_test_score"].reshape(shape) if search.n_splits_ > 1 else None,
             best=tuple(search.best_params_.values()),
-            score_name=f"validation {score_name(search.scoring, search.scorer_)}",
+            score_name=f"validation {name}",
         )
         return display.plot(ax, **options)
 
