@@ -19,6 +19,7 @@ from fastpoly.estimators.arriving import Prior
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.prediction import Method, join
 from fastpoly.estimators.search import MetaEstimator, PathSearchCV
+from fastpoly.joined import Joined
 from fastpoly.kernels.checks import as_count, as_positive
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
@@ -161,17 +162,21 @@ class PosteriorAverage(MetaEstimator):
         """
         self._check(X)
         fitted, path = clone(self.estimator), self.checkpoint
+        rows, sizes, sides = X, self.fields, {}
+        if joined := isinstance(X, Joined) and X.ids:
+            rows, sizes = X.codes, np.diff(X.tables.level_offsets).tolist()
+            sides = {e: posterior.Side.of(*known) for e, known in X.sides().items()}
         if path is not None and getattr(fitted, "checkpoint", "none") is None:
             fitted.checkpoint = f"{os.fspath(path)}.fit"
         with warnings.catch_warnings():  # a chain may have vectors where its start has none
             warnings.filterwarnings("ignore", "the model has no basis vectors")
-            fitted.fit(X, y, sample_weight)
+            fitted.fit(rows, y, sample_weight)
         estimator: PolyEstimator = getattr(fitted, "best_estimator_", fitted)
-        data = estimator._prepare(X, y, sample_weight)
+        data = estimator._prepare(rows, y, sample_weight)
         estimator._scaling = estimator._units(data)
         objective = estimator._objective(data)
         objective = objective.at(estimator.alpha_, getattr(estimator, "alpha_linear_", None))
-        fields, exclusive = field_labels(objective.rows, self.fields)
+        fields, exclusive = field_labels(objective.rows, sizes)
         fit = ""
         if path is not None:
             own = (self.n_warmup, self.memory, self.random_state)
@@ -179,12 +184,21 @@ class PosteriorAverage(MetaEstimator):
         if path is not None and os.path.exists(path):
             chain = read_record(
                 path, fit,
-                lambda *record: posterior.Chain.resume(objective, fields, self.memory, record),
+                lambda *record: posterior.Chain.resume(
+                    objective, fields, sides, self.memory, record
+                ),
             )  # fmt: skip
         else:
-            chain = self._begin(estimator, objective, fields)
+            chain = self._begin(estimator, objective, fields, sides)
         self._advance(chain, fit)
-        self._finish(estimator, chain, exclusive)
+        model, draws = self._finish(estimator, chain, exclusive)
+        if joined:
+            model, draws = over_columns(X, estimator._activation, chain.prior, model, draws)
+            data = estimator._prepare(X, y, sample_weight)
+        self.estimator_ = estimator._with_model(model)
+        self._draws = [estimator._poly_model(draw) for draw in draws]
+        if joined:
+            self.estimator_._keep_background(data)
         return self
 
     def _check(self, X: Any) -> None:
@@ -217,8 +231,9 @@ class PosteriorAverage(MetaEstimator):
             )
 
     def _begin(
-        self, estimator: PolyEstimator, objective: Objective, fields: NDArray[np.intp]
-    ) -> posterior.Chain:
+        self, estimator: PolyEstimator, objective: Objective, fields: NDArray[np.intp],
+        sides: dict[int, posterior.Side],
+    ) -> posterior.Chain:  # fmt: skip
         """A chain from the fitted model, with more vectors from smaller alphas where it has few."""
         options = estimator._options(finish=False)
         wanted = min(CHAIN_VECTORS, options.n_components)
@@ -237,7 +252,7 @@ class PosteriorAverage(MetaEstimator):
             )
         seed = PolyEstimator._seed(self)  # type: ignore[arg-type]
         temper = None if estimator.loss == "squared" else 1.0
-        chain = posterior.Chain(objective, start, fields, seed, temper, memory=self.memory)
+        chain = posterior.Chain(objective, start, fields, seed, temper, sides, memory=self.memory)
         if estimator._task == "ordinal":
             chain.temper = posterior.composite_temper(chain.watch(start))
         return chain
@@ -265,17 +280,14 @@ class PosteriorAverage(MetaEstimator):
 
     def _finish(
         self, estimator: PolyEstimator, chain: posterior.Chain, exclusive: NDArray[np.bool_]
-    ) -> None:
-        """Keep the mean, the draws, and what is known of the chain."""
+    ) -> tuple[Model, list[Model]]:
+        """The mean and the draws; keep what is known of the chain."""
         outputs, target = np.array(chain.outputs), chain.objective.problem.loss.target
         model, self.missed_ = chain.mean(self.n_components, exclusive)
         model = posterior.calibrated(model, chain.watch(model), outputs, target)
         unit, activation = estimator._scaling, estimator._activation
-        self.estimator_ = estimator._with_model(unit.fold(model, activation))
-        self._draws = [
-            estimator._poly_model(unit.fold(draw, activation)) for draw in chain.kept_models()
-        ]
-        self.n_draws_, self.temper_ = len(self._draws), chain.temper
+        draws = [unit.fold(draw, activation) for draw in chain.kept_models()]
+        self.n_draws_, self.temper_ = len(draws), chain.temper
         self._labels = chain.prior.fields
         target_unit = 1.0 if unit.target_unit is None else unit.target_unit
         self._noise = np.asarray(target_unit) / np.sqrt(chain.temper)
@@ -286,6 +298,7 @@ class PosteriorAverage(MetaEstimator):
                 f"the chain has not mixed: R-hat is {self.rhat_:.2f}, and its draws amount to "
                 f"{self.effective_draws_:.0f} independent ones; raise n_samples or n_warmup"
             )
+        return unit.fold(model, activation), draws
 
     # --- the fitted model ---
 
@@ -411,6 +424,28 @@ class PosteriorAverage(MetaEstimator):
             raise ValueError(f"n must be at most {len(self._draws)}, the draws that are kept")
         chosen = np.linspace(0, len(self._draws) - 1, n).astype(int)
         return np.array(self._by_draws(PolyModel.predict, X, [self._draws[i] for i in chosen]))
+
+
+def over_columns(
+    X: Joined, activation: str, prior: posterior.Prior, model: Model, draws: list[Model]
+) -> tuple[Model, list[Model]]:
+    """The mean and the draws over the columns of joined tables, from those over keys.
+
+    The mean has the weights of a ridge regression on what is known of the keys; draws have ids
+    only, because they are not read.
+    """
+    sides = prior.sides
+
+    def split(e: int, Z: Floats) -> Floats:
+        return sides[e].split(Z, float(np.median(prior.tau[:, e])))
+
+    def ids(e: int, Z: Floats) -> Floats:
+        return np.zeros((len(Z), len(sides[e].loadings)))
+
+    return (
+        X.over_columns(model, activation, split),
+        [X.over_columns(draw, activation, ids) for draw in draws],
+    )
 
 
 def field_labels(rows: Rows, sizes: list[int] | None) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
