@@ -25,8 +25,8 @@ from threadpoolctl import threadpool_limits
 
 from fastpoly import Design, conditional_gradient
 from fastpoly.kernels import quadratic
-from fastpoly.refit import newton, refit_output
-from fastpoly.refit.convex import OutputProblem
+from fastpoly.refit import convex, refit_output
+from fastpoly.refit.convex import Newton, OutputProblem
 
 GAPS = (1e-3, 1e-5)
 PENALTIES = ("l1", "l1/l2", "l1/linf")
@@ -38,10 +38,10 @@ VARIANTS: dict[str, list[tuple[object, str, object]]] = {
     "no linear systems": [(quadratic.Quadratic, "solve", lambda self, level: 0.0)],
     "only upper bounds": [(quadratic, "SHARPER", 1.0)],
     "5 sweeps": [(quadratic, "SWEEPS", 5)],
-    "no interactions": [(newton, "couples", lambda problem: False)],
-    "new Hessian every step": [(newton, "CURVATURE_CHANGE", 0.0)],
-    "no centering": [(newton._Newton, "centered", lambda self, P, O: (P, O))],
-    "12 iterations of patience": [(newton, "STALL_ITERATIONS", 12)],
+    "no interactions": [(convex, "couples", lambda problem: False)],
+    "new Hessian every step": [(Newton, "curvature_change", 0.0)],
+    "no centering": [(Newton, "centered", lambda self, P, O: (P, O))],
+    "12 iterations of patience": [(Newton, "patience", 12)],
     "inner 1e-1": [(quadratic, "LAST_ROUND_GAIN", 1e-1)],
     "inner 1e-3": [(quadratic, "LAST_ROUND_GAIN", 1e-3)],
 }

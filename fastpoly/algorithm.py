@@ -1,11 +1,8 @@
 """Algorithm 1: fully corrective conditional gradient over an infinite set of basis vectors.
 
-    repeat:  D = gradients of the loss with respect to the outputs
-             H' = the basis vectors with the largest dual norms of (h' Gamma_c h)_c   (selection)
-             append H' to H, refit V (or V and H), drop the rows of V that became zero
-
-`conditional_gradient` is a generator of `State`s. Each state is a usable model with its
-certificate, computed at exactly that point, and each can be the start of another run.
+repeat:  D = gradients of the loss with respect to the outputs
+         H' = the basis vectors with the largest dual norms of (h' Gamma_c h)_c   (selection)
+         append H' to H, refit V (or V and H), drop the rows of V that became zero
 """
 
 import math
@@ -15,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_seed
@@ -27,21 +24,13 @@ from fastpoly.refit.joint import JointRefit
 from fastpoly.refit.output import LOOSEST_REFIT_TOL, SOLVERS, OutputRefit, StepRefit
 from fastpoly.rows import as_rows
 from fastpoly.selection import Selection, as_oracle, select_basis
-from fastpoly.selection.comparison import best_data
+from fastpoly.selection.methods import best_data
 from fastpoly.selection.oracle import Oracle
 from fastpoly.state import TIMED, Model, RunMemory, State, check_start
 
-Floats = NDArray[np.float64]
-
-REFITS = ("auto", "full", "output", None)
-
 # A run makes no progress if this many states gain less than this share of tol, relative to the
 # objective.
-STALL_ROUNDS = 10
-PROGRESS_SHARE_OF_TOL = 1e-3
-# The refits of a run take at most this many times max_iter iterations in all at the tolerance of
-# the estimators, 0.1 (bench/stress.py), and up to ten times as many at a finer one.
-RUN_ITERATIONS = 10
+STALL_ROUNDS, PROGRESS_SHARE_OF_TOL = 10, 1e-3
 
 
 def conditional_gradient(
@@ -184,7 +173,7 @@ class Options:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_choice(self.refit, "refit", REFITS)
+        check_choice(self.refit, "refit", ("auto", "full", "output", None))
         as_oracle(self.selection, "selection")
         check_choice(self.solver, "solver", SOLVERS)
         as_count(self.n_components, "n_components")
@@ -198,12 +187,12 @@ class Options:
 
 def train(objective: Objective, options: Options, start: State | None = None) -> Iterator[State]:
     """The states of Algorithm 1 on an objective; arguments are checked at once."""
-    problem, rows = objective.problem, objective.rows
+    rows = objective.rows
     if as_oracle(options.selection, "selection") is best_data and rows.block is None:
         raise ValueError('selection="best_data" needs rows in memory; use selection="refine"')
     _ = objective.small  # raises where targets are too large or too small
     if start is not None:
-        check_start(start, rows.n_features, problem.m, objective.explicit)
+        check_start(start, rows.n_features, objective.problem.m, objective.explicit)
         options = replace(options, seed=start.memory.seed)
     return Run(objective, refit_method(objective, options, start), options).states(start)
 
@@ -211,34 +200,24 @@ def train(objective: Objective, options: Options, start: State | None = None) ->
 def refit_method(objective: Objective, options: Options, start: State | None = None) -> Any:
     """The refit that `options.refit` names, for an objective."""
     problem, refit = objective.problem, options.refit
+    form = problem.penalty.smooth_form if problem.tau is None else None
     if refit == "auto":
-        joint = _can_descend(problem) and _has_room(problem, options.n_components, start)
-        refit = "full" if joint else "output"
-    elif refit == "full" and not _can_descend(problem):
+        # With l1, a vector of the joint descent serves one output.
+        units = 0 if start is None else np.count_nonzero(start.V)
+        few = form is not None and form.fixed and options.n_components < max(2 * problem.m, units)
+        refit = "output" if form is None or few else "full"
+    elif refit == "full" and form is None:
         raise ValueError(
             'refit="full" descends in the smooth form of a penalty, which '
             + ("the constrained form (tau) does not have" if problem.tau is not None
                else f"{problem.penalty!r} does not have")
             + '; use refit="output" or alpha'
         )  # fmt: skip
-    tol, max_iter = options.tol, options.max_iter
-    kind = StepRefit if refit is None else OutputRefit
-    output = kind(objective, tol, max_iter, options.solver, options.memory)
+    kind, limits = StepRefit if refit is None else OutputRefit, (options.tol, options.max_iter)
+    output = kind(objective, *limits, options.solver, options.memory)
     if refit == "full":
-        return JointRefit(objective, tol, max_iter, options.n_components, output)
+        return JointRefit(objective, *limits, options.n_components, output)
     return output
-
-
-def _can_descend(problem: Problem) -> bool:
-    return problem.tau is None and problem.penalty.smooth_form is not None
-
-
-def _has_room(problem: Problem, n_components: int, start: State | None) -> bool:
-    """Whether the joint descent has enough vectors; with l1, each serves one output."""
-    if not problem.penalty.smooth_form.fixed:
-        return True
-    units = 0 if start is None else np.count_nonzero(start.V)
-    return bool(n_components >= max(2 * problem.m, units))
 
 
 class Run:
@@ -275,12 +254,11 @@ class Run:
 
     def first(self, start: State | None) -> tuple[Model, int, RunMemory, bool]:
         """The first model, its round, its memory, and whether it is the given start unchanged."""
-        memory = RunMemory(self.options.seed)
+        problem, memory = self.problem, RunMemory(self.options.seed)
         if start is None:
             model = self.timed("refit", self.refit.first, self.objective.empty_model())
             return model, 0, memory, False
         self.timings.update(start.timings)
-        problem = self.problem
         strengths = start.alpha, start.tau, start.alpha_linear
         if strengths == (problem.alpha, problem.tau, problem.alpha_linear):
             here = self.timed("refit", self.objective.value, start.model)
@@ -297,8 +275,8 @@ class Run:
 
         A full model that nobody will finish needs neither.
         """
-        gradient = self.timed("gradient", self.objective.gradient, model)
         problem, objective = self.problem, self.objective
+        gradient = self.timed("gradient", objective.gradient, model)
         state = State(
             *model, gradient.value + objective.penalties(model), gradient.value,
             problem.omega(model.V), n_iter=n_iter,
@@ -310,31 +288,41 @@ class Run:
         if not self.options.finish and state.n_components >= self.options.n_components:
             return replace(state, stop="n_components", timings=dict(self.timings)), None
         chosen = self.timed("selection", self.select, state, gradient.gamma)
-        return self.certify(state, chosen), chosen
+        gaps = {}
+        if problem.tau is not None:
+            for name, dual_norm in (("gap_found", chosen.value), ("gap", chosen.bound)):
+                more = problem.tau * max(0.0, dual_norm - state.own_dual_norm)
+                gaps[name] = state.refit_gap + more
+        # The model's own vectors count, too; rounding may put them above what was found.
+        bound = max(chosen.bound, state.own_dual_norm)
+        state = replace(
+            state, violation=chosen.value, violation_bound=bound, **gaps,
+            stop=self.why_stop(state, chosen), timings=dict(self.timings),
+        )  # fmt: skip
+        return state, chosen
 
     def select(self, state: State, make_gamma: Callable[[], Gamma]) -> Selection:
         """The basis vectors to add; those of an optimum are confirmed by a thorough search."""
         problem, options, gamma = self.problem, self.options, make_gamma()
-        rows = self.objective.rows
+        block, limit = self.objective.rows.block, self.limit(state)
         budget = {"n_vectors": self.block(state), "sign_budget": self.refit.flops(state)}
         chosen = select_basis(
             gamma,
             problem.penalty,
             options.selection,
-            threshold=0.0 if problem.tau is not None else self.limit(state),
+            threshold=0.0 if problem.tau is not None else limit,
             start=state.memory.vectors,
-            data=None if rows.block is None else rows.block.design,
+            data=None if block is None else block.design,
             random_state=np.random.default_rng([options.seed, state.n_iter]),
             **budget,
         )
-        optimal = self.complete(state, chosen.value) and self.accurate(state)
-        sure = self.complete(state, chosen.bound)
+        optimal, sure = chosen.value <= limit and self.accurate(state), chosen.bound <= limit
         if sure or not (optimal and options.finish):
             return chosen._replace(confirmed=sure)
         again = select_basis(
             gamma,
             problem.penalty,
-            threshold=self.limit(state),
+            threshold=limit,
             tol=options.tol if problem.tau is None else min(options.tol, 5e-3),
             start=chosen.vectors,
             thorough=True,
@@ -343,11 +331,8 @@ class Run:
             **budget,
         )
         better = again if again.value > chosen.value else chosen
-        return better._replace(
-            bound=max(better.value, min(again.bound, chosen.bound)),
-            vectors=chosen.vectors,
-            confirmed=again.confirmed,
-        )
+        bound = max(better.value, min(again.bound, chosen.bound))
+        return better._replace(bound=bound, vectors=chosen.vectors, confirmed=again.confirmed)
 
     def block(self, state: State) -> int:
         """Basis vectors to add after this state."""
@@ -357,20 +342,12 @@ class Run:
             size = min(self.refit.block(k), (most + 1) // 2)
         return max(1, min(int(size), most - k))
 
-    def gap(self, state: State, dual_norm: float) -> float:
-        """The duality gap of the constrained form for that value of Omega*(G)."""
-        return state.refit_gap + self.problem.tau * max(0.0, dual_norm - state.own_dual_norm)
-
     def limit(self, state: State) -> float:
         """The value of Omega*(G) up to which no other basis vector is needed."""
         problem, tol = self.problem, self.options.tol
         if problem.tau is not None:
             return state.own_dual_norm + tol * self.objective.size(state.objective) / problem.tau
         return (1 + tol) * problem.alpha
-
-    def complete(self, state: State, dual_norm: float) -> bool:
-        """Whether no other basis vector is needed, for that value of Omega*(G)."""
-        return dual_norm <= self.limit(state)
 
     def accurate(self, state: State) -> bool:
         """Whether the model is the best one with its basis vectors, within the tolerance."""
@@ -383,42 +360,25 @@ class Run:
         full = state.stop == "n_components" and loose
         return can and (full or state.stop in ("max_iter", "no progress"))
 
-    def certify(self, state: State, chosen: Selection) -> State:
-        """The state with both ends of its certificate and the reason to stop, if there is one."""
-        gap = gap_found = np.nan
-        if self.problem.tau is not None:
-            gap_found, gap = (self.gap(state, end) for end in (chosen.value, chosen.bound))
-        return replace(
-            state,
-            violation=chosen.value,
-            # The model's own vectors count, too; rounding may put them above what was found.
-            violation_bound=max(chosen.bound, state.own_dual_norm),
-            gap=gap,
-            gap_found=gap_found,
-            stop=self.why_stop(state, chosen),
-            timings=dict(self.timings),
-        )
-
     def why_stop(self, state: State, chosen: Selection) -> str | None:
         """The reason to stop at this state, or None."""
-        options, size = self.options, self.objective.size(state.objective)
-        if chosen.value == 0 or self.complete(state, chosen.value):
+        options, recent = self.options, state.memory.recent
+        if chosen.value <= self.limit(state):
             if self.accurate(state):
                 return "optimal" if chosen.confirmed else "unconfirmed"
             if self.refit.corrective:
                 return "max_iter"
         if state.n_components >= options.n_components:
             return "n_components"
-        recent = state.memory.recent
         if len(recent) == STALL_ROUNDS:
             # Only half of the digits of a sum over many rows can be trusted.
             least = max(PROGRESS_SHARE_OF_TOL * options.tol, np.sqrt(np.finfo(np.float64).eps))
-            if recent[0] - state.objective <= least * size:
+            if recent[0] - state.objective <= least * self.objective.size(state.objective):
                 return "no progress"
+        # Ten times max_iter at the tolerance of the estimators, 0.1 (bench/stress.py), and up to
+        # ten times as many at a finer one.
         finer = math.sqrt(np.clip(0.1 / options.tol, 1.0, 100.0))
-        if state.memory.spent >= RUN_ITERATIONS * finer * options.max_iter:
-            return "max_iter"
-        return None
+        return "max_iter" if state.memory.spent >= 10 * finer * options.max_iter else None
 
     def timed(self, part: str, step: Callable[..., Any], *arguments: Any) -> Any:
         """Run step(*arguments) with BLAS on one thread, and add its seconds to that part."""

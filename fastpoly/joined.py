@@ -10,13 +10,9 @@ from scipy.sparse import block_diag, csr_array, diags_array, eye_array, hstack, 
 
 from fastpoly.model import PolyModel
 from fastpoly.rows import CodedRows, Rows, Tables
-from fastpoly.rows.joined import JoinedRows, of_keys
 from fastpoly.state import Model
 from fastpoly.tables import Encoding
 from fastpoly.tables.frames import is_frame, read_columns
-
-# What a model over keys does not have of that over columns.
-PLAIN: dict[str, Any] = dict.fromkeys(("feature_names", "fields", "encoding", "background"))
 
 
 class Joined:
@@ -188,7 +184,7 @@ class Joined:
         if linear is None:
             return model._replace(H=H)
         if activation == "anova":
-            linear = linear - of_keys(self.tables, self.tables.squared(), H, 0)[1].T @ model.V
+            linear = linear - self.tables.biases(H, model.H).T @ model.V
         return model._replace(H=H, linear=columns(linear.T).T)
 
     # --- for estimators ---
@@ -208,22 +204,19 @@ class Joined:
             )
         if codes.activation == "squared":
             return CodedRows(codes, tables)
-        return JoinedRows(codes, tables, fit_lower, self.fields, self.exclusive)
+        fields = {"fields": self.fields, "exclusive": self.exclusive}
+        return CodedRows(codes, tables, within=True, fit_lower=fit_lower, **fields)
 
     def model_of(self, model: PolyModel) -> PolyModel:
         """The same model over keys, for rows `codes`."""
         model.check_width(self.n_features)
-        c, linear = int(model.augment), None
-        if model.linear is not None:
-            linear = self.tables.levels(model.linear)
-        if model.activation == "squared":
-            H = np.hstack([model.H[:, :c], self.tables.levels(model.H[:, c:])])
-            return replace(model, H=H, linear=linear, **PLAIN)
-        Z, A = of_keys(self.tables, self.tables.squared(), model.H, c)
-        own = model.V.T @ A
-        return replace(
-            model, H=Z, linear=own if linear is None else linear + own, augment=False, **PLAIN
-        )
+        linear = None if model.linear is None else model.linear.T
+        within = model.activation == "anova"
+        found = self.tables.level_model(Model(model.H, model.V, model.intercept, linear), within)
+        linear = None if found.linear is None else found.linear.T
+        augment = model.augment and not within  # else it is in the biases of the keys
+        plain = dict.fromkeys(("feature_names", "fields", "encoding", "background"))
+        return replace(model, H=found.H, linear=linear, augment=augment, **plain)
 
 
 class _Entity:

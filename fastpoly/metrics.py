@@ -29,17 +29,10 @@ def rmse(y: ArrayLike, prediction: ArrayLike) -> float:
 
 
 def ndcg(
-    y: ArrayLike,
-    score: ArrayLike,
-    groups: ArrayLike,
-    k: int | None = None,
-    *,
-    gain: str = "exp",
-    ties: str = "average",
-    skip_single: bool = False,
-    without_gain: str = "skip",
-    per_group: bool = False,
-) -> float | tuple[NDArray, NDArray[np.float64]]:
+    y: ArrayLike, score: ArrayLike, groups: ArrayLike, k: int | None = None, *,
+    gain: str = "exp", ties: str = "average", skip_single: bool = False,
+    without_gain: str = "skip", per_group: bool = False,
+) -> float | tuple[NDArray, NDArray[np.float64]]:  # fmt: skip
     """Mean over groups of the normalized discounted cumulative gain of their first k items.
 
     A group is, for example, a user with the items that they rated. Its items are ranked by
@@ -95,28 +88,22 @@ def ndcg(
     ):  # fmt: skip
         if value not in known:
             raise ValueError(f"{name} must be one of {known}, got {value!r}")
-    levels, scores, names, group, k = _ranked(y, score, groups, k)
+    ranking = Ranking(y, score, groups, k)
     with np.errstate(over="ignore"):
-        gains = levels if gain == "linear" else np.exp2(levels) - 1
+        gains = ranking.y if gain == "linear" else np.exp2(ranking.y) - 1
         if not np.isfinite(gains.sum()):
             raise ValueError(
-                f"the {gain} gain overflows at y = {levels.max()}; rescale the relevances"
+                f"the {gain} gain overflows at y = {ranking.y.max()}; rescale the relevances"
             )
-    sizes, starts, rank = _ranks(group, len(names))
-    # The rows of a ranking are sorted by group first, so all rankings share these discounts.
-    discounts = np.where(rank < k, 1 / np.log2(rank + 2), 0)
-    by_gain = np.lexsort((-gains, group))
-    ideal = np.add.reduceat(gains[by_gain] * discounts, starts)
-    ranked = _by_score(gains, scores, group, starts, ties == "average")
-    dcg = np.add.reduceat(ranked * discounts, starts)
-
-    values = np.full(len(names), WITHOUT_GAIN[without_gain])
+    discounts = np.where(ranking.rank < ranking.k, 1 / np.log2(ranking.rank + 2), 0)
+    dcg, ideal = ranking.sums(gains, discounts, average=ties == "average")
+    values = np.full(len(dcg), WITHOUT_GAIN[without_gain])
     found = ideal > 0
     values[found] = np.minimum(dcg[found] / ideal[found], 1)  # above 1 by rounding only
     if skip_single:
-        values[sizes == 1] = np.nan
+        values[ranking.sizes == 1] = np.nan
     if per_group:
-        return names, values
+        return ranking.names, values
     if np.isnan(values).all():
         raise ValueError("no group counts: all have no gain (see without_gain) or a single item")
     return float(np.nanmean(values))
@@ -152,59 +139,57 @@ def recall(
     >>> recall(y, [0.9, 0.8, 0.1, 0.3], users, k=2)
     0.75
     """
-    levels, scores, names, group, k = _ranked(y, score, groups, k)
-    relevant = (levels > 0).astype(np.float64)
-    _, starts, rank = _ranks(group, len(names))
-    ranked = _by_score(relevant, scores, group, starts, average=True)
-    hits = np.add.reduceat(ranked * (rank < k), starts)
-    total = np.bincount(group, relevant)
-    values = np.divide(hits, total, out=np.full(len(names), np.nan), where=total > 0)
-    if per_group:
-        return names, values
-    if not total.any():
+    ranking = Ranking(y, score, groups, k)
+    relevant = (ranking.y > 0).astype(np.float64)
+    if not per_group and not relevant.any():
         raise ValueError("no group has a relevant item, with y > 0")
-    return float(np.nanmean(values))
+    hits, _ = ranking.sums(relevant, 1.0 * (ranking.rank < ranking.k), average=True)
+    total = np.bincount(ranking.group, relevant)
+    values = np.divide(hits, total, out=np.full(len(hits), np.nan), where=total > 0)
+    return (ranking.names, values) if per_group else float(np.nanmean(values))
 
 
-def _ranked(y: ArrayLike, score: ArrayLike, groups: ArrayLike, k: int | None) -> tuple[Any, ...]:
-    """Checked relevances and scores, the distinct groups, the position of each row's, and k."""
-    y = as_float_array(y, "y", (None,))
-    n = len(y)
-    k = n if k is None else as_count(k, "k")
-    if n == 0:
-        raise ValueError("y is empty: there is no group to score")
-    if y.min() < 0:
-        raise ValueError(f"y must be >= 0, got a minimum of {y.min()}; shift the relevances")
-    return y, as_float_array(score, "score", (n,)), *_groups(groups, n), k
+class Ranking:
+    """Checked relevances and scores, and the groups of the rows: `names`, `sizes`, `group` (n,).
 
-
-def _ranks(group: NDArray[np.intp], n_groups: int) -> tuple[NDArray[np.intp], ...]:
-    """The sizes of groups, where they start among rows sorted by group, and all rows' ranks."""
-    sizes = np.bincount(group, minlength=n_groups)
-    starts = np.cumsum(sizes) - sizes
-    return sizes, starts, np.arange(len(group)) - np.repeat(starts, sizes)
-
-
-def _by_score(
-    gains: NDArray[np.float64], score: NDArray[np.float64], group: NDArray[np.intp],
-    starts: NDArray[np.intp], average: bool,
-) -> NDArray[np.float64]:  # fmt: skip
-    """Gains in the order of group and falling score; those of equal scores may be averaged.
-
-    In a random order of tied items, their mean is the expected gain at each of their ranks.
+    `rank` (n,) are the ranks 0, 1, ... of all rows, if these are sorted by group first.
     """
-    by_score = np.lexsort((-score, group))
-    ranked = gains[by_score]
-    if not average:
-        return ranked
-    first = np.append(True, np.diff(score[by_score]) != 0)
-    first[starts] = True
-    blocks = np.flatnonzero(first)
-    lengths = np.diff(np.append(blocks, len(gains)))
-    return np.repeat(np.add.reduceat(ranked, blocks) / lengths, lengths)
+
+    def __init__(self, y: Any, score: Any, groups: Any, k: int | None) -> None:
+        self.y = as_float_array(y, "y", (None,))
+        n = len(self.y)
+        self.k = n if k is None else as_count(k, "k")
+        if n == 0:
+            raise ValueError("y is empty: there is no group to score")
+        if self.y.min() < 0:
+            raise ValueError(
+                f"y must be >= 0, got a minimum of {self.y.min()}; shift the relevances"
+            )
+        self.score = as_float_array(score, "score", (n,))
+        self.names, self.group = as_groups(groups, n)
+        self.sizes = np.bincount(self.group)
+        self.starts = np.cumsum(self.sizes) - self.sizes
+        self.rank = np.arange(n) - np.repeat(self.starts, self.sizes)
+
+    def sums(self, gains: Any, discounts: Any, average: bool) -> tuple[Any, Any]:
+        """The sums of discounted gains of all groups, ranked by score and by gain.
+
+        In a random order of items with equal scores, their mean is the expected gain at each of
+        their ranks; `average` takes it.
+        """
+        by_score, by_gain = (np.lexsort((-key, self.group)) for key in (self.score, gains))
+        ranked = gains[by_score]
+        if average:
+            first = np.append(True, np.diff(self.score[by_score]) != 0)
+            first[self.starts] = True
+            ties = np.flatnonzero(first)
+            lengths = np.diff(np.append(ties, len(gains)))
+            ranked = np.repeat(np.add.reduceat(ranked, ties) / lengths, lengths)
+        sums = [np.add.reduceat(each * discounts, self.starts) for each in (ranked, gains[by_gain])]
+        return sums[0], sums[1]
 
 
-def _groups(groups: ArrayLike, n: int) -> tuple[NDArray, NDArray[np.intp]]:
+def as_groups(groups: Any, n: int) -> tuple[NDArray, NDArray[np.intp]]:
     """The distinct groups, sorted, and the position of each row's group among them."""
     # A list is checked before it becomes an array, where a NaN among strings would be "nan".
     given = np.asarray(groups if hasattr(groups, "dtype") else np.array(groups, dtype=object))
@@ -212,12 +197,12 @@ def _groups(groups: ArrayLike, n: int) -> tuple[NDArray, NDArray[np.intp]]:
     if groups.shape != (n,):
         raise ValueError(f"groups must have shape ({n},), one per row of y, got {groups.shape}")
     objects = given.dtype == object
-    if any(map(_is_missing, given.tolist())) if objects else (given != given).any():
+    if any(map(is_missing, given.tolist())) if objects else (given != given).any():
         raise ValueError("groups contains None, NaN or NaT; give every row a group")
     return np.unique(groups, return_inverse=True)
 
 
-def _is_missing(value: object) -> bool:
+def is_missing(value: object) -> bool:
     """Whether a group is None, or NaN or NaT, which differ from themselves."""
     try:
         return value is None or bool(value != value)

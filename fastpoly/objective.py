@@ -2,24 +2,18 @@
 
     F(H, V, b, W) = sum_i w_i l(y_i, o_i) + alpha Omega(V) + alpha_linear / 2 |W|^2
 
-Joint descent, output refit, path and search all see the data through this class. Parameters are a
-`Model`, or one packed vector [H | V | b | W].
+Parameters are a `Model`, or one packed vector [H | V | b | W].
 """
 
 from copy import copy
 from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fastpoly.kernels.checks import LARGEST
+from fastpoly.kernels.checks import LARGEST, Floats
 from fastpoly.kernels.smooth_forms import SmoothForm
 from fastpoly.problem import Problem
 from fastpoly.rows import Rows
 from fastpoly.rows.rows import Gradient
 from fastpoly.state import Model
-
-Floats = NDArray[np.float64]
 
 # A fit is perfect when its objective is below this share of the loss of a model without parameters:
 # tolerances are not relative to anything smaller.
@@ -38,25 +32,12 @@ def small_objective(nothing: float) -> float:
 
 
 class Objective:
-    """A problem on rows.
-
-    Parameters
-    ----------
-    problem : Problem
-    rows : Rows
-        The targets must be in the form of the problem's loss.
-
-    Attributes
-    ----------
-    explicit : bool
-        Whether the model has an intercept and linear weights in addition to the network.
-    form : SmoothForm
-        The smooth form of the penalty; without basis vectors any form will do.
-    """
+    """A problem on rows, whose targets are in the form of the problem's loss."""
 
     def __init__(self, problem: Problem, rows: Rows) -> None:
         self.problem, self.rows = problem, rows
-        self.explicit = rows.explicit
+        self.explicit = rows.explicit  # whether there are an intercept and linear weights
+        # Without basis vectors any form will do.
         self.form: SmoothForm = problem.penalty.smooth_form or SmoothForm()
 
     def at(self, alpha: float | None = None, alpha_linear: float | None = None) -> Self:
@@ -78,26 +59,17 @@ class Objective:
         """The number to which tolerances are relative at this value of the objective."""
         return max(abs(value), self.small)
 
-    # --- parameters ---
-
     def empty_model(self) -> Model:
         """The model without basis vectors, all zero."""
         return self.rows.empty_model()
 
     def pack(self, model: Model) -> Floats:
         """All parameters in one vector."""
-        parts = model if self.explicit else (model.H, model.V)
-        return np.concatenate([part.ravel() for part in parts])
+        return self.rows.pack(model)
 
     def unpack(self, x: Floats, k: int) -> Model:
         """The model of k basis vectors in a packed vector, as views of it."""
-        d, m = self.rows.n_features, self.problem.m
-        H, V, rest = np.split(x, [k * d, k * (d + m)])
-        intercept = rest[:m] if self.explicit else np.zeros(m)
-        linear = rest[m:].reshape(d, m) if self.explicit else None
-        return Model(H.reshape(k, d), V.reshape(k, m), intercept, linear)
-
-    # --- values and derivatives ---
+        return self.rows.unpack(x, k)
 
     def loss(self, model: Model) -> float:
         """The loss, without penalties."""

@@ -104,7 +104,7 @@ class Prior:
 
 
 class Side(NamedTuple):
-    """What is known of n levels, C diag(unit) = U diag(S) R'; `loadings` (p, r) are diag(unit) R."""
+    """What is known of n levels: C diag(unit) = U diag(S) R'; loadings are diag(unit) R, (p, r)."""
 
     U: Floats
     S: Floats
@@ -122,7 +122,7 @@ class Side(NamedTuple):
             U, S, R = svds(C, k=most, v0=v0)
         else:
             U, S, R = np.linalg.svd(C.toarray(), full_matrices=False)
-        kept = S > 1e-6 * S.max()
+        kept = np.greater(S, 1e-6 * S.max())
         return cls(U[:, kept], S[kept], unit[:, None] * R[kept].T)
 
     def split(self, Z: Floats, tau: float) -> Floats:
@@ -235,7 +235,7 @@ class Chain:
         the chain, once there, would not come back.
         """
         model, prior = self.model, self.prior
-        basis, _, *lower = self.objective.rows.flat_curvature(model)
+        basis, _, *lower = self.objective.rows.diagonal_curvature(model, flat=True)
         parts = [self.temper * basis + prior.lam[:, prior.fields], np.full(model.V.shape, np.inf)]
         if model.linear is not None:
             intercept, linear = lower
@@ -428,7 +428,7 @@ def watched(
 
     def outputs(model: Model) -> Floats:
         if isinstance(rows, CodedRows):
-            model = rows.tables.level_model(model)
+            model = rows.level_model(model)
         H, V = np.ascontiguousarray(model.H), np.ascontiguousarray(model.V)
         O = design.outputs(H, V) + model.intercept
         return O if model.linear is None else O + X @ model.linear

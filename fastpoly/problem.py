@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fastpoly.kernels.checks import as_array, as_positive
+from fastpoly.kernels.checks import Floats, as_array, as_positive
 from fastpoly.kernels.losses import LOSSES, complete_loss, get_loss
 from fastpoly.kernels.penalties import complete_penalty, get_penalty
-
-Floats = NDArray[np.float64]
 
 # name: (for class codes, for signs)
 SHORT_NAMES = {
@@ -28,38 +26,20 @@ SHORT_NAMES = {
 
 @dataclass(frozen=True)
 class Problem:
-    """Loss, penalty and strengths: what is minimized, without the rows.
+    """Loss, penalty and strengths: what is minimized, without the rows."""
 
-    Attributes
-    ----------
-    loss, penalty : object
-        Those that were given, with all verbs; see `fastpoly.kernels.verbs`.
-    m : int
-        Number of outputs.
-    alpha, tau : float or None
-        Strength of the penalty, or radius of the ball; one of them is None.
-    alpha_linear : float
-        Ridge penalty of the linear weights.
-    """
-
-    loss: Any
+    loss: Any  # with all verbs, as the penalty; see `fastpoly.kernels.verbs`
     penalty: Any
-    m: int
-    alpha: float | None
-    tau: float | None = None
-    alpha_linear: float = 1.0
+    m: int  # number of outputs
+    alpha: float | None  # strength of the penalty, or None
+    tau: float | None = None  # radius of the ball, or None
+    alpha_linear: float = 1.0  # ridge penalty of the linear weights
 
     @classmethod
     def of(
-        cls,
-        loss: Any,
-        penalty: Any,
-        m: int,
-        *,
-        alpha: float | None = None,
-        tau: float | None = None,
-        alpha_linear: float = 1.0,
-    ) -> Self:
+        cls, loss: Any, penalty: Any, m: int, *, alpha: float | None = None,
+        tau: float | None = None, alpha_linear: float = 1.0,
+    ) -> Self:  # fmt: skip
         """Check everything."""
         alpha, tau = check_strength(alpha, tau)
         ridge = as_positive(alpha_linear, "alpha_linear", or_zero=True)
@@ -104,11 +84,9 @@ def check_choice(value: object, name: str, known: tuple) -> None:
 
 
 def resolve_loss(loss: Any, y: ArrayLike) -> Any:
-    """The loss for a name, where the short names depend on the targets.
+    """The loss for a name; short names are multi-class for class codes, and binary for signs.
 
-    "logistic", "smoothed_hinge" and "squared_hinge" are the multi-class losses for class codes and
-    the binary ones for a matrix of signs, or for one column of -1 and +1. (A column without a -1
-    looks like class codes; give the full name then, such as "binary_logistic".)
+    (A column without a -1 looks like class codes; give the full name, such as "binary_logistic".)
     """
     if not isinstance(loss, str) or loss not in SHORT_NAMES:
         if isinstance(loss, str) and loss not in LOSSES:
@@ -123,20 +101,14 @@ def resolve_loss(loss: Any, y: ArrayLike) -> Any:
 
 
 def has_log_odds(loss: Any) -> bool:
-    """Whether outputs fitted with this loss, by name or as an object, are log odds.
-
-    Probabilities follow from log odds. An object says so by an attribute `log_odds`.
-    """
+    """Whether outputs fitted with this loss, by name or as an object, are log odds."""
     if isinstance(loss, str):
         loss = LOSSES.get(SHORT_NAMES.get(loss, (loss,))[0])
     return bool(getattr(loss, "log_odds", False))
 
 
 def named_loss(name: str, target: str) -> str:
-    """The full name of the loss that a name stands for, with targets "label", "sign" or "real".
-
-    Every registered loss can be used by its name where it takes such targets.
-    """
+    """The full name of the loss that a name stands for, with targets "label", "sign" or "real"."""
     if name in SHORT_NAMES and target != "real":
         return SHORT_NAMES[name][target == "sign"]
     if name in LOSSES and LOSSES[name].target == target:

@@ -6,32 +6,19 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.kernels.checks import as_float_array
-
-Floats = NDArray[np.float64]
+from fastpoly.kernels.checks import Floats, as_float_array
 
 STOPS = (None, "optimal", "unconfirmed", "n_components", "no progress", "max_iter")
 TIMED = ("gradient", "selection", "refit")
 
 
 class Model(NamedTuple):
-    """The parameters: o(x) = V's(H x) + intercept + linear'x.
+    """The parameters: o(x) = V's(H x) + intercept + linear'x."""
 
-    Attributes
-    ----------
-    H : ndarray, (k, n_features)
-        Basis vectors.
-    V : ndarray, (k, m)
-        Output layer.
-    intercept : ndarray, (m,)
-    linear : ndarray, (n_features, m), or None
-        Linear weights, with fit_lower="explicit".
-    """
-
-    H: Floats
-    V: Floats
-    intercept: Floats
-    linear: Floats | None
+    H: Floats  # basis vectors, (k, d)
+    V: Floats  # output layer, (k, m)
+    intercept: Floats  # (m,)
+    linear: Floats | None  # linear weights, (d, m), with fit_lower="explicit"
 
     def append(self, H: Floats, V: Floats) -> Self:
         """The model with further basis vectors."""
@@ -47,24 +34,12 @@ class Model(NamedTuple):
 
 
 class RunMemory(NamedTuple):
-    """What a run remembers of its earlier rounds.
+    """What a run remembers of its earlier rounds."""
 
-    Attributes
-    ----------
-    seed : int
-        The random numbers of every round are derived from it.
-    recent : tuple of float
-        Objectives of the last states, to detect a lack of progress.
-    vectors : ndarray, (m, d), or None
-        Eigenvectors from which the selection starts.
-    spent : int
-        Iterations of all refits.
-    """
-
-    seed: int = 0
-    recent: tuple[float, ...] = ()
-    vectors: Floats | None = None
-    spent: int = 0
+    seed: int = 0  # the random numbers of every round are derived from it
+    recent: tuple[float, ...] = ()  # objectives of the last states, to detect a lack of progress
+    vectors: Floats | None = None  # eigenvectors from which the selection starts, (m, d)
+    spent: int = 0  # iterations of all refits
 
 
 @dataclass(frozen=True)
@@ -91,15 +66,12 @@ class State:
         penalized form the model is optimal when Omega*(G) <= alpha.
     violation_bound : float
         Upper bound on Omega*(G), as far as the eigen-solver's bounds hold.
-    gap : float
+    gap, gap_found : float
         Constrained form: the duality gap with `violation_bound`, an upper bound on
-        objective - optimum. NaN otherwise. Linear terms that no penalty bounds (an intercept, or
-        all of them with alpha_linear = 0) enter it as if their optimum were near (see
-        `fastpoly.refit.Refit`). With nearly collinear features and alpha_linear = 0 it can be far
-        too small.
-    gap_found : float
-        Constrained form: the duality gap with `violation`; the true gap may be larger. NaN
-        otherwise.
+        objective - optimum, and with `violation`, which the true gap may exceed. NaN otherwise.
+        Linear terms that no penalty bounds (an intercept, or all of them with alpha_linear = 0)
+        enter as if their optimum were near (see `fastpoly.refit.Refit`); with nearly collinear
+        features and alpha_linear = 0 the gap can be far too small.
     n_iter : int
         Rounds so far.
     stop : str or None
@@ -172,21 +144,23 @@ def check_start(start: State, d: int, m: int, explicit: bool) -> None:
         raise TypeError(f"start must be a State of an earlier run, got {type(start)}")
     for name in ("H", "V"):
         as_float_array(getattr(start, name), f"start.{name}", (None, None))
-    have = start.H.shape[1], start.V.shape[1]
-    if have != (d, m):
+    (k, features), outputs = start.H.shape, start.V.shape[1]
+    if (features, outputs) != (d, m):
         raise ValueError(
-            f"start has {have[0]} features and {have[1]} outputs, the data {d} and {m}"
+            f"start has {features} features and {outputs} outputs, the data {d} and {m}"
         )
-    as_float_array(start.V, "start.V", (len(start.H), m))
-    as_float_array(start.intercept, "start.intercept", (m,))
-    if start.memory.vectors is not None:
-        as_float_array(start.memory.vectors, "start.memory.vectors", (m, d))
+    if (start.linear is None) == explicit:
+        raise ValueError('start and design must both have fit_lower="explicit", or neither of them')
+    for name, array, shape in (
+        ("V", start.V, (k, m)),
+        ("intercept", start.intercept, (m,)),
+        ("linear", start.linear, (d, m)),
+        ("memory.vectors", start.memory.vectors, (m, d)),
+    ):
+        if array is not None:
+            as_float_array(array, f"start.{name}", shape)
     norm = float(np.linalg.norm(start.H, axis=1).max(initial=0.0))
     if norm > 1 + 1e-6:
         raise ValueError(f"start.H must have rows of norm at most 1, got {norm}; scale them")
     if not np.isfinite(start.objective):
         raise ValueError(f"start.objective must be finite, got {start.objective}")
-    if (start.linear is None) == explicit:
-        raise ValueError('start and design must both have fit_lower="explicit", or neither of them')
-    if start.linear is not None:
-        as_float_array(start.linear, "start.linear", (d, m))

@@ -21,6 +21,7 @@ from fastpoly import Design, Shards, alpha_max, conditional_gradient, write_shar
 from fastpoly.kernels.matrix import ScaledRows
 from fastpoly.rows import ShardDesign, as_rows
 from fastpoly.rows.block import Block, Point, PointMissing
+from fastpoly.rows.design import DenseCurvature
 from fastpoly.rows.engine import (
     ThreadEngine,
     add,
@@ -243,8 +244,9 @@ def test_a_pass_can_be_repeated(tmp_path):
     model = rows.empty_model()
     model = model._replace(H=rng.standard_normal((2, 8)), V=rng.standard_normal((2, 3)))
     point = rows.point(model)
-    for method in (Block.gradient, Block.curvature_totals, Block.curvature_gram):
-        first, again = (rows.sum(method, point) for _ in range(2))
+    curvatures = DenseCurvature.totals, DenseCurvature.gram
+    for call in ((Block.gradient, point), *((Block.curvature, point, c) for c in curvatures)):
+        first, again = (rows.sum(*call) for _ in range(2))
         assert pickle.dumps(first) == pickle.dumps(again)
 
 

@@ -8,8 +8,8 @@ import fastpoly
 from fastpoly import Joined
 from fastpoly.objective import Objective
 from fastpoly.problem import Problem
-from fastpoly.rows import Design, Tables, as_rows
-from fastpoly.rows.joined import JoinedOperators, JoinedRows
+from fastpoly.rows import CodedRows, Design, Tables, as_rows
+from fastpoly.rows.coded import CodedOperators
 from fastpoly.state import Model
 
 LOSSES = ["squared", "poisson", "multiclass_logistic", "binary_logistic", "smoothed_hinge"]
@@ -35,8 +35,7 @@ def case(rng, loss, fit_lower, n=90, m=3):
     w = rng.random(n)
     plain = as_rows(Design(X, "anova", fit_lower=fit_lower), Y, loss=loss, sample_weight=w)
     keys = as_rows(Design(P, "anova", fit_lower="explicit"), Y, loss=loss, sample_weight=w)
-    fields = np.repeat(np.arange(3), widths)
-    joined = JoinedRows(keys, tables, fit_lower, fields, np.zeros(3, dtype=bool))
+    joined = CodedRows(keys, tables, within=True, fit_lower=fit_lower)
     d, k = plain.n_features, 4
     assert joined.n_features == d
     explicit = fit_lower == "explicit"
@@ -92,7 +91,7 @@ def test_gamma_against_dense_matrices(fit_lower):
     G = wanted.gamma().dense()
 
     codes = joined.codes.gradient(joined.level_model(model))
-    operators = JoinedOperators(joined, codes.gamma(), codes.linear)
+    operators = CodedOperators(joined, codes.gamma(), codes.linear)
     np.testing.assert_allclose(operators.dense(None), G, **exact)
     S, w = rng.standard_normal((plain.m, 2)), rng.standard_normal(plain.m)
     B = rng.standard_normal((plain.n_features, plain.m))

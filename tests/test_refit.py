@@ -17,8 +17,8 @@ from fastpoly.kernels.features import make_features
 from fastpoly.kernels.losses import LOSSES, get_loss
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.penalties import PENALTIES, FistaStep, get_penalty
-from fastpoly.refit import newton
-from fastpoly.refit.convex import Certificate, fista
+from fastpoly.refit import convex
+from fastpoly.refit.convex import Solution, fista
 from fastpoly.refit.output import refit_output
 
 EVERY_LOSS = pytest.mark.parametrize("loss", sorted(LOSSES))
@@ -247,7 +247,7 @@ class Overshooting:
 
     def certify(self, P):
         value, G = self.value_grad(P)
-        return Certificate(value, G, value, value)
+        return Solution(P, value, value, value, G)
 
 
 @pytest.mark.parametrize("max_iter", [1, 10, 25])
@@ -530,7 +530,7 @@ def test_squared_hinges_reach_their_kinks():
 @EVERY_PENALTY
 def test_many_outputs(penalty, monkeypatch):
     """Too many outputs to keep their interactions in the model."""
-    monkeypatch.setattr(newton, "couples", lambda problem: False)
+    monkeypatch.setattr(convex, "couples", lambda problem: False)
     A, Y, _ = data("multiclass_logistic", 150, 8, 20)
     options = {"penalty": penalty, "alpha": 2.0, "tol": 1e-6, "n_outputs": 20, "max_iter": 3000}
     one, two = (refit_output(A, Y, solver=solver, **options) for solver in SOLVERS)

@@ -12,8 +12,7 @@ from fastpoly.kernels.penalties import PENALTIES
 from fastpoly.objective import Objective
 from fastpoly.problem import Problem, resolve_loss
 from fastpoly.refit import output as module
-from fastpoly.refit.convex import fista
-from fastpoly.refit.newton import newton
+from fastpoly.refit.convex import fista, newton
 from fastpoly.refit.output import OutputRefit, choose_solver, refit_output
 from fastpoly.rows import as_rows
 

@@ -20,7 +20,7 @@ from fastpoly.kernels.gamma import CsrGamma, DenseGamma
 from fastpoly.kernels.losses import get_loss
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.penalties import L1L2, PENALTIES, complete_penalty, get_penalty
-from fastpoly.selection import Request, ascent, comparison, oracle, refine
+from fastpoly.selection import Request, ascent, methods, oracle
 
 DUAL = {
     "l1": lambda q: np.abs(q).max(-1),
@@ -328,7 +328,7 @@ def test_subspace_is_the_projected_problem():
     X, D = multiclass(0, n=30, d=7, m=3)
     gamma = DenseGamma(as_matrix(X), D)
     G = gamma.dense()
-    space = refine.Subspace(gamma, 3)
+    space = methods.Subspace(gamma, 3)
     rng = np.random.default_rng(0)
     x = rng.standard_normal(7)
     assert space.add(x)
@@ -1067,7 +1067,7 @@ def test_matrices_that_do_not_fit_are_not_formed(monkeypatch):
     X, D = multiclass(0, n=60, d=12, m=4)
     gamma = DenseGamma(as_matrix(X), D)
     assert select_basis(gamma, thorough=True, random_state=0).confirmed
-    monkeypatch.setattr(refine, "DENSE_BYTES", 8 * 12**2 * 4 - 1)
+    monkeypatch.setattr(methods, "DENSE_BYTES", 8 * 12**2 * 4 - 1)
     limited = select_basis(gamma, thorough=True, random_state=0)
     assert not limited.confirmed
     assert select_basis(gamma, "l1", thorough=True, random_state=0).confirmed
@@ -1149,7 +1149,7 @@ def test_methods_are_oracles_known_by_name():
     assert set(oracle.METHODS) == {"refine", "l1", "random", "random+refine", "best_data", "exact"}
     X, D = multiclass(0, n=40, d=6, m=3)
     gamma = Design(X).gamma(D)
-    own = {"l1": comparison.l1, "best_data": comparison.best_data, "exact": comparison.exact}
+    own = {"l1": methods.eigenvectors, "best_data": methods.best_data, "exact": methods.exact}
     for name, function in own.items():
         by_name = select_basis(gamma, "l1/linf", name, data=X, random_state=0)
         by_function = select_basis(gamma, "l1/linf", function, data=X, random_state=0)

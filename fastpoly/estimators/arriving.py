@@ -144,7 +144,9 @@ class Arriving(Predictor):
         self._information = None
         if rows.block is None:  # shards, or codes of a frame
             return
-        basis, output, *lower = rows.flat_curvature(scaling.narrow(self._state.model))
+        basis, output, *lower = rows.diagonal_curvature(
+            scaling.narrow(self._state.model), flat=True
+        )
         if scaling.span is not None:  # columns that no row has know nothing
             intercept, linear = lower or (output, None)
             wide = scaling.widen(Model(basis, output, intercept, linear))
@@ -277,7 +279,7 @@ class Arriving(Predictor):
         precision = np.concatenate([part.ravel() for part in parts])
         packed = [part.ravel() for part in (model if rows.explicit else model[:2])]
         start, V = np.concatenate(packed), slice(k * d, k * d + model.V.size)
-        basis, output, *lower = rows.flat_curvature(model)
+        basis, output, *lower = rows.diagonal_curvature(model, flat=True)
         parts = [basis, np.ones(model.V.shape), *(lower if rows.explicit else ())]
         added = [part.ravel() for part in parts]
         scale = 1 / np.sqrt(precision + np.concatenate(added) + 1e-12)
@@ -299,7 +301,7 @@ class Arriving(Predictor):
         if rows.explicit:
             model = model._replace(intercept=rest[:m], linear=rest[m:].reshape(d, m))
         model = model._replace(H=H.reshape(k, d))
-        more = rows.flat_curvature(model)
+        more = rows.diagonal_curvature(model, flat=True)
         total = [a + b for a, b in zip(self._information, more, strict=True) if a is not None]
         norms = np.linalg.norm(model.H, axis=1, keepdims=True)  # vectors become units again
         self._information = (total[0] * norms**2, *total[1:])

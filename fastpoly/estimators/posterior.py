@@ -26,7 +26,6 @@ from fastpoly.objective import Objective
 from fastpoly.path import walk
 from fastpoly.rows import CodedRows, Rows
 from fastpoly.rows.block import Block
-from fastpoly.rows.joined import JoinedRows
 from fastpoly.state import Floats, Model
 from fastpoly.storage.checkpoint import fingerprint, read_record, write_record
 
@@ -451,18 +450,14 @@ def over_columns(
 def field_labels(rows: Rows, sizes: list[int] | None) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """The field of every column, and whether a row has at most one entry in each field."""
     constant = int(rows.fit_lower == "augment")
-    if isinstance(rows, CodedRows) and not isinstance(rows, JoinedRows):
-        widths = np.diff(rows.tables.column_offsets)
-        return np.repeat(np.arange(len(widths)), widths), rows.exclusive
-    if isinstance(rows, JoinedRows):
-        labels, exclusive = rows.fields, rows.exclusive
-    else:
-        d = rows.n_features - constant
-        sizes = one_hot_fields(rows) if sizes is None else [as_count(s, "fields") for s in sizes]
-        if sum(sizes) != d:
-            raise ValueError(f"fields must add up to the {d} columns of X, got {sum(sizes)}")
-        labels = np.repeat(np.arange(len(sizes)), sizes)
-        exclusive = np.full(len(sizes), len(sizes) > 1)
+    if isinstance(rows, CodedRows):
+        return rows.fields, rows.exclusive
+    d = rows.n_features - constant
+    sizes = one_hot_fields(rows) if sizes is None else [as_count(s, "fields") for s in sizes]
+    if sum(sizes) != d:
+        raise ValueError(f"fields must add up to the {d} columns of X, got {sum(sizes)}")
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    exclusive = np.full(len(sizes), len(sizes) > 1)
     labels = np.append(np.zeros(constant, np.intp), labels + constant)  # the constant comes first
     return labels, np.append(np.ones(constant, bool), exclusive)
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Floats = NDArray[np.float64]
+
 # Doubles of one temporary array (8 MB); anything larger is done in blocks.
 BLOCK_DOUBLES = 2**20
 # Sizes of the entries of X and of targets lie between 1 / LARGEST and LARGEST, so that sums of

@@ -15,9 +15,8 @@ H (k, d), V (k, m).
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from fastpoly.kernels.checks import Floats
 
 
 def squared_norms(H: Floats) -> Floats:
@@ -26,18 +25,10 @@ def squared_norms(H: Floats) -> Floats:
 
 
 class SmoothForm:
-    """Base class: ||v_r|| = 1, and h_r carries the weight of its unit, |h_r|^2.
+    """Base class: ||v_r|| = 1, and h_r carries the weight of its unit, |h_r|^2."""
 
-    Attributes
-    ----------
-    bound : float or None
-        |v_rc| <= bound.
-    fixed : bool
-        Whether V does not move and every unit serves one output.
-    """
-
-    bound: float | None = None
-    fixed = False
+    bound: float | None = None  # |v_rc| <= bound
+    fixed = False  # whether V does not move and every unit serves one output
 
     def scaled(self, H: Floats, V: Floats, norms: Floats) -> tuple[Floats, Floats]:
         """The same model in this scale, from unit vectors H and rows of V with these norms > 0."""

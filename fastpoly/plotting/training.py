@@ -7,20 +7,29 @@ from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
-def get_axes(ax: "Axes | None", **size: Any) -> "Axes":
-    """The given axes, or those of a new figure."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(
-            "plots need matplotlib; install it with: pip install matplotlib"
-        ) from error
-    return plt.subplots(layout="constrained", **size)[1] if ax is None else ax
+class Display:
+    """A plot that keeps its axes."""
+
+    ax_: Any
+    figure_: "Figure"
+
+    def _axes(self, ax: Any, **size: Any) -> Any:
+        """The given axes, or those of a new figure."""
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError as error:
+            raise ImportError(
+                "plots need matplotlib; install it with: pip install matplotlib"
+            ) from error
+        self.ax_ = plt.subplots(layout="constrained", **size)[1] if ax is None else ax
+        self.figure_ = np.ravel(np.asarray(self.ax_, object))[0].figure
+        return self.ax_
 
 
-class ConvergenceDisplay:
+class ConvergenceDisplay(Display):
     """Objective and optimality after each round of training.
 
     Parameters
@@ -49,9 +58,7 @@ class ConvergenceDisplay:
     def __init__(
         self, history: dict[str, ArrayLike], *, alpha: float | None = None, tau: float | None = None
     ) -> None:
-        self.history = history
-        self.alpha = alpha
-        self.tau = tau
+        self.history, self.alpha, self.tau = history, alpha, tau
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None, **options: Any) -> Self:
@@ -77,41 +84,36 @@ class ConvergenceDisplay:
 
     def plot(self, ax: Any = None, **options: Any) -> Self:
         """Draw; the arguments are those of `from_estimator`."""
-        axes: Any = np.asarray(ax, object)
-        if ax is None:
-            axes = get_axes(None, ncols=2, figsize=(9, 3.6))
-        if np.shape(axes) != (2,):
+        if ax is not None and np.shape(np.asarray(ax, object)) != (2,):
             raise ValueError("ax must be a sequence of 2 axes, for the objective and the violation")
-        measure = "violation" if self.tau is None else "gap"
-        n = len(self.history["objective"])
-        alphas = np.asarray(self.history.get("alpha", np.full(n, np.nan)), dtype=float)
-        changed = np.abs(np.diff(alphas, prepend=alphas[:1])) > 0
-        rounds = np.arange(n)
-        for each, name in zip(axes, ("objective", measure), strict=True):
+        axes = self._axes(ax, ncols=2, figsize=(9, 3.6))
+        names = "objective", "violation" if self.tau is None else "gap"
+        labels = "objective", "largest violation found" if self.tau is None else "bound of the gap"
+        rounds = np.arange(len(self.history["objective"]))
+        for each, name, label in zip(axes, names, labels, strict=True):
             values = np.asarray(self.history[name], dtype=float)
             each.plot(rounds, values, **{"marker": ".", **options})
+            each.set(xlabel="round of training", ylabel=label)
             if (values > 0).any():
                 each.set_yscale("log")
-            each.set_xlabel("round of training")
             each.xaxis.get_major_locator().set_params(integer=True)
-        axes[0].set_ylabel("objective")
-        axes[1].set_ylabel("largest violation found" if self.tau is None else "bound of the gap")
         if self.alpha:
+            alphas = np.broadcast_to(self.history.get("alpha", self.alpha), rounds.shape)
             gray = {"color": "0.4", "linewidth": 1}
-            if changed.any():
+            axes[1].set_title(f"optimal at alpha = {self.alpha:.3g} (dashed)", fontsize="medium")
+            changed = rounds[1:][np.diff(alphas) != 0]
+            if len(changed):
                 axes[0].set_title("alpha changes at the dotted line", fontsize="medium")
                 axes[1].step(rounds, alphas, where="post", linestyle="--", **gray)
             else:
                 axes[1].axhline(self.alpha, linestyle="--", **gray)
             for each in axes:
-                for at in rounds[changed]:
+                for at in changed:
                     each.axvline(at, linestyle=":", **gray)
-            axes[1].set_title(f"optimal at alpha = {self.alpha:.3g} (dashed)", fontsize="medium")
-        self.ax_, self.figure_ = axes, axes[0].figure
         return self
 
 
-class PathDisplay:
+class PathDisplay(Display):
     """Validation score against the number of basis vectors, one line per alpha.
 
     A score belongs to the last model with at most that many basis vectors, so the lines are steps.
@@ -145,24 +147,17 @@ class PathDisplay:
     """
 
     def __init__(
-        self,
-        alphas: ArrayLike,
-        n_components: ArrayLike,
-        mean: ArrayLike,
-        std: ArrayLike | None = None,
-        *,
-        best: tuple[float, int] | None = None,
+        self, alphas: ArrayLike, n_components: ArrayLike, mean: ArrayLike,
+        std: ArrayLike | None = None, *, best: tuple[float, int] | None = None,
         score_name: str = "validation score",
-    ) -> None:
-        self.alphas = np.asarray(alphas, dtype=float)
-        self.n_components = np.asarray(n_components)
-        shape = len(self.alphas), len(self.n_components)
+    ) -> None:  # fmt: skip
+        self.alphas, self.n_components = np.asarray(alphas, dtype=float), np.asarray(n_components)
         self.mean = np.asarray(mean, dtype=float)
         self.std = None if std is None else np.asarray(std, dtype=float)
+        self.best, self.score_name = best, score_name
+        shape = len(self.alphas), len(self.n_components)
         if self.mean.shape != shape or (self.std is not None and self.std.shape != shape):
             raise ValueError(f"mean and std must have shape {shape}, one row per alpha")
-        self.best = best
-        self.score_name = score_name
 
     @classmethod
     def from_estimator(cls, search: Any, *, ax: "Axes | None" = None, **options: Any) -> Self:
@@ -179,81 +174,66 @@ class PathDisplay:
         -------
         PathDisplay
         """
-        from sklearn.pipeline import Pipeline
         from sklearn.utils.validation import check_is_fitted
 
         from fastpoly.estimators.folds import negative_log_loss
-        from fastpoly.estimators.search import PathSearchCV
+        from fastpoly.estimators.search import PathSearchCV, pipeline_parts
 
-        search = search[-1] if isinstance(search, Pipeline) else search
+        search = pipeline_parts(search)[1]
         if not isinstance(search, PathSearchCV):
             raise TypeError(f"a PathSearchCV is needed, got {type(search).__name__}")
         check_is_fitted(search, "cv_results_")
-        table, shape = search.cv_results_, (len(search.alphas_), -1)
-        sizes = np.array([k for _, k in map(dict.values, table["params"])])
         name = "score: negative log-loss" if search.scorer_ is negative_log_loss else "score"
         if isinstance(search.scoring, str):
             name = search.scoring.replace("neg_", "negative ").replace("_", " ")
-        display = cls(
-            search.alphas_,
-            sizes.reshape(shape)[0],
-            table["mean_test_score"].reshape(shape),
-            table["std_test_score"].reshape(shape) if search.n_splits_ > 1 else None,
-            best=tuple(search.best_params_.values()),
-            score_name=f"validation {name}",
+        mean, std = (
+            search.cv_results_[f"{each}_test_score"].reshape(len(search.alphas_), -1)
+            for each in ("mean", "std")
         )
-        return display.plot(ax, **options)
+        return cls(
+            search.alphas_, np.arange(1, mean.shape[1] + 1), mean,
+            std if search.n_splits_ > 1 else None, best=tuple(search.best_params_.values()),
+            score_name=f"validation {name}",
+        ).plot(ax, **options)  # fmt: skip
 
     def plot(self, ax: "Axes | None" = None, **options: Any) -> Self:
         """Draw; the arguments are those of `from_estimator`."""
-        ax = get_axes(ax, figsize=(7.5, 4.8))
+        ax, sizes = self._axes(ax, figsize=(7.5, 4.8)), self.n_components
         import matplotlib as mpl
 
         options = mpl.cbook.normalize_kwargs(options, mpl.lines.Line2D)  # "c" is "color"
         colors = mpl.colormaps["viridis"](np.linspace(0.95, 0.0, len(self.alphas)))
         chosen = None if self.best is None else int(np.abs(self.alphas - self.best[0]).argmin())
-        self.lines_ = []
+        self.lines_: list[Any] = []
         for row, (alpha, color) in enumerate(zip(self.alphas, colors, strict=True)):
             # Two alphas with equal scores mostly have the same model, found with the larger one.
             style = {"color": color, "label": f"{alpha:.3g}", "zorder": 3 - row / len(colors)}
             style |= {"drawstyle": "steps-post", **options}
-            self.lines_ += ax.plot(self.n_components, self.mean[row], **style)
+            self.lines_ += ax.plot(sizes, self.mean[row], **style)
             if self.std is not None and chosen in (None, row):
                 low, high = self.mean[row] - self.std[row], self.mean[row] + self.std[row]
                 steps = "post" if style["drawstyle"] == "steps-post" else None
-                ax.fill_between(
-                    self.n_components, low, high, step=steps, color=style["color"], alpha=0.15,
-                    linewidth=0, zorder=1,
-                )  # fmt: skip
+                band = {"color": style["color"], "alpha": 0.15, "linewidth": 0, "zorder": 1}
+                ax.fill_between(sizes, low, high, step=steps, **band)
         if chosen is not None:
-            column = int(np.abs(self.n_components - self.best[1]).argmin())
-            ax.plot(
-                self.n_components[column], self.mean[chosen, column], "o", markersize=9,
-                markerfacecolor="none", markeredgecolor="black", label="best", zorder=4,
-            )  # fmt: skip
-            ax.set_title(
-                f"best (circle): alpha = {self.alphas[chosen]:.3g}, "
-                f"n_components = {self.n_components[column]}",
-                fontsize="medium",
-            )
+            column = int(np.abs(sizes - self.best[1]).argmin())
+            circle = {"markersize": 9, "markerfacecolor": "none", "markeredgecolor": "black"}
+            score = self.mean[chosen, column]
+            ax.plot(sizes[column], score, "o", label="best", zorder=4, **circle)
+            best = f"alpha = {self.alphas[chosen]:.3g}, n_components = {sizes[column]}"
+            ax.set_title(f"best (circle): {best}", fontsize="medium")
         if "color" not in options:
-            _color_key(ax, colors, [f"{alpha:.3g}" for alpha in self.alphas])
-        ax.set_xlabel("number of basis vectors")
-        ax.set_ylabel(self.score_name)
+            color_key(ax, colors, [f"{alpha:.3g}" for alpha in self.alphas])
+        # All sizes, or those up to the last change of a line, with a margin.
+        changes = (np.diff(self.mean, axis=1) != 0).any(axis=0)
+        last = sizes[1:][changes][-1] if changes.any() else sizes[-1]
+        end = min(sizes[-1] + 0.5, last + 0.25 * (last - sizes[0]) + 0.5)
+        ax.set(xlabel="number of basis vectors", ylabel=self.score_name, xlim=(sizes[0] - 0.5, end))
         ax.locator_params(axis="x", integer=True)
-        ax.set_xlim(self._limits())
-        self.ax_, self.figure_ = ax, ax.figure
         return self
 
-    def _limits(self) -> tuple[float, float]:
-        """All sizes, or those up to the last change of a line, with a margin."""
-        sizes, changes = self.n_components, (np.diff(self.mean, axis=1) != 0).any(axis=0)
-        last = sizes[1:][changes][-1] if changes.any() else sizes[-1]
-        margin = 0.25 * (last - sizes[0]) + 0.5
-        return sizes[0] - 0.5, min(sizes[-1] + 0.5, last + margin)
 
-
-def _color_key(ax: "Axes", colors: NDArray, labels: list[str]) -> None:
+def color_key(ax: "Axes", colors: NDArray, labels: list[str]) -> None:
     """A color bar with one field per alpha; unlike a legend, it hides no line."""
     import matplotlib as mpl
 

@@ -1,4 +1,4 @@
-"""The refit of the output layer as a convex problem, its duality gap, and FISTA.
+"""The refit of the output layer as a convex problem, its duality gap, and two solvers.
 
     sum_i w_i l(y_i, V's_i + b + W'x_i) + alpha Omega(V) + alpha_linear / 2 |W|^2
 
@@ -7,81 +7,42 @@ of P = [V; b; W] (k + 1 + d, m), or of P = V where the model has no lower-order 
 """
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastpoly.kernels.checks import BLOCK_DOUBLES, Floats
+from fastpoly.kernels.explicit import explicit_gamma
 from fastpoly.kernels.penalties import FistaStep, fista_update
+from fastpoly.kernels.quadratic import Quadratic
 from fastpoly.objective import Objective
 from fastpoly.problem import Problem
+from fastpoly.refit.lbfgs import ARMIJO, SHORTEST
 from fastpoly.rows import Rows
 from fastpoly.rows.rows import Gradient
 from fastpoly.state import Model
 
-Floats = NDArray[np.float64]
-
-# Iterations of FISTA between two certificates, which cost about one iteration each.
-CERTIFY_EVERY = 10
-# Factor per iteration by which L falls where the curvature seen is lower. With a faster fall, L is
-# soon below the curvature, and the objective rises.
-SHRINK = 0.998
-
-
-class Certificate(NamedTuple):
-    """The smooth part F with its gradient at a point, the objective, and a bound on its error."""
-
-    value: float
-    G: Floats
-    objective: float
-    gap: float
-
 
 class Solution(NamedTuple):
-    """A point with its certificate, recomputed at that point.
-
-    Attributes
-    ----------
-    P : ndarray
-    objective : float
-    gap : float
-        Upper bound on objective - minimum.
-    value : float
-        The smooth part F: loss and ridge.
-    G : ndarray
-        Gradient of F at P.
-    n_iter : int
-    converged : bool
-    """
+    """A point P with its objective, an upper bound on its error, and the smooth part F, F's G."""
 
     P: Floats
     objective: float
     gap: float
     value: float
     G: Floats
-    n_iter: int
-    converged: bool
+    n_iter: int = 0
+    converged: bool = False
 
 
 class OutputProblem:
-    """The convex refit: methods on the parameter matrix P.
+    """The convex refit of the basis vectors H (k, d), or of rows Z = [S | 1 | X] that are stored.
 
-    Activations of different basis vectors differ by orders of magnitude, so steps are taken in the
-    metric of their squared norms. The penalty itself is not rescaled.
-
-    Parameters
-    ----------
-    problem : Problem
-    rows : Rows
-        The rows of the fit, or rows Z = [S | 1 | X] (n, len(P)) with stored activations S.
-    H : ndarray, (k, d), or None
-        The basis vectors; None for stored activations.
-    k : int
-        The number of rows of P with the penalty; the others have the ridge.
-    small : float
-        Tolerances are not relative to anything smaller.
-    memory : float
-        Bytes that may be stored in addition to the activations.
+    Without H, `rows` have the features Z, with the activations S of k vectors. Activations of
+    different vectors differ by orders of magnitude, so steps are taken in the metric of their
+    squared norms; the penalty itself is not rescaled. Tolerances are not relative to anything below
+    `small`, and Newton's method may store `memory` bytes.
     """
 
     def __init__(
@@ -90,18 +51,20 @@ class OutputProblem:
     ) -> None:  # fmt: skip
         self.problem, self.rows, self.H, self.k = problem, rows, H, k
         self.small, self.memory = small, memory
-        none = np.zeros((0, rows.n_features))
-        norms = rows.squared_norms(none if H is None else H)
-        norms = norms[1:] if H is None else norms  # stored rows have no other intercept
-        ridge = np.zeros(len(norms))
-        ridge[k + 1 :] = problem.alpha_linear
-        self.ridge = ridge[:, None]
-        metric = norms + ridge
-        # Scales may differ by many orders of magnitude; only zeros have to be replaced.
+        lower = rows.n_features - k if H is None else rows.explicit * (1 + rows.n_features)
+        self.ridge = np.zeros((k + lower, 1))
+        self.ridge[k + 1 :] = problem.alpha_linear
+        self.weights = np.where(np.arange(len(self.ridge)) < k, 1.0, 0.0)
+
+    @cached_property
+    def metric(self) -> Floats:
+        """Squared norms of the columns, with the ridge; only zeros are replaced."""
+        none = np.zeros((0, self.rows.n_features))
+        norms = self.rows.squared_norms(none if self.H is None else self.H)
+        # Stored rows have no other intercept.
+        metric = (norms[1:] if self.H is None else norms) + self.ridge[:, 0]
         largest = metric.max(initial=0.0)
-        self.metric = np.maximum(metric, 1e-30 * largest if largest > 0 else 1.0)
-        self.weights = np.zeros(len(metric))
-        self.weights[:k] = 1.0
+        return np.maximum(metric, 1e-30 * largest if largest > 0 else 1.0)
 
     @property
     def Z(self) -> Floats:
@@ -111,8 +74,7 @@ class OutputProblem:
     @property
     def targets(self) -> tuple[Floats, Floats | None]:
         """The targets (n, 1 or m) and weights of rows in memory."""
-        block = self.rows.block
-        return block.objective.targets, block.w
+        return self.rows.block.objective.targets, self.rows.block.w
 
     def model(self, P: Floats) -> Model:
         """The model of the parameters P; stored activations are the features of a linear one."""
@@ -124,7 +86,7 @@ class OutputProblem:
         return Model(self.H, P[: self.k], P[self.k], P[self.k + 1 :])
 
     def stacked(self, V: Floats, intercept: Floats | None, linear: Floats | None) -> Floats:
-        """Gradients in the parts of the model, in the order of P."""
+        """The parts of a model, or of a gradient, in the order of P."""
         if self.H is None:
             return linear
         return V if linear is None else np.vstack([V, intercept, linear])
@@ -153,92 +115,53 @@ class OutputProblem:
             how = {"thresholds": problem.alpha * steps * self.weights}
         return fista_update(problem.penalty, Y, G, steps, P_old, P_new, **how)
 
-    def certify(self, P: Floats) -> Certificate:
-        """F, its gradient, the objective and the duality gap at P; infinite where F overflows."""
+    def certify(self, P: Floats) -> Solution:
+        """P with its certificate; infinite where F overflows."""
         try:
             found = self.rows.gradient(self.model(P))
         except ValueError:
-            return Certificate(np.inf, np.full(P.shape, np.nan), np.inf, np.inf)
+            return Solution(P, np.inf, np.inf, np.inf, np.full(P.shape, np.nan))
         G = self.stacked(found.V, found.intercept, found.linear)
         return self.certificate(P, found.value, G, found.conjugate)
 
     def certificate(
         self, P: Floats, loss: float, G: Floats, conjugate: Callable[[float], float]
-    ) -> Certificate:
-        """The certificate from the loss, its gradient and its conjugate."""
-        gap = duality_gap(
-            self.problem, P, G, loss, conjugate, self.k, self.ridge[:, 0], lambda: self.metric
-        )
-        value = loss + self.ridge_value(P)
-        return Certificate(value, G + self.ridge * P, value + self.penalty_value(P), gap)
+    ) -> Solution:
+        """P with its certificate, from the loss, its gradient and c -> sum_i w_i l*(c d_i / w_i).
 
-
-def duality_gap(
-    problem: Problem,
-    P: Floats,
-    G: Floats,
-    loss: float,
-    conjugate: Callable[[float], float],
-    k: int,
-    ridge: Floats,
-    metric: Callable[[], Floats],
-) -> float:
-    """Upper bound on the objective at P minus the minimum.
-
-    For any scale c in 0..1 the loss is at least <c D, O> - l*(c D), which bounds the minimum from
-    below once the terms in the unknown optimum P* are bounded: c is chosen such that
-    c <G, V*> + alpha Omega(V*) >= 0 (penalized), or c = 1 and <G, V*> >= -tau Omega*(G). Rows with
-    a ridge a contribute -c^2 |g|^2 / (2 a). Rows that nothing bounds count as if the optimum were
-    no farther than 1 + |P| in the metric. For a loss that does not define its conjugate, l* is
-    convex and l*(0) <= 0 where l >= 0, so l*(c D) <= c l*(D) = c (<D, O> - loss).
-
-    Parameters
-    ----------
-    problem : Problem
-    P, G : ndarray, (p, m)
-        Parameters, and the gradient of the loss without ridge terms.
-    loss : float
-    conjugate : callable
-        c -> sum_i w_i l*(c d_i / w_i), NaN where it is not known.
-    k : int
-        Number of rows of P with the penalty.
-    ridge : ndarray, (p,)
-        Ridge penalty of the other rows.
-    metric : callable
-        () -> squared norms (p,) of the columns that the rows of P are multiplied by.
-    """
-    penalty, alpha, tau = problem.penalty, problem.alpha, problem.tau
-    dual = float(penalty.dual_norm(G[:k])) if k else 0.0
-    c = 1.0 if tau is not None or dual <= alpha or alpha == 0 else alpha / dual
-    bound = conjugate(c)
-    if not np.isfinite(bound):
-        bound = c * (float(np.vdot(G, P)) - loss)
-    gap = loss + 0.5 * float(ridge @ (P * P).sum(axis=1)) + bound
-    gap += problem.penalty_value(P[:k]) if tau is None else tau * dual
-    ridged = ridge > 0
-    if ridged.any():
-        gap += c**2 * float(((G[ridged] ** 2).sum(axis=1) / (2 * ridge[ridged])).sum())
-    free = ~ridged
-    free[:k] = alpha == 0
-    if free.any():
-        M, g, p = metric()[free, None], G[free], P[free]
-        radius = 1 + np.sqrt(float((M * p * p).sum()))
-        gap += c * (radius * np.sqrt(float((g * g / M).sum())) - float(np.vdot(g, p)))
-    return max(gap, 0.0)
+        For any scale c in 0..1 the loss is at least <c D, O> - l*(c D), which bounds the minimum
+        from below once the terms in the unknown optimum P* are bounded: c is chosen such that
+        c <G, V*> + alpha Omega(V*) >= 0 (penalized), or c = 1 and <G, V*> >= -tau Omega*(G). Rows
+        with a ridge a contribute -c^2 |g|^2 / (2 a). Rows that nothing bounds count as if the
+        optimum were no farther than 1 + |P| in the metric. Where the conjugate is not known (NaN),
+        l* is convex and l*(0) <= 0 where l >= 0, so l*(c D) <= c l*(D) = c (<D, O> - loss).
+        """
+        penalty, alpha, tau, k = self.problem.penalty, self.problem.alpha, self.problem.tau, self.k
+        dual = float(penalty.dual_norm(G[:k])) if k else 0.0
+        c = 1.0 if tau is not None or dual <= alpha or alpha == 0 else alpha / dual
+        bound = conjugate(c)
+        if not np.isfinite(bound):
+            bound = c * (float(np.vdot(G, P)) - loss)
+        value, ridge = loss + self.ridge_value(P), self.ridge[:, 0]
+        gap = value + bound + (self.penalty_value(P) if tau is None else tau * dual)
+        ridged = ridge > 0
+        if ridged.any():
+            gap += c**2 * float(((G[ridged] ** 2).sum(axis=1) / (2 * ridge[ridged])).sum())
+        free = ~ridged
+        free[:k] = alpha == 0
+        if free.any():
+            M, g, p = self.metric[free, None], G[free], P[free]
+            radius = 1 + np.sqrt(float((M * p * p).sum()))
+            gap += c * (radius * np.sqrt(float((g * g / M).sum())) - float(np.vdot(g, p)))
+        objective = value + self.penalty_value(P)
+        return Solution(P, objective, max(float(gap), 0.0), value, G + self.ridge * P)
 
 
 def refit_gap(objective: Objective, model: Model, gradient: Gradient) -> float:
     """The duality gap of a model among those with the same basis vectors."""
-    k, d = model.H.shape
-    P, G, ridge = model.V, gradient.V, np.zeros(k)
-    if objective.explicit:
-        P = np.vstack([P, model.intercept, model.linear])
-        G = np.vstack([G, gradient.intercept, gradient.linear])
-        ridge = np.concatenate([ridge, [0.0], np.full(d, objective.problem.alpha_linear)])
-    return duality_gap(
-        objective.problem, P, G, gradient.value, gradient.conjugate, k, ridge,
-        lambda: objective.rows.squared_norms(model.H) + ridge,
-    )  # fmt: skip
+    convex = OutputProblem(objective.problem, objective.rows, model.H, len(model.H), 0.0)
+    P, G = convex.stacked(*model[1:]), convex.stacked(*gradient[1:4])
+    return convex.certificate(P, gradient.value, G, gradient.conjugate).gap
 
 
 def fista(
@@ -252,42 +175,34 @@ def fista(
     seen between successive points, and may shrink again. The momentum restarts when it points
     uphill. Each iteration is one pass over the data. The result is the best prox point at which the
     certificate was computed, so zero rows are exactly zero.
-
-    Parameters
-    ----------
-    problem : OutputProblem
-    P : ndarray, (p, m)
-    tol : float
-    max_iter, at_least : int
-        Largest and smallest number of iterations.
     """
-    value, G, objective, gap = problem.certify(P)
-    best = Solution(P, objective, gap, value, G, 0, gap <= tol * problem.size(objective))
-    if (best.converged and not at_least) or max_iter == 0 or not P.size:
-        return best
-    L = first_curvature(problem, P, G)
+
+    def reached(point: Solution) -> bool:
+        return bool(point.gap <= tol * problem.size(point.objective))
+
+    best = problem.certify(P)
+    if (reached(best) and not at_least) or max_iter == 0 or not P.size:
+        return best._replace(converged=reached(best))
+    L, G = first_curvature(problem, P, best.G), best.G
     Y, P_old, momentum = P, P, 1.0
     for n_iter in range(1, max_iter + 1):
         P = np.empty_like(Y)
         sums = problem.step(Y, G, L, P_old, P)
         if not np.isfinite(sums.quadratic):
-            L, Y, P_old, momentum = 10 * L, best.P, best.P, 1.0
-            G = best.G
+            L, Y, P_old, momentum, G = 10 * L, best.P, best.P, 1.0, best.G
             continue
-        if n_iter % CERTIFY_EVERY == 0 or n_iter == max_iter or sums.quadratic == 0:
-            value, G_P, objective, gap = problem.certify(P)
-            if objective <= best.objective:
-                done = gap <= tol * problem.size(objective)
-                best = Solution(P, objective, gap, value, G_P, n_iter, done)
+        # A certificate costs about as much as an iteration.
+        if n_iter % 10 == 0 or n_iter == max_iter or sums.quadratic == 0:
+            here = problem.certify(P)
+            if here.objective <= best.objective:
+                best = here
             else:
                 # The bound on the minimum from here also holds for the better point.
-                gap = max(gap - (objective - best.objective), 0.0)
-                if gap < best.gap:
-                    done = gap <= tol * problem.size(best.objective)
-                    best = best._replace(gap=gap, converged=done)
-            if (best.converged and n_iter >= at_least) or sums.quadratic == 0:
+                gap = max(here.gap - (here.objective - best.objective), 0.0)
+                best = best._replace(gap=min(best.gap, gap))
+            if (reached(best) and n_iter >= at_least) or sums.quadratic == 0:
                 break
-            if objective > best.objective + tol * problem.size(best.objective):
+            if here.objective > best.objective + tol * problem.size(best.objective):
                 # The step was too long: back to the best point, with shorter steps, no momentum.
                 L, Y, P_old, momentum, G = 2 * L, best.P, best.P, 1.0, best.G
                 continue
@@ -299,9 +214,10 @@ def fista(
         moved = metric_norm(problem, Y_next - Y)
         if moved > 0:
             seen = float(((G_next - G) * (Y_next - Y)).sum()) / moved
-            L = 1.1 * seen if seen > L else max(seen, SHRINK * L)
+            # With a faster fall, L is soon below the curvature, and the objective rises.
+            L = 1.1 * seen if seen > L else max(seen, 0.998 * L)
         Y, G, P_old, momentum = Y_next, G_next, P, next_momentum
-    return best._replace(n_iter=n_iter)
+    return best._replace(n_iter=n_iter, converged=reached(best))
 
 
 def metric_norm(problem: OutputProblem, D: Floats) -> float:
@@ -320,3 +236,135 @@ def first_curvature(problem: OutputProblem, P: Floats, G: Floats) -> float:
     _, G_there = problem.value_grad(P - t * direction)
     curvature = float(((G - G_there) * direction).sum()) / (t * length)
     return curvature if np.isfinite(curvature) and curvature > 0 else 1.0
+
+
+# ---- Newton's method -----------------------------------------------------------------------------
+
+
+def newton(
+    problem: OutputProblem, P: Floats, *, tol: float, max_iter: int, at_least: int = 0
+) -> Solution:
+    """Minimize from P, as `fista` does; only the penalized form, and compiled penalties."""
+    run = Newton(problem, P)
+    best = mark = None
+    for n_iter in range(max_iter + 1):
+        here = run.certify()._replace(n_iter=n_iter)
+        size = problem.size(here.objective)
+        # Near the optimum the objective stops falling, within rounding, before the gap does.
+        slack = rounding(here.objective)
+        if best is None or here.objective < best.objective - slack or here.gap < best.gap:
+            best = here._replace(converged=bool(here.gap <= tol * size))
+        if (best.converged and n_iter >= at_least) or n_iter == max_iter:
+            break
+        gained = mark is None or mark.objective - here.objective > 0.1 * tol * size
+        if gained or here.gap < 0.5 * mark.gap:
+            mark = best
+        elif n_iter - mark.n_iter >= run.patience:
+            break
+        if not P.size or not run.step(here.G, here.objective):
+            break
+    return best._replace(n_iter=n_iter)
+
+
+def rounding(objective: float) -> float:
+    """The rounding error of an objective of this size."""
+    return 4 * float(np.spacing(abs(objective)))
+
+
+def couples(problem: OutputProblem) -> bool:
+    """Whether B, (k m)^2 entries, has the interactions of outputs; l1 and l1/linf need them."""
+    # With k m = 900 an iteration takes .6 s, and reaches no more than FISTA does in .1 s.
+    (n, k), m, loss = problem.Z.shape, problem.problem.m, problem.problem.loss
+    fits = 16 * (k * m) ** 2 <= BLOCK_DOUBLES and 4 * n * m * (m + 1) <= problem.memory
+    return fits and loss.shift_invariant and loss.hessian is not None
+
+
+class Newton:
+    """Proximal Newton steps: few, each expensive; far faster for ill-conditioned activations.
+
+    Around P the loss is replaced by its second-order model, and the minimum of
+
+        q(x) = <G, x - P> + 1/2 <x - P, B (x - P)> + alpha Omega(V),    B = the Hessian in groups
+
+    is found without touching the n rows again (`fastpoly.kernels.quadratic`). There is one group of
+    all outputs, or one per output where the loss does not couple them or B would be too large. B is
+    damped by a share of the largest curvature of the loss, which grows tenfold while steps fail:
+    where the loss is nearly linear, the minimum of the undamped model is too far away.
+    """
+
+    patience = 40  # iterations without progress; collinear columns always leave a little to gain
+    curvature_change = 0.1  # share by which the curvature changes before a partial B is made anew
+
+    def __init__(self, problem: OutputProblem, P: Floats) -> None:
+        self.problem, self.loss, self.P, self.O = problem, problem.problem.loss, P, problem.Z @ P
+        self.C = self.B = None
+        self.least_damping = self.damping = float(np.finfo(np.float64).eps)
+        self.coupled = couples(problem)
+        # Whether B is only part of the Hessian. It then has curvature where all outputs grow alike.
+        self.partial = self.loss.shift_invariant and not self.coupled
+
+    def certify(self) -> Solution:
+        """P with its certificate."""
+        p, (Y, w) = self.problem, self.problem.targets
+        value, D = self.loss.value_grad(Y, self.O, w)
+        return p.certificate(self.P, value, p.Z.T @ D, lambda c: self.loss.conjugate(Y, D, c, w))
+
+    def step(self, G: Floats, objective: float) -> bool:
+        """Move from P, given its gradient and objective; return False if nothing is gained."""
+        Y, w = self.problem.targets
+        C = (self.loss.hessian if self.coupled else self.loss.curvature)(Y, self.O, w)
+        known = self.partial and self.C is not None
+        if not known or np.abs(C - self.C).sum() > self.curvature_change * np.abs(self.C).sum():
+            self.C, self.B = C, self.hessian(C)
+        while self.damping <= 1.0:
+            if self.search(self.target(G), G, objective):
+                self.damping = max(0.1 * self.damping, self.least_damping)
+                return True
+            self.damping *= 10
+        return False
+
+    def hessian(self, C: Floats) -> Floats:
+        """B (1, k m, k m), or (m, k, k) without interactions of outputs."""
+        matrix, m = self.problem.rows.block.design.matrix, self.P.shape[1]
+        sums = explicit_gamma(matrix, C, n_threads=self.problem.rows.block.design.n_threads)
+        if not self.coupled:
+            return sums.dense()
+        pair = np.zeros((m, m), dtype=np.intp)
+        pair[np.triu_indices(m)] = np.arange(C.shape[1])
+        B = sums.blocks_array()[:, :, np.maximum(pair, pair.T)].transpose(0, 2, 1, 3)
+        return B.reshape(1, B.shape[0] * m, -1)
+
+    def target(self, G: Floats) -> Floats:
+        """The minimum of q, with some damping."""
+        problem, B = self.problem, self.B.copy()
+        i = np.arange(B.shape[1])
+        row = i // (len(i) // len(self.P))
+        bound = float(self.loss.smoothness(self.P.shape[1])) * problem.metric[row]
+        bound = np.where(np.isfinite(bound), bound, B[:, i, i])
+        B[:, i, i] += problem.ridge[row, 0] + self.damping * bound
+        thresholds = problem.problem.alpha * problem.weights
+        return Quadratic(problem.problem.penalty, B, self.P, G, thresholds).minimum()
+
+    def search(self, target: Floats, G: Floats, objective: float) -> bool:
+        """Armijo's rule on the way from P to the target; whether a step was taken."""
+        problem, move, (Y, w) = self.problem, target - self.P, self.problem.targets
+        slope = float((G * move).sum())
+        slope += problem.penalty_value(target) - problem.penalty_value(self.P)
+        slack = rounding(objective)
+        O_move, t = problem.Z @ move, 1.0
+        while slope <= slack and t >= SHORTEST:
+            # A full step ends on the minimizer itself, whose zero rows are exactly zero.
+            P, O = (target if t == 1.0 else self.P + t * move), self.O + t * O_move
+            total = self.loss.value(Y, O, w) + problem.ridge_value(P) + problem.penalty_value(P)
+            if total <= objective + ARMIJO * t * min(slope, 0.0) + slack:
+                self.P, self.O = self.centered(P, O) if self.partial else (P, O)
+                return True
+            t *= 0.5
+        return False
+
+    def centered(self, P: Floats, O: Floats) -> tuple[Floats, Floats]:
+        """Rows without their means if that is a gain; the loss does not change."""
+        shift = P.mean(axis=1, keepdims=True)
+        if self.problem.penalty_value(P - shift) < self.problem.penalty_value(P):
+            return P - shift, O - self.problem.Z @ shift
+        return P, O

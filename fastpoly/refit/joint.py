@@ -1,8 +1,8 @@
 """The joint descent: basis vectors, output layer and lower-order terms together.
 
-Adding one vector and refitting V alone cannot turn a vector that is nearly right. It adds a
-neighbor and drops the old one, over and over. Here a block of vectors enters at once, and all
-parameters descend in the smooth form of the penalty (`fastpoly.kernels.smooth_forms`):
+Refitting V alone cannot turn a vector that is nearly right: a neighbor enters, and the old one is
+dropped, over and over. Here a block of vectors enters at once, and all parameters descend in the
+smooth form of the penalty (`fastpoly.kernels.smooth_forms`):
 
     1. enter:    new rows v_r = -polar(q_r), weighted by their violation, with one step size t
                  from a line search: near zero the problem is flat, and a tiny start stays there
@@ -16,63 +16,43 @@ from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fastpoly.kernels.checks import BLOCK_DOUBLES
+from fastpoly.kernels.checks import BLOCK_DOUBLES, Floats
 from fastpoly.objective import Objective
 from fastpoly.refit.lbfgs import SHORTEST, Minimum, Preconditioner, minimize
 from fastpoly.refit.output import OutputRefit, merge_parallel
 from fastpoly.selection import Selection
 from fastpoly.state import Model, State
 
-Floats = NDArray[np.float64]
-
-FIRST_BLOCK = 20  # vectors of the first round, unless 2 m is more or d is less
 # Iterations of a round with one preconditioner each. Far from the optimum it is soon out of date.
 # With stretches of equal length, letter takes twice as long, and segment 1.5 times as long.
 STRETCHES = (10, 20, 40, 80)
 # Share of the gain of a round. A few iterations of the next round must gain at least this much, and
 # merging and dropping vectors may cost at most this much.
 GAIN_SHARE = 0.1
-ENOUGH_GAIN = 1e-3  # relative gain of a few iterations that is always enough to continue
-NO_WEIGHT = 1e-4  # share of the largest weight below which vectors are dropped
 
 
 class JointRefit:
-    """The refit of both layers for one problem.
+    """The refit of both layers, and by `output` of V alone for a finished model.
 
-    Parameters
-    ----------
-    objective : Objective
-    tol : float
-        Tolerance of the run, which decides how accurate a descent must be.
-    max_iter : int
-        Largest number of iterations of one descent.
-    n_components : int
-        Number of vectors at which the run stops; the descent that reaches it is the last one.
-    output : OutputRefit, optional
-        The refit of V alone, for a finished model.
+    A descent takes at most `max_iter` iterations; one that reaches `n_components` is the last one.
     """
 
     corrective = True
 
     def __init__(
-        self,
-        objective: Objective,
-        tol: float,
-        max_iter: int,
-        n_components: int,
+        self, objective: Objective, tol: float, max_iter: int, n_components: int,
         output: OutputRefit | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.objective, self.problem, self.output = objective, objective.problem, output
         self.form = objective.form
         self.tol, self.max_iter, self.n_components = tol, max_iter, n_components
-        self.spent = 0  # iterations so far
+        self.spent = 0
 
     def block(self, k: int) -> int:
         """How many vectors to add when there are k of them."""
         d, m = self.objective.rows.n_features, self.problem.m
-        return max(m, k // 2) if k else max(2 * m, min(d, FIRST_BLOCK))
+        return max(m, k // 2) if k else max(2 * m, min(d, 20))
 
     def flops(self, state: State) -> float:
         """An estimate of the cost of the next round."""
@@ -98,27 +78,16 @@ class JointRefit:
         return self.tidy(model, state.objective)
 
     def polish(self, state: State) -> Model:
-        """Descend until almost nothing is gained; then fit V alone, a convex problem.
-
-        With l1 a vector may then serve several outputs.
-        """
+        """Descend to the end; then fit V alone, where a vector may serve several outputs of l1."""
         model = self.output.refit(self.descend(state.model, self.tol**3, last=True), self.tol)
         self.spent += self.output.spent
         self.output.spent = 0
         return model
 
     def enter(self, model: Model, H: Floats, Q: Floats, outputs: Floats) -> Model:
-        """The model with the vectors H appended, at the best step along their polar rows.
+        """The model with the unit vectors H (b, d) appended, at the best step along polar rows.
 
-        Parameters
-        ----------
-        model : Model
-        H : ndarray, (b, d)
-            Unit vectors.
-        Q : ndarray, (b, m)
-            Gradients of the loss in their rows of V.
-        outputs : ndarray of int, (b,)
-            The only output that each may serve, or -1.
+        Q (b, m) has the gradients in their rows of V; each serves one of the outputs (b,), or -1.
         """
         penalty, alpha = self.problem.penalty, self.problem.alpha
         one = np.arange(Q.shape[1]) == outputs[:, None]
@@ -139,18 +108,11 @@ class JointRefit:
         return model.append(H, line_minimum(at, curvature) * V).nonzero()
 
     def descend(self, model: Model, gain: float, last: bool = False) -> Model:
-        """Descend from the model until little is gained.
+        """Descend until a few iterations gain little of the relative `gain` of a round.
 
-        Parameters
-        ----------
-        model : Model
-            A model with unit vectors H.
-        gain : float
-            Relative gain of a round.
-        last : bool
-            Whether no round will follow; it then takes as many iterations as it needs.
+        The last round takes as many iterations as it needs.
         """
-        ftol = min(GAIN_SHARE * gain, ENOUGH_GAIN)
+        ftol = min(GAIN_SHARE * gain, 1e-3)  # which is always enough to continue
         previous = np.inf
         for n_iter in self.stretches(last):
             scaled = self.scaled(model)
@@ -207,13 +169,10 @@ class JointRefit:
     def without_light(self, model: Model) -> Model:
         """The model without the vectors that have almost no weight."""
         weights = self.problem.penalty.row_norms(model.V)
-        return model.keep(weights > NO_WEIGHT * weights.max(initial=0.0))
+        return model.keep(weights > 1e-4 * weights.max(initial=0.0))
 
     def merged(self, model: Model) -> Model:
-        """The model with each bundle of nearly parallel vectors merged into one.
-
-        Where a unit serves one output, only vectors of the same output and sign can be merged.
-        """
+        """The model with nearly parallel vectors merged; those of one output and sign for l1."""
         groups = np.zeros(len(model.H), dtype=int)
         if self.form.fixed and len(model.H):
             output = np.abs(model.V).argmax(axis=1)
@@ -230,7 +189,7 @@ class JointRefit:
     def scaled(self, model: Model) -> Model:
         """The same model in the scale of the form; with fixed signs, one unit per output.
 
-        A model of another penalty or refit may have too many units; those of largest weight stay.
+        A model of another penalty may then have too many units; those of largest weight stay.
         """
         model = model.nonzero()
         if self.form.fixed:
@@ -265,8 +224,7 @@ def fit_linear_terms(objective: Objective, tol: float, max_iter: int = 1000) -> 
 def line_minimum(at: Callable[[float], tuple[float, float]], curvature: float) -> float:
     """A step near the minimum of a convex function on t >= 0; `at` gives value and slope.
 
-    It starts with the minimum of a parabola of the given curvature. That step is too short where
-    the curvature is an upper bound. It ends where the slope is a tenth of that at 0.
+    It starts with the minimum of a parabola, and ends where the slope is a tenth of that at 0.
     """
     start, slope = at(0.0)
     if not (slope < 0 and curvature > 0):

@@ -9,9 +9,8 @@ i <= j, D = diag(s_i'y_i),
     u = R^-1 S'g,   v = R^-T ((D + scale Y'PY) u - scale PY'g),
     B g = scale P g + S v - scale PY u,
 
-so an iteration reads the memory twice and needs few Python calls. SciPy's L-BFGS-B takes no
-preconditioner, and the preconditioner is the largest gain here: without it, satimage takes several
-times as many passes.
+so an iteration reads the memory twice. SciPy's L-BFGS-B takes no preconditioner, which is the
+largest gain here: without it, satimage takes several times as many passes.
 """
 
 from collections.abc import Callable
@@ -21,17 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dtrsv
 
+from fastpoly.kernels.checks import Floats
 from fastpoly.kernels.smooth_forms import SmoothForm
 from fastpoly.problem import Problem
 from fastpoly.rows.design import NO_CURVATURE, Curvature
 from fastpoly.state import Model
 
-Floats = NDArray[np.float64]
 Objective = Callable[[Floats, Floats], float]
 
 ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
 SHORTEST = 1e-8  # step, as a share of the full one, below which a line search gives up
-WINDOW = 5  # iterations whose gain decides whether to stop
 # Share of the mean curvature (for basis vectors) or of a parameter's own curvature (for the others)
 # that is added everywhere, to keep directions without curvature bounded. (1e-4 stalls on badly
 # scaled columns.)
@@ -100,28 +98,11 @@ def minimize(
     memory: int,
     bounds: tuple[Floats, Floats] | None = None,
 ) -> Minimum:
-    """Minimize from x; the value never rises.
+    """Minimize from x, a point within the bounds; the value never rises.
 
-    Parameters
-    ----------
-    objective : callable
-        objective(x, g) returns the value at x and writes the gradient to g.
-    x : ndarray, (n,)
-        The start, within the bounds.
-    precondition : callable
-        g -> P g, symmetric and positive definite.
-    max_iter : int
-    ftol : float
-        Stop when `WINDOW` iterations gained at most this share of the value.
-    memory : int
-        Number of pairs that are kept.
-    bounds : tuple of ndarray, optional
-        Lower and upper bounds. Variables at a bound that a step would cross are held; the others
-        move as if the held ones did not exist. P must not couple bounded variables.
-
-    Returns
-    -------
-    Minimum
+    objective(x, g) returns the value at x and writes the gradient to g; precondition(g) = P g. It
+    ends when five iterations gained at most `ftol` of the value. Variables at a bound that a step
+    would cross are held; the others move as if those did not exist (P must not couple them).
     """
     pairs = Memory(memory, len(x))
     g = np.empty_like(x)
@@ -158,7 +139,7 @@ def minimize(
             pairs.push(x_new - x, y, precondition(y))
         x, g = x_new, g_new
         values.append(value)
-        if len(values) > WINDOW and values[-1 - WINDOW] - value <= ftol * abs(value):
+        if len(values) > 5 and values[-6] - value <= ftol * abs(value):
             return Minimum(x, value, n_iter + 1, True)
     return Minimum(x, value, max_iter, False)
 
@@ -176,10 +157,7 @@ def _search(
     slope: float,
     bounds: tuple[Floats, Floats] | None,
 ) -> tuple[Floats, float, Floats] | None:
-    """The first point along the step with enough decrease; each trial at least halves the step.
-
-    (Steps longer than the full one, for Wolfe's condition, gained nothing.)
-    """
+    """The first point along the step with enough decrease; each trial at least halves the step."""
     t = 1.0
     while t > SHORTEST:
         x_new = x + t * step
@@ -198,18 +176,8 @@ class Preconditioner:
     """g -> P g on packed parameters [H | V | intercept | linear]: the inverse curvature in blocks.
 
     Basis vectors: P_r = T diag(1 / (b_r + penalty)) T' for vector r, with the directions T and the
-    curvatures b_r of `fastpoly.rows.design.Curvature`. Output layer, intercept and linear
-    weights: one matrix for all outputs, the inverse of the Gram matrix plus penalties.
-
-    Parameters
-    ----------
-    problem : Problem
-    form : SmoothForm
-        The smooth form of the penalty.
-    model : Model
-        The model in the scale of that form.
-    curvature : Curvature
-        The curvature of the loss at that model.
+    curvatures b_r of the loss. Output layer, intercept and linear weights: one matrix for all
+    outputs, the inverse of the Gram matrix plus penalties. The model is in the scale of the form.
     """
 
     def __init__(

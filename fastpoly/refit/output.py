@@ -1,16 +1,15 @@
 """The refit of the output layer alone: a convex problem, with a certificate.
 
-`refit_output` fits V on any activations. `OutputRefit` and `StepRefit` are the rounds of Algorithm
-1 that add one vector, as the paper does. The three classes of refits (the third is `JointRefit`)
-have the same methods, each of which returns a model with unit vectors H:
+`refit_output` fits V on any activations. `OutputRefit` and `StepRefit` are rounds of Algorithm 1.
+The three classes of refits (the third is `JointRefit`) have the same methods, which return models
+with unit vectors H:
 
     first(model)              before the first round: lower-order terms, or another problem's model
     advance(state, chosen)    append the chosen vectors, refit, drop what became zero
     polish(state)             the same vectors, refitted as accurately as the tolerance asks for
 
 They also say how many vectors a round should add (`block`), what a round costs approximately
-(`flops`), and whether they are `corrective`, which means that they refit V, so that an inaccurate V
-is worth a polish.
+(`flops`), the iterations so far (`spent`), and whether they refit V (`corrective`).
 """
 
 from collections.abc import Callable
@@ -20,35 +19,26 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
 
-from fastpoly.kernels.checks import as_count, as_float_array, as_positive, as_weights
+from fastpoly.kernels import checks
+from fastpoly.kernels.checks import Floats
 from fastpoly.kernels.losses import complete_loss
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.objective import Objective, small_objective
 from fastpoly.problem import Problem, check_choice, resolve_loss
-from fastpoly.refit.convex import Floats, OutputProblem, Solution, fista
-from fastpoly.refit.newton import newton
+from fastpoly.refit.convex import OutputProblem, Solution, fista, newton
 from fastpoly.rows import Rows
 from fastpoly.rows.block import Block, Targets
 from fastpoly.rows.design import Design, take_rows
 from fastpoly.selection import Selection
 from fastpoly.state import Model, State
 
-Solver = Callable[..., Solution]
-
 SOLVERS = ("auto", "fista", "newton")
 # Number of linear terms up to which "auto" takes Newton's method. Measured with n = 20000 and
 # m = 4: fista is 7 times faster with 200 well-conditioned terms, and 2.5 times slower with 36
-# correlated ones.
+# correlated ones. Newton's method takes four times as many; sparse rows are then made dense.
 AUTO_LINEAR = 64
-MOST_LINEAR = 4 * AUTO_LINEAR  # linear terms of Newton's method, and of sparse rows made dense
 # Largest relative gap of a refit, for models far from the optimum; the true error is far smaller.
 LOOSEST_REFIT_TOL = 5e-2
-# Iterations of a refit after which another round follows. It goes on from the same V, so an
-# accurate one is only needed in the end.
-ROUND_ITERATIONS = 150
-NEWTON_COST = 10  # about the price of its iterations in iterations of FISTA
-# 1 - |cosine| below which two vectors are merged: an angle of 2.6 degrees.
-NEARLY_PARALLEL = 1e-3
 
 
 class Refit(NamedTuple):
@@ -60,9 +50,8 @@ class Refit(NamedTuple):
     intercept : ndarray, (m,)
         Zero where the model has no explicit lower-order terms.
     linear : ndarray, (d, m) or None
-    objective : float
-        Loss plus penalty (the loss alone in the constrained form), ridge included.
-    loss : float
+    objective, loss : float
+        Loss plus penalty (the loss alone in the constrained form), ridge included; and the loss.
     gap : float
         Upper bound on objective - minimum. Rows that no penalty bounds (the intercept, linear
         weights with alpha_linear = 0, all rows with alpha = 0) enter it as if their optimum were
@@ -148,9 +137,9 @@ def refit_output(
     >>> fit.V.shape, bool(fit.gap <= 1e-6 * fit.objective)
     ((5, 2), True)
     """
-    tol = as_positive(tol, "tol")
+    tol = checks.as_positive(tol, "tol")
     check_choice(solver, "solver", SOLVERS)
-    A = as_float_array(A, "A", (None, None))
+    A = checks.as_float_array(A, "A", (None, None))
     n, k = A.shape
     loss = complete_loss(resolve_loss(loss, y))
     targets, m = Targets.of(loss, y, n_outputs)
@@ -158,38 +147,35 @@ def refit_output(
         raise ValueError(f"y has {len(targets.values)} samples, A has {n}")
     if not n:
         raise ValueError("there are no samples: A and y are empty")
-    w = as_weights(sample_weight, "sample_weight", n, some=True)
+    w = checks.as_weights(sample_weight, "sample_weight", n, some=True)
     problem = Problem.of(loss, penalty, m, alpha=alpha, tau=tau, alpha_linear=alpha_linear)
-    V = np.zeros((k, m)) if start is None else as_float_array(start, "start", (k, m))
-    max_iter = as_count(max_iter, "max_iter")
+    V = np.zeros((k, m)) if start is None else checks.as_float_array(start, "start", (k, m))
+    max_iter = checks.as_count(max_iter, "max_iter")
     if not k and linear is None:  # nothing to fit
         value = float(loss.value(targets.expanded(), np.zeros((n, m)), w))
         return Refit(V, np.zeros(m), None, value, value, 0.0, 0, True)
-    Z = A if linear is None else stored_rows(A, features(linear, n))
-    rows = Rows.of_block(Block(linear_design(Z, n_threads), targets, loss, m, w))
+    Z = A
+    if linear is not None:
+        X = as_matrix(linear)
+        if X.n != n:
+            raise ValueError(f"linear has {X.n} rows, A has {n}")
+        Z = stacked_features(A, take_rows(X, np.arange(n)))
+    rows = stored_rows(Z, n_threads, targets, loss, m, w)
     convex = OutputProblem(problem, rows, None, k, small_objective(rows.loss_at_zero))
     return solve(convex, Model(A[:0], V, np.zeros(m), None), solver, tol, max_iter, at_least=0)
 
 
-def features(X: Any, n: int) -> Any:
-    """X (n, d), checked: an array, or a csr_array if it is sparse."""
-    matrix = as_matrix(X)
-    if matrix.n != n:
-        raise ValueError(f"linear has {matrix.n} rows, A has {n}")
-    return take_rows(matrix, np.arange(n))
-
-
-def stored_rows(A: Floats, X: Any) -> Any:
+def stacked_features(A: Floats, X: Any) -> Any:
     """[A | 1 | X], sparse where X is sparse and wide."""
     ones = np.ones((len(A), 1))
-    if scipy.sparse.issparse(X) and X.shape[1] > MOST_LINEAR:
+    if scipy.sparse.issparse(X) and X.shape[1] > 4 * AUTO_LINEAR:
         return scipy.sparse.hstack([A, ones, X], "csr")
     return np.hstack([A, ones, X.toarray() if scipy.sparse.issparse(X) else X])
 
 
-def linear_design(Z: Any, n_threads: int | None) -> Design:
+def stored_rows(Z: Any, n_threads: int | None, *targets: Any) -> Rows:
     """Stored activations as the features of a linear model."""
-    return Design(Z, fit_lower="explicit", n_threads=n_threads)
+    return Rows.of_block(Block(Design(Z, fit_lower="explicit", n_threads=n_threads), *targets))
 
 
 def solve(
@@ -197,28 +183,24 @@ def solve(
 ) -> Refit:
     """Refit from a model, with at least the given number of iterations."""
     problem, k = convex.problem, convex.k
-    method = choose_solver(convex, solver)
     P = np.zeros((len(convex.ridge), problem.m))
     explicit = len(P) > k
     bounded = problem.tau is not None and k
     P[:k] = problem.penalty.project(model.V, problem.tau) if bounded else model.V
     if explicit and model.linear is not None:
         P[k], P[k + 1 :] = model.intercept, model.linear
-    solution = method(convex, P, tol=tol, max_iter=max_iter, at_least=at_least)
-    P = solution.P
-    return Refit(
-        P[:k].copy(),
-        P[k].copy() if explicit else np.zeros(problem.m),
-        P[k + 1 :].copy() if explicit else None,
-        solution.objective,
-        solution.value - convex.ridge_value(P),
-        float(solution.gap),
-        solution.n_iter,
-        bool(solution.converged),
+    method = choose_solver(convex, solver)
+    P, objective, gap, value, _, n_iter, converged = method(
+        convex, P, tol=tol, max_iter=max_iter, at_least=at_least
     )
+    intercept, linear = (
+        (P[k].copy(), P[k + 1 :].copy()) if explicit else (np.zeros(problem.m), None)
+    )
+    loss = value - convex.ridge_value(P)
+    return Refit(P[:k].copy(), intercept, linear, objective, loss, float(gap), n_iter, converged)
 
 
-def choose_solver(convex: OutputProblem, solver: str) -> Solver:
+def choose_solver(convex: OutputProblem, solver: str) -> Callable[..., Solution]:
     """The named solver, or for "auto" the faster one: Newton's method where it is cheap."""
     if solver == "fista":
         return fista
@@ -232,15 +214,15 @@ def choose_solver(convex: OutputProblem, solver: str) -> Solver:
 
 def newton_obstacle(convex: OutputProblem) -> str:
     """Why Newton's method cannot be used; empty if it can."""
-    problem, n_linear = convex.problem, len(convex.ridge) - convex.k - 1
+    problem, n_linear, most = convex.problem, len(convex.ridge) - convex.k - 1, 4 * AUTO_LINEAR
     if problem.tau is not None:
         return "fits the penalized form only (alpha)"
     if not problem.penalty.compiled:
         return f"needs a compiled penalty, got {problem.penalty!r}"
     if convex.rows.block is None:
         return "needs rows in memory"
-    if n_linear > MOST_LINEAR:
-        return f"fits at most {MOST_LINEAR} linear terms, X has {n_linear}"
+    if n_linear > most:
+        return f"fits at most {most} linear terms, X has {n_linear}"
     if convex.H is not None:
         return f"stores the activations, which exceeds memory={convex.memory:g} bytes"
     # The curvature of a loss without `curvature` is infinite.
@@ -259,7 +241,7 @@ class OutputRefit:
     ) -> None:
         self.objective, self.problem = objective, objective.problem
         self.tol, self.max_iter, self.solver, self.memory = tol, max_iter, solver, memory
-        self.spent = 0  # iterations so far
+        self.spent = 0
         # The activations of the last refit.
         self.H, self.A = np.empty((0, objective.rows.n_features)), np.empty((0, 0))
 
@@ -277,8 +259,8 @@ class OutputRefit:
 
     def advance(self, state: State, chosen: Selection) -> Model:
         model = state.model.append(chosen.H, np.zeros((len(chosen.H), self.problem.m)))
-        most = min(self.max_iter, ROUND_ITERATIONS)
-        model = self.refit(model, self.refit_tol(state), most)
+        # The next round goes on from the same V, so an accurate one is only needed in the end.
+        model = self.refit(model, self.refit_tol(state), min(self.max_iter, 150))
         return merge_unless_worse(self.objective, model)
 
     def refit_tol(self, state: State) -> float:
@@ -295,7 +277,8 @@ class OutputRefit:
         if not len(model.H) and not self.objective.explicit:
             return model
         most, convex = self.max_iter if max_iter is None else max_iter, self.convex(model.H)
-        cost = NEWTON_COST if choose_solver(convex, self.solver) is newton else 1
+        # The price of an iteration, in iterations of FISTA.
+        cost = 10 if choose_solver(convex, self.solver) is newton else 1
         fit = solve(convex, model, self.solver, tol, -(-most // cost))
         self.spent += cost * fit.n_iter
         return Model(model.H, fit.V, fit.intercept, fit.linear).nonzero()
@@ -307,17 +290,15 @@ class OutputRefit:
         """
         objective, block, k = self.objective, self.objective.rows.block, len(H)
         n, d = objective.rows.n_samples, objective.rows.n_features if objective.explicit else -1
-        wide = block is not None and block.design.matrix.sparse and d > MOST_LINEAR
+        wide = block is not None and block.design.matrix.sparse and d > 4 * AUTO_LINEAR
         if block is None or wide or 8.0 * n * (k + 1 + d) > self.memory:
             self.H, self.A = self.H[:0], self.A[:, :0]
             rows, given = objective.rows, H
         else:
-            Z = self.activations(H, block.design)
+            Z, design, given = self.activations(H, block.design), block.design, None
             if objective.explicit:
-                Z = stored_rows(Z, block.design.rows(np.arange(n)))
-            design = linear_design(Z, block.design.n_threads)
-            stored = Block(design, block.targets, block.loss, block.m, block.w)
-            rows, given = Rows.of_block(stored), None
+                Z = stacked_features(Z, design.rows(np.arange(n)))
+            rows = stored_rows(Z, design.n_threads, block.targets, block.loss, block.m, block.w)
         return OutputProblem(self.problem, rows, given, k, objective.small, self.memory)
 
     def activations(self, H: Floats, design: Design) -> Floats:
@@ -326,12 +307,11 @@ class OutputRefit:
         A column is always computed on its own, so that a run that restarts from a state gets the
         same bits as the run that added the column.
         """
-        A, have = np.empty((design.n_samples, len(H))), 0
+        known = {h.tobytes(): column for h, column in zip(self.H, self.A.T, strict=False)}
+        A = np.empty((design.n_samples, len(H)))
         for r, h in enumerate(H):
-            while have < len(self.H) and not np.array_equal(self.H[have], h):
-                have += 1
-            known = have < len(self.H)
-            A[:, r] = self.A[:, have] if known else design.activations(h[None])[:, 0]
+            column = known.get(h.tobytes())
+            A[:, r] = design.activations(h[None])[:, 0] if column is None else column
         self.H, self.A = H, A
         return A
 
@@ -353,17 +333,15 @@ def merge_parallel(H: Floats, V: Floats) -> tuple[Floats, Floats] | None:
     """H and V with every bundle of nearly parallel basis vectors replaced by its mean, or None.
 
     Close to the optimum, the next best vector is often almost one that the model already has. Two
-    such vectors take two places and make the refit ill-conditioned, and their mean is mostly
-    better: v1 h1h1' + v2 h2h2' is (v1 + v2) hh' plus a little of tt' at the expense of hh', where t
-    is orthogonal to h, and at the optimum no direction is worth more than h. Vectors that stay come
-    first; the new ones have norm 1. The norm of V, by rows, does not grow.
+    such vectors make the refit ill-conditioned, and their mean is mostly better. Vectors that stay
+    come first; the new ones have norm 1. The norm of V, by rows, does not grow.
     """
     norms = np.linalg.norm(H, axis=1)
     if len(H) < 2 or not norms.all():
         return None
     U = H / norms[:, None]
     cosines = U @ U.T
-    close = np.triu(np.abs(cosines) > 1 - NEARLY_PARALLEL, 1)
+    close = np.triu(np.abs(cosines) > 1 - 1e-3, 1)  # an angle of 2.6 degrees
     if not close.any():
         return None
     kept = np.ones(len(H), dtype=bool)

@@ -15,9 +15,7 @@ from fastpoly.kernels.explicit import explicit_gamma, make_gamma, row_gamma
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.joint import JointObjective
 from fastpoly.rows.design import DenseCurvature, Design
-from fastpoly.state import Model
-
-Floats = NDArray[np.float64]
+from fastpoly.state import Floats, Model
 
 
 class Targets(NamedTuple):
@@ -150,11 +148,16 @@ class Block:
         """The outputs of all rows, (n, m)."""
         return self.objective.outputs(*self._parts(model))
 
-    def squared_norms(self, H: Floats) -> Floats:
-        """sum_i w_i a_i^2 for each activation and, if explicit, the constant and each feature."""
+    def squared_norms(self, H: Floats, W: Floats | None = None) -> Floats:
+        """sum_i w_i a_i^2 for each activation and, if explicit, the constant and each feature.
+
+        Linear weights W (k, d) may add to the activations.
+        """
         features, linear, w = self.design.features(H), self.design.linear, self.w
+        more = None if W is None else linear.outputs(np.ascontiguousarray(W.T))
         norms = np.zeros(features.k)
         for S, rows in features.blocks():
+            S = S if more is None else S + more[rows]
             norms += np.einsum("ir,ir->r", S, S if w is None else S * w[rows, None])
         if linear is None:
             return norms
@@ -162,7 +165,10 @@ class Block:
         return np.concatenate([norms, [w.sum()], linear.squared_column_norms(w)])
 
     def diagonal_curvature(self, model: Model, flat: bool = False) -> tuple[Any, ...]:
-        """The `Curvature` along unit vectors; `flat`: with the mean curvature of the outputs."""
+        """Basis, joint, intercept and linear of the `Curvature` along unit vectors.
+
+        `flat`: where every row has the mean curvature of each output.
+        """
         return tuple(self.objective.curvature(*self._parts(model), flat=flat))
 
     def _parts(self, model: Model) -> tuple[Any, ...]:
@@ -205,52 +211,39 @@ class Block:
         D = self.row_gradients(point)
         return float(self.loss.conjugate(self.objective.targets, D, c, self.w))
 
-    def ray(self, point: Point, H: Floats, V: Floats, t: float) -> tuple[float, float]:
-        """The loss and its slope in t at the point with t V appended on H."""
-        O, added = self._ray(point, H, V)
+    def ray(
+        self, point: Point, H: Floats, V: Floats, W: Floats | None, t: float
+    ) -> tuple[float, float]:
+        """The loss and its slope in t at the point with t V on H, and linear weights t W, added."""
+        O, added = self._ray(point, H, V, W)
         value, D = self.loss.value_grad(self.objective.targets, O + t * added, self.w)
         return float(value), float(np.vdot(D, added))
 
-    def ray_squares(self, point: Point, H: Floats, V: Floats) -> float:
-        """sum_i w_i |a_i|^2 of the outputs a_i that V on H adds."""
-        added = self._ray(point, H, V)[1]
+    def ray_squares(self, point: Point, H: Floats, V: Floats, W: Floats | None) -> float:
+        """sum_i w_i |a_i|^2 of the outputs a_i that V on H and W add."""
+        added = self._ray(point, H, V, W)[1]
         squares = np.einsum("ic,ic->i", added, added)
         return float((squares if self.w is None else squares * self.w).sum())
 
-    def _ray(self, point: Point, H: Floats, V: Floats) -> tuple[Floats, Floats]:
+    def _ray(self, point: Point, H: Floats, V: Floats, W: Floats | None) -> tuple[Floats, Floats]:
         def make() -> tuple[Floats, Floats]:
-            return self.outputs(point.model), self.design.outputs(H, V)
+            added = self.design.outputs(H, V)
+            more = added if W is None else added + self.design.linear.outputs(W)
+            return self.outputs(point.model), more
 
         return self._keep(point, "ray", make)
 
-    # --- curvature of dense rows at a point ---
+    def curvature(self, point: Point, method: Callable[..., Floats], *arguments: Floats) -> Floats:
+        """A sum of `DenseCurvature`; nothing is kept after the last one, `gram`."""
 
-    def _dense_curvature(self, point: Point) -> DenseCurvature:
         def make() -> DenseCurvature:
-            Y = self.objective.targets
-            return DenseCurvature(
-                self.design, self.loss, Y, self.w, point.model, self.outputs(point.model)
-            )
+            Y, O = self.objective.targets, self.outputs(point.model)
+            return DenseCurvature(self.design, self.loss, Y, self.w, point.model, O)
 
-        return self._keep(point, "curvature", make)
-
-    def curvature_totals(self, point: Point) -> Floats:
-        """`DenseCurvature.totals`."""
-        return self._dense_curvature(point).totals()
-
-    def curvature_mean(self, point: Point, shares: Floats) -> Floats:
-        """`DenseCurvature.mean`."""
-        return self._dense_curvature(point).mean(shares)
-
-    def curvature_along(self, point: Point, directions: Floats) -> Floats:
-        """`DenseCurvature.along`."""
-        return self._dense_curvature(point).along(directions)
-
-    def curvature_gram(self, point: Point) -> Floats:
-        """`DenseCurvature.gram`, the last of the four: nothing is kept after it."""
-        gram = self._dense_curvature(point).gram()
-        self._kept.clear()
-        return gram
+        found = method(self._keep(point, "curvature", make), *arguments)
+        if method is DenseCurvature.gram:
+            self._kept.clear()
+        return found
 
     # --- the operators Gamma_c of the row gradients at a point ---
 

@@ -5,11 +5,17 @@
 A basis vector h of the d table columns acts on the codes as z = B h, and linear weights W as B W.
 So a pass over X is a pass over the codes with Z = H B' in place of H, and the gradients come back
 through B': whatever the number of table columns, a row costs by its fields. A fitted model IS an
-ordinary model of one-hot codes. With ANOVA, pairs of columns of one level drop out: they are no
-pairs of codes. (Products of two levels of one field count, where a row has several.)
+ordinary model of one-hot codes. With ANOVA, pairs of columns of one level are no pairs of codes and
+drop out. Where they are to count, `within`, level l has the bias
+
+    a_rl = sum_{i<j} h_ri b_li h_rj b_lj = 1/2 (z_rl^2 - sum_j h_rj^2 b_lj^2)
+
+and the outputs are those of the machine (Z, V) over codes, with W_l + sum_r v_rc a_rl as linear
+weights. (Products of two levels of one field always count, where a row has several.)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -19,34 +25,15 @@ from scipy.sparse import csr_array, issparse
 from fastpoly.kernels.explicit import ExplicitGamma
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.summed import SummedGamma
-from fastpoly.rows.design import Curvature
-from fastpoly.rows.rows import Activations, Gradient, Rows
-from fastpoly.state import Model
-
-Floats = NDArray[np.float64]
-
-# Singular values of a table, as a share of the largest, below which no training row sees a column.
-UNSEEN = 1e-10
+from fastpoly.rows.design import Design
+from fastpoly.rows.rows import Activations, Gradient, Ray, Rows
+from fastpoly.state import Floats, Model
 
 
 class Tables:
-    """The block-diagonal matrix B (L, d) of all fields.
+    """The block-diagonal matrix B (L, d): a table per field, (L_f, d_f), dense or sparse.
 
-    Parameters
-    ----------
-    blocks : sequence of arrays
-        One table per field: (L_f,), a scale for each level, whose columns are its levels; or
-        (L_f, d_f), an array or a sparse matrix.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastpoly.rows.coded import Tables
-    >>> tables = Tables([np.array([1.0, 2.0]), np.array([[-1.0], [0.0], [1.0]])])
-    >>> tables.n_levels, tables.n_columns
-    (5, 3)
-    >>> tables.levels(np.array([[1.0, 1.0, 5.0]]))
-    array([[ 1.,  2., -5.,  0.,  5.]])
+    A table (L_f,) is a scale for each level, whose columns are its levels.
     """
 
     def __init__(self, blocks: Sequence[Any]) -> None:
@@ -54,10 +41,10 @@ class Tables:
             csr_array(b, dtype=np.float64) if issparse(b) else np.array(b, np.float64)
             for b in blocks
         ]
-        levels = np.cumsum([0, *(b.shape[0] for b in self.blocks)])
-        columns = np.cumsum([0, *(b.shape[-1] for b in self.blocks)])
-        self.n_levels, self.n_columns = int(levels[-1]), int(columns[-1])
-        self.level_offsets, self.column_offsets = levels, columns
+        self.level_offsets = np.cumsum([0, *(b.shape[0] for b in self.blocks)])
+        self.column_offsets = np.cumsum([0, *(b.shape[-1] for b in self.blocks)])
+        self.n_levels, self.n_columns = int(self.level_offsets[-1]), int(self.column_offsets[-1])
+        self._powers: dict[int, Self] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tables) and (
@@ -67,18 +54,18 @@ class Tables:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _each(self) -> Any:
+    def _each(self) -> Iterator[tuple[slice, slice, Any]]:
         """The levels and columns of each table, and the table."""
         for f, table in enumerate(self.blocks):
-            yield (
-                slice(self.level_offsets[f], self.level_offsets[f + 1]),
-                slice(self.column_offsets[f], self.column_offsets[f + 1]),
-                table,
-            )
+            levels, columns = self.level_offsets[f : f + 2], self.column_offsets[f : f + 2]
+            yield slice(*levels), slice(*columns), table
 
     def levels(self, H: Floats) -> Floats:
-        """H B', from vectors of table columns (k, d) to vectors of levels (k, L)."""
-        Z = np.empty((len(H), self.n_levels))
+        """H B', from vectors of table columns (k, d) to vectors of levels (k, L).
+
+        A constant before the columns is left out.
+        """
+        H, Z = H[:, H.shape[1] - self.n_columns :], np.empty((len(H), self.n_levels))
         for levels, columns, B in self._each():
             own = H[:, columns]
             Z[:, levels] = own * B if B.ndim == 1 else (B @ own.T).T
@@ -92,14 +79,6 @@ class Tables:
             H[:, columns] = own * B if B.ndim == 1 else (B.T @ own.T).T
         return H
 
-    def squared(self) -> Self:
-        """The tables of the squared entries."""
-        return type(self)([B.multiply(B) if issparse(B) else B * B for B in self.blocks])
-
-    def with_constant(self) -> Self:
-        """The tables of codes that begin with a constant."""
-        return type(self)([np.ones(1), *self.blocks])
-
     def inverse(self, Z: Floats) -> Floats:
         """The vectors of table columns (k, d) whose levels are nearest to Z (k, L)."""
         H = np.empty((len(Z), self.n_columns))
@@ -112,33 +91,55 @@ class Tables:
                 H[:, columns] = np.linalg.lstsq(B, own.T, rcond=None)[0].T
         return H
 
+    def power(self, p: int) -> Self:
+        """The tables of all entries to a power."""
+        if p not in self._powers:
+            blocks = [B.power(p) if issparse(B) else B**p for B in self.blocks]
+            self._powers[p] = type(self)(blocks)
+        return self._powers[p]
+
+    def with_constant(self) -> Self:
+        """The tables of codes that begin with a constant."""
+        return type(self)([np.ones(1), *self.blocks])
+
     def orthogonal(self, frequencies: Floats) -> Self:
         """Tables of the same model whose columns are orthogonal over the rows, field by field.
 
         The columns of a dense table are rotated, which changes neither the ridge nor the norms of
         basis vectors, so that a diagonal preconditioner serves even for steps, which are nearly
         collinear. Columns that are zero in all rows are left out: their weights would be zero.
-
-        Parameters
-        ----------
-        frequencies : ndarray, (L,)
-            The weights of the rows with each level.
+        `frequencies` (L,) are the weights of the rows with each level.
         """
         blocks = []
         for levels, _, B in self._each():
             if B.ndim == 2 and not issparse(B):
                 root = np.sqrt(np.maximum(frequencies[levels], 0))[:, None]
                 _, sizes, rotation = np.linalg.svd(root * B, full_matrices=False)
-                seen = sizes > UNSEEN * max(sizes.max(initial=0.0), 1e-300)
+                seen = sizes > 1e-10 * max(sizes.max(initial=0.0), 1e-300)
                 B = B @ rotation[seen].T
             blocks.append(B)
         return type(self)(blocks)
 
-    def level_model(self, model: Model) -> Model:
+    def biases(self, H: Floats, Z: Floats) -> Floats:
+        """The biases A of all levels, (k, L), where H may begin with a constant."""
+        constant, own = np.split(H, [H.shape[1] - self.n_columns], axis=1)
+        A = 0.5 * (Z * Z - self.power(2).levels(own**2))
+        return A + constant * Z if constant.size else A
+
+    def over_levels(self, model: Model, within: bool) -> tuple[Model, Floats | None]:
+        """A model of columns as one of levels, and the biases A of these where pairs count."""
+        inside = not within and model.H.shape[1] > self.n_columns  # the constant is a level
+        tables = self.with_constant() if inside else self
+        Z = tables.levels(model.H)
+        A = self.biases(model.H, Z) if within else None
+        linear = None if model.linear is None else tables.levels(model.linear.T).T
+        if A is not None:
+            linear = A.T @ model.V + (0.0 if linear is None else linear)
+        return model._replace(H=Z, linear=linear), A
+
+    def level_model(self, model: Model, within: bool = False) -> Model:
         """A model of table columns as one of levels; either may begin with a constant."""
-        own = self if model.H.shape[1] == self.n_columns else self.with_constant()
-        linear = None if model.linear is None else own.levels(model.linear.T).T
-        return model._replace(H=own.levels(model.H), linear=linear)
+        return self.over_levels(model, within)[0]
 
     def column_model(self, model: Model) -> Model:
         """The inverse of `level_model`."""
@@ -152,119 +153,150 @@ class Tables:
 
 
 class CodedRows(Rows):
-    """Rows X = P B, by the rows of their codes P.
+    """Rows X = P B, by the rows of their codes P, which are sparse and anywhere.
 
-    Parameters
-    ----------
-    codes : Rows
-        P, anywhere.
-    tables : Tables
-        B. With fit_lower="augment", the constant is added here.
+    Where pairs of columns `within` a table count, the codes have fit_lower="explicit" whatever
+    `fit_lower` is, and the constant of "augment" is not among them. `fields` (d,) are columns that
+    share a prior, and `exclusive` (n_fields,) says whether a row has at most one entry in each; by
+    default every table is a field. See `fastpoly.posterior`.
     """
 
-    def __init__(self, codes: Rows, tables: Tables) -> None:
-        if codes.fit_lower == "augment":
-            tables = tables.with_constant()
+    def __init__(
+        self, codes: Rows, tables: Tables, *, within: bool = False, fit_lower: str | None = None,
+        fields: NDArray[np.intp] | None = None, exclusive: NDArray[np.bool_] | None = None,
+    ) -> None:  # fmt: skip
+        self._on: Callable[[Rows], Self] = partial(
+            type(self), tables=tables, within=within, fit_lower=fit_lower, fields=fields,
+            exclusive=exclusive,
+        )  # fmt: skip
+        lower = fit_lower if within else codes.fit_lower
+        constant = int(lower == "augment")
         if codes.entries is None:
             raise TypeError("codes must be sparse rows")
-        if tables.n_levels != codes.n_features:
-            raise ValueError(f"the tables have {tables.n_levels} levels, X {codes.n_features}")
-        self.codes, self.tables, self._squared = codes, tables, tables.squared()
-        self.exclusive = np.ones(len(tables.blocks), dtype=bool)  # a row has a code per field
-        shape = codes.n_samples, tables.n_columns
+        if fields is None:
+            fields = np.repeat(np.arange(len(tables.blocks)), np.diff(tables.column_offsets))
+            exclusive = np.ones(len(tables.blocks), dtype=bool)
+        self.fields = np.append([0] * constant, fields + constant).astype(np.intp)
+        self.exclusive = np.append([True] * constant, exclusive).astype(bool)
+        self.codes, self.within = codes, within
+        self.tables = tables.with_constant() if constant and not within else tables
+        if self.tables.n_levels != codes.n_features:
+            raise ValueError(f"the tables have {self.tables.n_levels} levels, X {codes.n_features}")
+        shape = codes.n_samples, tables.n_columns + constant
         super().__init__(
-            (), codes.engine, codes.loss, codes.m, shape, codes.activation, codes.fit_lower,
-            codes.entries,
-        )  # fmt: skip
+            (), codes.engine, codes.loss, codes.m, shape, codes.activation, lower, codes.entries
+        )
 
     @property
     def in_memory(self) -> bool:
         return self.codes.in_memory
 
-    @property
-    def weight(self) -> float:
-        return self.codes.weight
-
-    @property
-    def loss_at_zero(self) -> float:
-        return self.codes.loss_at_zero
+    def sum(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        return self.codes.sum(method, *arguments)
 
     def level_model(self, model: Model) -> Model:
         """The same model over levels."""
-        return self.tables.level_model(model)
+        return self.tables.level_model(model, self.within)
 
-    def _own(self, G: Floats | None) -> Floats | None:
-        """The gradient in the linear weights of the columns, from that of the levels (L, m)."""
-        return None if G is None else self.tables.columns(G.T).T
+    def levels(self, H: Floats) -> tuple[Floats, Floats | None]:
+        """Z (k, L) from basis vectors (k, d), and the biases A (k, L) where pairs count."""
+        Z = self.tables.levels(H)
+        return Z, self.tables.biases(H, Z) if self.within else None
+
+    def pull(self, H: Floats, Z: Floats, G: Floats, Q: Floats | None) -> Floats:
+        """The gradient in H of sum(G * Z) + sum(Q * A), (k, d)."""
+        if Q is None:
+            return self.tables.columns(G)
+        constant, own = np.split(H, [H.shape[1] - self.tables.n_columns], axis=1)
+        ahead = constant.sum(axis=1, keepdims=True)  # 0 where there is none
+        found = self.tables.columns(G + Q * (Z + ahead)) - own * self.tables.power(2).columns(Q)
+        return np.hstack([(Q * Z).sum(axis=1, keepdims=True), found]) if constant.size else found
+
+    def _layers(
+        self, A: Floats | None, V: Floats, intercept: Floats | None, linear: Floats | None
+    ) -> tuple[Floats, Floats | None, Floats | None]:
+        """The gradients in V, intercept and linear weights from those of the model of levels."""
+        V = V if A is None else V + A @ linear
+        return (V, intercept, self.tables.columns(linear.T).T) if self.explicit else (V, None, None)
 
     def value_grad(self, x: Floats, k: int, g: Floats) -> float:
-        d, L, m, tables = self.n_features, self.tables.n_levels, self.m, self.tables
-        H, middle, W = np.split(x, [k * d, len(x) - d * m if self.explicit else len(x)])
-        parts = [tables.levels(H.reshape(k, d)).ravel(), middle]
+        own, G = self.unpack(x, k), self.unpack(g, k)
+        levels, A = self.tables.over_levels(own, self.within)
+        packed = self.codes.pack(levels)
+        gradient = np.empty_like(packed)
+        value = self.codes.value_grad(packed, k, gradient)
+        found = self.codes.unpack(gradient, k)
+        Q = None if A is None else own.V @ found.linear.T
+        G.H[:] = self.pull(own.H, levels.H, found.H, Q)
+        G.V[:], intercept, linear = self._layers(A, *found[1:])
         if self.explicit:
-            parts.append(tables.levels(W.reshape(d, m).T).T.ravel())
-        levels = np.concatenate(parts)
-        gradient = np.empty_like(levels)
-        value = self.codes.value_grad(levels, k, gradient)
-        G, after = gradient[: k * L].reshape(k, L), k * L + len(middle)
-        g[: k * d] = tables.columns(G).ravel()
-        g[k * d : k * d + len(middle)] = gradient[k * L : after]
-        if self.explicit:
-            g[k * d + len(middle) :] = tables.columns(gradient[after:].reshape(L, m).T).T.ravel()
+            G.intercept[:], G.linear[:] = intercept, linear
         return value
 
     def value(self, model: Model) -> float:
         return self.codes.value(self.level_model(model))
 
     def value_layers(self, model: Model) -> tuple[float, Floats, Floats | None, Floats | None]:
-        value, V, intercept, linear = self.codes.value_layers(self.level_model(model))
-        return value, V, intercept, self._own(linear)
+        levels, A = self.tables.over_levels(model, self.within)
+        value, *layers = self.codes.value_layers(levels)
+        return value, *self._layers(A, *layers)
 
-    def squared_norms(self, H: Floats) -> Floats:
+    def squared_norms(self, H: Floats, A: Floats | None = None) -> Floats:
         """As of plain rows; of columns, without products of two levels in one row and field."""
-        norms = self.codes.squared_norms(self.tables.levels(H))
-        first = len(H) + 1
+        norms = self.codes.squared_norms(*self.levels(H))
         if not self.explicit:
-            return norms
-        return np.concatenate([norms[:first], self._squared.columns(norms[None, first:])[0]])
+            return norms[: len(H)]
+        first = len(H) + 1
+        return np.append(norms[:first], self.tables.power(2).columns(norms[None, first:])[0])
 
     def gradient(self, model: Model) -> Gradient:
-        found = self.codes.gradient(self.level_model(model))
-        return found._replace(
-            linear=self._own(found.linear), gamma=lambda: self._gamma_of(found.gamma())
-        )
+        levels, A = self.tables.over_levels(model, self.within)
+        found = self.codes.gradient(levels)
+        layers = self._layers(A, *found[1:4])
 
-    def _gamma_of(self, gamma: Gamma) -> Gamma:
-        """The operators B' Gamma_c B."""
-        operators = CodedOperators(self.tables, gamma)
-        if isinstance(gamma, ExplicitGamma):
-            return ExplicitGamma(operators.dense(None))
-        return SummedGamma(self.n_features, self.m, operators, self.sample)
+        def gamma() -> Gamma:
+            operators = CodedOperators(self, found.gamma(), found.linear if self.within else None)
+            if isinstance(operators.gamma, ExplicitGamma):
+                return ExplicitGamma(operators.dense(None))
+            return SummedGamma(self.n_features, self.m, operators, self.sample)
+
+        return Gradient(found.value, *layers, gamma, found.conjugate)
 
     def sample(self, most: int, rng: np.random.Generator) -> Activations:
-        activations = self.codes.sample(most, rng)
-        return lambda H: activations(self.tables.levels(H))
+        P = self.codes.sample_rows(most, rng)
+        design = Design(P, self.activation, fit_lower=self.codes.fit_lower, n_threads=1)
 
-    def ray(
-        self, model: Model, H: Floats, V: Floats
-    ) -> tuple[Callable[[float], tuple[float, float]], float]:
-        return self.codes.ray(self.level_model(model), self.tables.levels(H), V)
+        def activations(H: Floats) -> Floats:
+            Z, A = self.levels(H)
+            S = design.activations(Z)
+            return S if A is None else S + P @ A.T
 
-    def curvature(self, model: Model, penalty: Floats) -> Curvature:
-        """Diagonals; exact where a row has one level per field."""
-        found = self.codes.curvature(self.level_model(model), penalty)
-        linear = found.linear
-        return found._replace(
-            basis=self._squared.columns(found.basis),
-            linear=None if linear is None else self._squared.columns(linear.T).T,
-        )
+        return activations
 
-    def flat_curvature(self, model: Model) -> tuple[Any, ...]:
-        """As `curvature`, where every row has the mean curvature of each output."""
-        basis, output, *lower = self.codes.flat_curvature(self.tables.level_model(model))
-        if self.explicit:
-            lower[1] = self._squared.columns(lower[1].T).T
-        return self._squared.columns(basis), output, *lower
+    def ray(self, model: Model, H: Floats, V: Floats, W: Floats | None = None) -> Ray:
+        Z, A = self.levels(H)
+        return self.codes.ray(self.level_model(model), Z, V, None if A is None else A.T @ V)
+
+    def diagonal_curvature(self, model: Model, flat: bool = False) -> tuple[Any, ...]:
+        """Exact where a row has one level per field and no pairs within tables.
+
+        A column's share in its own level and in others are added as if apart.
+        """
+        levels = self.level_model(model)
+        basis, output, intercept, linear = self.codes.diagonal_curvature(levels, flat)
+        squared = self.tables.power(2)
+        if self.within:
+            Z, K = levels.H, (model.V**2) @ linear.T
+            constant, H = np.split(model.H, [model.H.shape[1] - self.tables.n_columns], axis=1)
+            own = squared.columns(basis + K * Z**2) + H**2 * self.tables.power(4).columns(K)
+            own = np.maximum(own - 2 * H * self.tables.power(3).columns(K * Z), 0.0)
+            first = (K * Z**2).sum(axis=1, keepdims=True)
+            basis = np.hstack([first, own]) if constant.size else own
+        else:
+            basis = squared.columns(basis)
+        if not self.explicit:
+            return basis, output, None, None
+        return basis, output, intercept, squared.columns(linear.T).T
 
     def folds(self, n_folds: int, seed: int) -> list[tuple[Self, Self]]:
         return [(self._on(one), self._on(other)) for one, other in self.codes.folds(n_folds, seed)]
@@ -272,44 +304,58 @@ class CodedRows(Rows):
     def parts(self, n_parts: int, seed: int) -> list[Self]:
         return [self._on(codes) for codes in self.codes.parts(n_parts, seed)]
 
-    def _on(self, codes: Rows) -> Self:
-        """Other codes with the same tables."""
-        own = self.tables.blocks[1:] if self.fit_lower == "augment" else None
-        return type(self)(codes, self.tables if own is None else Tables(own))
-
 
 class CodedOperators:
-    """B' Gamma_c B from the operators of the codes, for `SummedGamma`."""
+    """The operators Gamma_c of X from those of the codes, for `SummedGamma`.
 
-    def __init__(self, tables: Tables, gamma: Gamma) -> None:
-        self.tables, self.gamma = tables, gamma
+        Gamma_c = B' Gamma_c(P) B + 1/2 sum_l s_lc (b_l b_l' - diag(b_l^2))
+
+    s = P'D (L, m) are the row gradients, summed over the rows of each level; None where pairs
+    within tables do not count, and with them the second term.
+    """
+
+    def __init__(self, rows: CodedRows, gamma: Gamma, s: Floats | None) -> None:
+        self.rows, self.gamma, self.s = rows, gamma, s
         self._combined: tuple[bytes, Gamma] = (b"", gamma)
 
-    def _of(self, S: Floats | None) -> Gamma:
-        """The operators sum_c S_ce Gamma_c of the codes; the last ones are kept."""
+    def _of(self, S: Floats | None) -> tuple[Gamma, Floats | None]:
+        """The operators sum_c S_ce Gamma_c(P), of which the last ones are kept, and s S / 2."""
+        half = None if self.s is None else 0.5 * self.s
         if S is None:
-            return self.gamma
+            return self.gamma, half
         if self._combined[0] != S.tobytes():
             self._combined = S.tobytes(), self.gamma.combined(S)
-        return self._combined[1]
+        return self._combined[1], None if half is None else half @ S
 
     def matvecs(self, S: Floats | None, B: Floats) -> Floats:
-        levels = np.ascontiguousarray(self.tables.levels(B.T).T)
-        return self.tables.columns(self._of(S).matvecs(levels, finite=False).T).T
+        gamma, half = self._of(S)
+        H = np.ascontiguousarray(B.T)
+        Z = self.rows.tables.levels(H)
+        G = gamma.matvecs(np.ascontiguousarray(Z.T), finite=False).T
+        return np.ascontiguousarray(self.rows.pull(H, Z, G, None if half is None else half.T).T)
 
     def forms(self, S: Floats | None, h: Floats) -> Floats:
-        return self._of(S).forms(self.tables.levels(h[None])[0], finite=False)
+        gamma, half = self._of(S)
+        Z, A = self.rows.levels(h[None])
+        found = gamma.forms(np.ascontiguousarray(Z[0]), finite=False)
+        return found if half is None else found + 2 * (A[0] @ half)
 
     def combine(self, S: Floats | None, w: Floats, h: Floats) -> Floats:
-        z = self.tables.levels(h[None])[0]
-        return self.tables.columns(self._of(S).combine(w, z, finite=False)[None])[0]
+        gamma, half = self._of(S)
+        Z = self.rows.tables.levels(h[None])
+        G = gamma.combine(w, np.ascontiguousarray(Z[0]), finite=False)[None]
+        return self.rows.pull(h[None], Z, G, None if half is None else (half @ w)[None])[0]
 
     def dense(self, S: Floats | None) -> Floats:
-        gamma, columns = self._of(S), self.tables.columns
+        gamma, half = self._of(S)
+        eye = np.eye(self.rows.n_features)
         if isinstance(gamma, ExplicitGamma):
-            G = np.stack([columns(columns(G).T) for G in gamma.dense()])
+            Z, parts = self.rows.tables.levels(eye), []
+            for c, G in enumerate(gamma.dense()):
+                Q = None if half is None else np.broadcast_to(half[:, c], Z.shape)
+                parts.append(self.rows.pull(eye, Z, Z @ G, Q))
+            found = np.stack(parts)
         else:  # there may be many more levels than columns
-            each = np.eye(self.tables.n_columns)
-            images = [self.matvecs(S, np.repeat(e[:, None], gamma.m, axis=1)) for e in each]
-            G = np.stack(images).transpose(2, 0, 1)
-        return 0.5 * (G + G.transpose(0, 2, 1))
+            images = [self.matvecs(S, np.repeat(e[:, None], gamma.m, axis=1)) for e in eye]
+            found = np.stack(images).transpose(2, 0, 1)
+        return 0.5 * (found + found.transpose(0, 2, 1))

@@ -19,9 +19,7 @@ from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import Matrix, ScaledRows, as_matrix
 from fastpoly.kernels.runtime import effective_n_threads
 from fastpoly.kernels.verbs import loss_curvature
-from fastpoly.state import Model
-
-Floats = NDArray[np.float64]
+from fastpoly.state import Floats, Model
 
 FIT_LOWER = (None, "augment", "explicit")
 # Curvature below this counts as zero: the squares of directions in its units would overflow. Only
@@ -66,18 +64,13 @@ class Design:
     """
 
     def __init__(
-        self,
-        X: Any,
-        activation: str = "squared",
-        *,
-        fit_lower: str | None = None,
+        self, X: Any, activation: str = "squared", *, fit_lower: str | None = None,
         n_threads: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         check_kind(activation, fit_lower)
         self.n_threads = effective_n_threads(n_threads)
         self.matrix = as_matrix(X, fit_lower == "augment")
-        self.activation = activation
-        self.fit_lower = fit_lower
+        self.activation, self.fit_lower = activation, fit_lower
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A Matrix holds pointers, so it is rebuilt from its arrays, with all checks.
@@ -147,30 +140,39 @@ def check_kind(activation: str, fit_lower: str | None) -> None:
         raise ValueError(f"fit_lower must be one of {FIT_LOWER}, got {fit_lower!r}")
 
 
-def check_scale(design: Design) -> None:
-    """Raise if X is too large or too small to be fitted, because fourth powers are summed."""
-    M = design.matrix
-    check_largest(largest_size(M.arrays[0] if M.sparse else dense_values(M)))
-
-
-def largest_size(values: NDArray) -> float:
-    """The largest |x|."""
-    return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
-
-
-def dense_values(X: Matrix) -> NDArray:
-    """The rows of a dense Matrix as an array, without the constant."""
-    return X.rows(slice(None)) if isinstance(X.source, ScaledRows) else X.source
+def largest_size(X: Any) -> float:
+    """The largest |x| of a Matrix or an array."""
+    if isinstance(X, Matrix):
+        scaled = not X.sparse and isinstance(X.source, ScaledRows)
+        X = X.arrays[0] if X.sparse else X.rows(slice(None)) if scaled else X.source
+    return max(float(X.max(initial=0.0)), -float(X.min(initial=0.0)))
 
 
 def check_largest(largest: float) -> None:
-    """Raise if the largest |x| is out of the range that can be fitted."""
+    """Raise if the largest |x| is out of the range that can be fitted: fourth powers are summed."""
     if largest and not 1 / LARGEST <= largest <= LARGEST:
         raise ValueError(
             f"X has entries of size {largest:.1e}, beyond {1 / LARGEST:g}..{LARGEST:g}, where "
             "fourth powers overflow or vanish; rescale the columns of X, for example to unit "
             "variance"
         )
+
+
+class Curvature(NamedTuple):
+    """Sums of second derivatives (Gauss-Newton) for the preconditioner.
+
+    `basis` (k, d) is the curvature of each h_r along the columns T (d, d) of `directions`, in which
+    it is nearly diagonal; None stands for unit vectors. `joint`, (k + 1 + d, k + 1 + d) or (k, k),
+    is the Gram matrix of activations, constant and features, weighted by the mean curvature of the
+    outputs; without linear terms, or where d is large, that of the activations only. Then
+    `intercept` (m,) and `linear` (d, m) are the other diagonals.
+    """
+
+    directions: Floats | None
+    basis: Floats
+    joint: Floats
+    intercept: Floats | None = None
+    linear: Floats | None = None
 
 
 class DenseCurvature:
@@ -184,9 +186,7 @@ class DenseCurvature:
     penalty included, in units of its diagonal, because columns may differ by many orders of
     magnitude. Each vector has its own diagonal of T' B_r T. For ANOVA, z_ir^2 / 2 stands in for the
     kernel. There are three sums over rows, `totals`, `mean` and `along`, each of which needs the
-    result of the one before, and a fourth, `gram`.
-
-    Dense rows, with targets Y (n, 1 or m) and outputs O (n, m).
+    result of the one before, and a fourth, `gram`. Targets Y are (n, 1 or m), outputs O (n, m).
     """
 
     def __init__(
@@ -197,91 +197,54 @@ class DenseCurvature:
         self.D = loss.value_grad(Y, O, w)[1]
         slope = 2.0 if design.activation == "squared" else 1.0  # of an activation, over z
         self.V1, self.V2 = 0.5 * slope * model.V.T, slope**2 * (model.V**2).T
-        self.once: list[tuple[Floats, Floats]] | None = None
-        if design.n_samples * (design.n_features + len(model.H)) <= BLOCK_DOUBLES:
-            self.once = list(self._compute())
+        size = design.n_samples * (design.n_features + 2 * len(model.H))
+        self.once = list(self._compute()) if size <= BLOCK_DOUBLES else None
 
-    def _compute(self) -> Iterator[tuple[Floats, Floats]]:
-        for rows, X in self._rows():
-            U = (X @ self.model.H.T) ** 2 * (self.C[rows] @ self.V2)
-            yield X, U + np.abs(self.D[rows] @ self.V1)
-
-    def _blocks(self) -> Iterator[tuple[Floats, Floats]]:
-        """X and u, a block of rows at a time."""
-        return self._compute() if self.once is None else iter(self.once)
-
-    def _rows(self) -> Iterator[tuple[slice, Floats]]:
-        """Dense rows, the constant included, a block at a time."""
-        X = self.design.matrix
-        step = max(1, BLOCK_DOUBLES // max(1, X.d))
-        for first in range(0, X.n, step):
+    def _compute(self) -> Iterator[tuple[slice, Floats, Floats, Floats]]:
+        """Rows of X, the constant included, z^2 and u, a block of rows at a time."""
+        M = self.design.matrix
+        step = max(1, BLOCK_DOUBLES // max(1, M.d))
+        for first in range(0, M.n, step):
             rows = slice(first, first + step)
-            block = X.rows(rows)
-            yield rows, np.hstack([np.ones((len(block), 1)), block]) if X.augment else block
+            X = M.rows(rows)
+            X = np.hstack([np.ones((len(X), 1)), X]) if M.augment else X
+            squares = (X @ self.model.H.T) ** 2
+            U = squares * (self.C[rows] @ self.V2) + np.abs(self.D[rows] @ self.V1)
+            yield rows, X, squares, U
+
+    def _blocks(self) -> Iterator[tuple[slice, Floats, Floats, Floats]]:
+        return self._compute() if self.once is None else iter(self.once)
 
     def totals(self) -> Floats:
         """sum_i u_ir, (k,)."""
-        return sum((U.sum(axis=0) for _, U in self._blocks()), np.zeros(len(self.model.H)))
+        return sum((U.sum(axis=0) for *_, U in self._blocks()), np.zeros(len(self.model.H)))
 
     def mean(self, shares: Floats) -> Floats:
         """sum_r shares_r B_r, (d, d)."""
         d = self.model.H.shape[1]
         mean = np.zeros((d, d))
-        for X, U in self._blocks():
+        for _, X, _, U in self._blocks():
             mean += (X * (U @ shares)[:, None]).T @ X
         return mean
 
     def along(self, directions: Floats) -> Floats:
         """t_j' B_r t_j for the columns t_j of `directions`, (k, d)."""
         basis = np.zeros(self.model.H.shape)
-        for X, U in self._blocks():
+        for _, X, _, U in self._blocks():
             basis += U.T @ (X @ directions) ** 2
         return basis
 
     def gram(self) -> Floats:
         """Gram matrix of [activations, 1, X], weighted by the mean curvature of the outputs."""
-        k, d = self.model.H.shape
-        width = k + (1 + d if self.design.fit_lower == "explicit" else 0)
-        joint = np.zeros((width, width))
-        mean_curvature = self.C.mean(axis=1)
-        for rows, X in self._rows():
-            A = self._stacked(X)
+        H, explicit = self.model.H, self.design.fit_lower == "explicit"
+        width = len(H) + (1 + H.shape[1] if explicit else 0)
+        joint, mean_curvature = np.zeros((width, width)), self.C.mean(axis=1)
+        for rows, X, S, _ in self._blocks():
+            if self.design.activation == "anova":
+                S = 0.5 * (S - (X * X) @ (H * H).T)
+            A = np.hstack([S, np.ones((len(X), 1)), X]) if explicit else S
             joint += (A * mean_curvature[rows, None]).T @ A
         return joint
-
-    def _stacked(self, X: Floats) -> Floats:
-        """[activations, 1, X] of some rows, or the activations without linear terms."""
-        H = self.model.H
-        S = (X @ H.T) ** 2
-        if self.design.activation == "anova":
-            S = 0.5 * (S - (X * X) @ (H * H).T)
-        explicit = self.design.fit_lower == "explicit"
-        return np.hstack([S, np.ones((len(X), 1)), X]) if explicit else S
-
-
-class Curvature(NamedTuple):
-    """Sums of second derivatives (Gauss-Newton) for the preconditioner.
-
-    Attributes
-    ----------
-    directions : ndarray, (d, d), or None
-        Columns T in which the curvature of every basis vector is nearly diagonal. None stands for
-        the unit vectors.
-    basis : ndarray, (k, d)
-        Curvature of h_r along each direction.
-    joint : ndarray, (k + 1 + d, k + 1 + d) or (k, k)
-        Gram matrix of activations, constant and features, weighted by the mean curvature of the
-        outputs. Without linear terms, or where d is large, that of the activations only.
-    intercept : ndarray, (m,), or None
-    linear : ndarray, (d, m), or None
-        Diagonals, where `joint` has no features.
-    """
-
-    directions: Floats | None
-    basis: Floats
-    joint: Floats
-    intercept: Floats | None = None
-    linear: Floats | None = None
 
 
 def shared_directions(mean: Floats) -> Floats:
@@ -292,8 +255,5 @@ def shared_directions(mean: Floats) -> Floats:
 
 
 def has_eigenbasis(sparse: bool, d: int) -> bool:
-    """Whether the eigenbasis is worth its cost: d^2 per row, plus d^3.
-
-    It is for up to about 500 features; with 1000 a diagonal is as good.
-    """
+    """Whether the eigenbasis is worth its cost, d^2 per row, plus d^3: up to about 500 features."""
     return not sparse and 4 * d**2 <= BLOCK_DOUBLES

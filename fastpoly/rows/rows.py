@@ -19,25 +19,17 @@ from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.losses import complete_loss
 from fastpoly.kernels.summed import SummedGamma
 from fastpoly.problem import resolve_loss
+from fastpoly.rows import design as designs
 from fastpoly.rows.block import Block, Point, Targets
-from fastpoly.rows.design import (
-    NO_CURVATURE,
-    Curvature,
-    Design,
-    check_kind,
-    check_largest,
-    check_scale,
-    has_eigenbasis,
-    shared_directions,
-)
+from fastpoly.rows.design import Curvature, DenseCurvature, Design
 from fastpoly.rows.engine import Engine, ThreadEngine
 from fastpoly.rows.shard import Form, Part, Shard, StoredBlocks
 from fastpoly.rows.shards import Shards
 from fastpoly.rows.statistics import Scaling, Statistics
-from fastpoly.state import Model
+from fastpoly.state import Floats, Model
 
-Floats = NDArray[np.float64]
 Activations = Callable[[Floats], Floats]  # of basis vectors (k, d) in some rows, (n, k)
+Ray = tuple[Callable[[float], tuple[float, float]], float]  # see `Rows.ray`
 
 
 class Gradient(NamedTuple):
@@ -135,6 +127,19 @@ class Rows:
         linear = np.zeros((d, m)) if self.explicit else None
         return Model(np.zeros((0, d)), np.zeros((0, m)), np.zeros(m), linear)
 
+    def pack(self, model: Model) -> Floats:
+        """All parameters in one vector, [H | V | intercept | linear]."""
+        parts = model if self.explicit else (model.H, model.V)
+        return np.concatenate([part.ravel() for part in parts])
+
+    def unpack(self, x: Floats, k: int) -> Model:
+        """The model of k basis vectors in a packed vector, as views of it."""
+        d, m = self.n_features, self.m
+        H, V, rest = np.split(x, [k * d, k * (d + m)])
+        intercept = rest[:m] if self.explicit else np.zeros(m)
+        linear = rest[m:].reshape(d, m) if self.explicit else None
+        return Model(H.reshape(k, d), V.reshape(k, m), intercept, linear)
+
     def value_grad(self, x: Floats, k: int, g: Floats) -> float:
         """The loss at the packed model [H | V | intercept | linear]; its gradient goes to g."""
         if self.block is not None:
@@ -150,9 +155,9 @@ class Rows:
         """The loss and its gradients in V, intercept and linear weights."""
         return self.sum(Block.value_layers, model)
 
-    def squared_norms(self, H: Floats) -> Floats:
+    def squared_norms(self, H: Floats, W: Floats | None = None) -> Floats:
         """sum_i w_i a_i^2 for each activation and, if explicit, the constant and each feature."""
-        return self.sum(Block.squared_norms, H)
+        return self.sum(Block.squared_norms, H, W)
 
     def gradient(self, model: Model) -> Gradient:
         """The loss and its gradient, with the operators Gamma_c of the row gradients."""
@@ -194,19 +199,17 @@ class Rows:
 
         return vstack(parts, "csr")
 
-    def ray(
-        self, model: Model, H: Floats, V: Floats
-    ) -> tuple[Callable[[float], tuple[float, float]], float]:
+    def ray(self, model: Model, H: Floats, V: Floats, W: Floats | None = None) -> Ray:
         """The loss and its slope at the model with t V appended on H, as a function of t.
 
-        Also returns a bound on its second derivative; where the smoothness of the loss is not
-        known, that of a loss of smoothness 1.
+        Linear weights t W may be added. Also returns a bound on its second derivative; where the
+        smoothness of the loss is not known, that of a loss of smoothness 1.
         """
-        point = replace(self.point(model), send=True)
+        added = replace(self.point(model), send=True), H, V, W
         bound = float(self.loss.smoothness(self.m))
-        squares = self.sum(Block.ray_squares, point, H, V)
+        squares = self.sum(Block.ray_squares, *added)
         return (
-            lambda t: self.sum(Block.ray, point, H, V, t),
+            lambda t: self.sum(Block.ray, *added, t),
             squares * (bound if np.isfinite(bound) else 1.0),
         )
 
@@ -217,23 +220,25 @@ class Rows:
         basis.
         """
         k, d = model.H.shape
-        if not has_eigenbasis(self.entries is not None, d):
-            return Curvature(None, *self.sum(Block.diagonal_curvature, model))
+        if not designs.has_eigenbasis(self.entries is not None, d):
+            return Curvature(None, *self.diagonal_curvature(model))
         point = replace(self.point(model), send=True)
         directions, basis = np.eye(d), np.zeros((k, d))
         if k:
-            totals = self.sum(Block.curvature_totals, point)
-            shares = 1 / np.where(totals > NO_CURVATURE, totals, 1.0)
-            mean = self.sum(Block.curvature_mean, point, shares)
+            totals = self.sum(Block.curvature, point, DenseCurvature.totals)
+            shares = 1 / np.where(totals > designs.NO_CURVATURE, totals, 1.0)
+            mean = self.sum(Block.curvature, point, DenseCurvature.mean, shares)
             mean[np.diag_indices(d)] += shares @ penalty
-            directions = shared_directions(mean)
-            basis = self.sum(Block.curvature_along, point, directions)
-        joint = self.sum(Block.curvature_gram, point)
-        return Curvature(directions, basis, joint)
+            directions = designs.shared_directions(mean)
+            basis = self.sum(Block.curvature, point, DenseCurvature.along, directions)
+        return Curvature(directions, basis, self.sum(Block.curvature, point, DenseCurvature.gram))
 
-    def flat_curvature(self, model: Model) -> tuple[Any, ...]:
-        """Diagonals as of `Curvature`, where every row has the mean curvature of each output."""
-        return self.sum(Block.diagonal_curvature, model, True)
+    def diagonal_curvature(self, model: Model, flat: bool = False) -> tuple[Any, ...]:
+        """Basis, joint, intercept and linear of the `Curvature` along unit vectors.
+
+        `flat`: where every row has the mean curvature of each output.
+        """
+        return self.sum(Block.diagonal_curvature, model, flat)
 
     def folds(self, n_folds: int, seed: int) -> list[tuple["Rows", "Rows"]]:
         """Rows to train on and rows to test with, n_folds times; each row is tested once.
@@ -342,7 +347,7 @@ class ShardDesign:
     scaling: Scaling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_kind(self.activation, self.fit_lower)
+        designs.check_kind(self.activation, self.fit_lower)
         centered = self.scaling is not None and self.scaling.center is not None
         if centered and self.shards.manifest.kind != "dense":
             raise ValueError("scaling.center must be None, because these rows are sparse")
@@ -417,7 +422,9 @@ def as_rows(
         form = data.form(y, loss, sample_weight, n_outputs)
         shards = data.shards.opened()
         found = shard_statistics(shards, data.n_threads, form.by_class)
-        check_largest(found.largest if data.scaling is None else data.scaling.largest(found))
+        designs.check_largest(
+            found.largest if data.scaling is None else data.scaling.largest(found)
+        )
         if not found.weight:
             raise ValueError("the weights of all rows are zero")
         return Rows.of_shards(shards, form, data.n_threads)
@@ -435,6 +442,6 @@ def as_rows(
         raise ValueError(f"y has {len(targets.values)} samples, X has {n}")
     if not n:
         raise ValueError("there are no samples: X and y are empty")
-    check_scale(data)
+    designs.check_largest(designs.largest_size(data.matrix))
     w = as_weights(sample_weight, "sample_weight", n, some=True)
     return Rows.of_block(Block(data, targets, loss, m, w))

@@ -3,60 +3,23 @@
     q_c(h) = h' G_c h,   G (m, p, p),   M(w) = sum_c w_c G_c,   w = slopes of ||.||_* at q(h)
 
 The problem is not convex in h, but the dual norm is convex in q. So a step to any h+ with
-h+' M h+ >= h' M h never loses:
-
-    ||q(h+)||_* >= w'q(h+) = h+' M h+ >= h' M h = ||q(h)||_*.
-
-The best step is the top eigenvector of M. Nearly as good is the best vector of a Krylov space of M,
-which is much cheaper, and is found for many points at once.
-
-There are many local maxima. The plain search starts from eigenvectors. Its first steps use slopes
-of a smoothed dual norm, because with plain signs an eigenvector of G_c is often a fixed point
-already (multi-class gradients sum to zero over the outputs).
-
-The thorough search asks whether there is anything above a threshold. It ascends from random points
-until they find nothing new. Where the dual norm has kinks (l1/linf), a local search over the slopes
-goes on from each maximum: negate one w_c, ascend, keep what is better. It lifts most of them to the
-best few. At an optimum the model's own vectors are maxima, and most ascents end there. The share
-that ends where nothing else did estimates the chance that one more ascent finds a new maximum (Good
-and Turing). Only if it is small the search counts as complete.
+h+' M h+ >= h' M h never loses:  ||q(h+)||_* >= w'q(h+) = h+' M h+ >= h' M h = ||q(h)||_*.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Self
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dsyevr
 
-from fastpoly.kernels.checks import BLOCK_DOUBLES
-
-if TYPE_CHECKING:
-    from fastpoly.kernels.penalties import MatrixPenalty  # a protocol, known to type checkers only
-
-Floats = NDArray[np.float64]
+from fastpoly.kernels.checks import BLOCK_DOUBLES, Floats
 
 SAME_POINT = 0.97  # |cosine| at which two points of the ascent count as one
-# Smoothed steps from all starts, and how many of the points are then followed to the end. A point
-# stops when a step gains less than a share of the tolerance.
-SMOOTH_STEPS, FOLLOWED = 5, 3
-STOP_SHARE_OF_TOL = 0.1
+# Starts are followed for a few steps, and so many of the best points to the end. There, a step
+# gains less than a share of the tolerance.
+FOLLOWED, STOP_SHARE_OF_TOL = 3, 0.1
 FLIPS = 2  # slopes that are negated at each point; four find hardly more, in twice the time
-# Features up to which NumPy's `eigh` of many matrices is faster than LAPACK's search for the top
-# eigenvector of one at a time; with 80 features it takes three times as long.
-BATCHED_FEATURES = 24
-
-# The thorough search is complete when enough restarts ended within a hundredth (a quarter of the
-# tolerance, if that is more) of the best, and at most this share of those ended alone.
-LARGEST_SHARE_ALONE = 0.02
-LEAST_NEAR_BEST, MOST_RESTARTS, KEPT = 32, 1024, 24
-COARSE_TOL = 0.01  # from here on, maxima so far apart need fewer restarts
-# What restarts may cost in any case, about a quarter of a second (twice that with kinks), and what
-# one counts: so many times m p^2, with kinks or without.
-RESTART_FLOPS, WITH_FLIPS, WITHOUT = 5e9, 60.0, 30.0
-FEW_ALONE = 8  # so many are worth steps to exact eigenvectors
 
 
 class Points(NamedTuple):
@@ -69,7 +32,7 @@ class Points(NamedTuple):
     def take(self, which: NDArray | list[int] | slice) -> Self:
         return type(self)(self.Y[which], self.Q[which], self.values[which])
 
-    def join(self, other: Points) -> Self:
+    def join(self, other: Self) -> Self:
         return type(self)(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
 
     def best_first(self) -> Self:
@@ -89,21 +52,32 @@ def unit(H: Floats) -> Floats:
 def thin(
     signatures: Floats, most: int, limit: float, groups: NDArray[np.intp] | None = None
 ) -> list[int]:
-    """Rows of `signatures`, unit vectors, with |cosine| < limit between any two of a group.
-
-    Greedy: a row is kept if it differs from all kept ones before it.
-    """
+    """The first rows of `signatures`, unit vectors, with |cosine| < limit within a group."""
     kept: list[int] = []
     free = np.ones(len(signatures), dtype=bool)
-    for _ in range(min(most, len(signatures))):
+    while len(kept) < most and free.any():
         row = int(free.argmax())
-        if not free[row]:
-            break
         kept.append(row)
         unlike = np.abs(signatures @ signatures[row]) < limit
         free &= unlike if groups is None else unlike | (groups != groups[row])
         free[row] = False
     return kept
+
+
+def blocks(n: int, doubles: int) -> Iterator[slice]:
+    """Slices of n items, each of that many doubles, that fit in one temporary array."""
+    size = max(1, BLOCK_DOUBLES // doubles)
+    return (slice(first, min(first + size, n)) for first in range(0, n, size))
+
+
+def _times(M: Floats, Y: Floats) -> Floats:
+    return np.matmul(M, Y[:, :, None])[:, :, 0]
+
+
+def weighted_sums(W: Floats, G: Floats) -> Floats:
+    """M_k = sum_c W_kc G_c, (k, p, p), in the precision of G."""
+    m, p, _ = G.shape
+    return (W.astype(G.dtype) @ G.reshape(m, p * p)).reshape(-1, p, p)
 
 
 def images_of(G: Floats, Y: Floats) -> Floats:
@@ -113,15 +87,14 @@ def images_of(G: Floats, Y: Floats) -> Floats:
 
 
 def forms_of(G: Floats, Y: Floats) -> Floats:
-    """y_k' G_c y_k, (k, m); a few vectors at a time where there are many outputs."""
-    Q, block = np.empty((len(Y), len(G)), Y.dtype), max(1, BLOCK_DOUBLES // G[:, 0].size)
-    for first in range(0, len(Y), block):
-        part = Y[first : first + block]
-        Q[first : first + block] = _times(images_of(G, part), part)
+    """y_k' G_c y_k, (k, m)."""
+    Q = np.empty((len(Y), len(G)), Y.dtype)
+    for part in blocks(len(Y), G[:, 0].size):
+        Q[part] = _times(images_of(G, Y[part]), Y[part])
     return Q
 
 
-def points_at(G: Floats, Y: Floats, penalty: MatrixPenalty) -> Points:
+def points_at(G: Floats, Y: Floats, penalty: Any) -> Points:
     Q = forms_of(G, Y)
     return Points(Y, Q, penalty.dual_norms(Q))
 
@@ -129,14 +102,24 @@ def points_at(G: Floats, Y: Floats, penalty: MatrixPenalty) -> Points:
 # ---- steps ---------------------------------------------------------------------------------------
 
 
+def top_eigenvectors(G: Floats, W: Floats, Y: Floats | None = None) -> Floats:
+    """The top eigenvectors of M_k = sum_c W_kc G_c, (k, p): the best step."""
+    p = G.shape[1]
+    vectors = np.empty((len(W), p))
+    for part in blocks(len(W), p**2):
+        M = np.tensordot(W[part], G, 1)
+        if p <= 24:  # with 80 features this takes three times as long as one at a time
+            vectors[part] = np.linalg.eigh(M)[1][:, :, -1]
+        else:
+            vectors[part] = [dsyevr(matrix, range="I", il=p, iu=p)[1][:, 0] for matrix in M]
+    return vectors
+
+
 def ritz_vectors(G: Floats, W: Floats, Y: Floats) -> Floats:
-    """The best vectors of the Krylov spaces of M_k = sum_c W_kc G_c from y_k, (k, p)."""
-    m, p, _ = G.shape
-    new, block = np.empty_like(Y), max(1, BLOCK_DOUBLES // p**2)
-    for first in range(0, len(Y), block):
-        part = slice(first, first + block)
-        M = (W[part].astype(G.dtype) @ G.reshape(m, p * p)).reshape(-1, p, p)
-        new[part] = _best_of_krylov(M, Y[part])
+    """The best vectors of the Krylov spaces of M_k from y_k, (k, p): nearly as good, and cheap."""
+    new = np.empty_like(Y)
+    for part in blocks(len(Y), G[0].size):
+        new[part] = _best_of_krylov(weighted_sums(W[part], G), Y[part])
     return new
 
 
@@ -160,33 +143,14 @@ def _best_of_krylov(M: Floats, Y: Floats) -> Floats:
     return np.where(best.any(axis=1, keepdims=True), best, Y)
 
 
-def _times(M: Floats, Y: Floats) -> Floats:
-    return np.matmul(M, Y[:, :, None])[:, :, 0]
-
-
 def _unit_or_zero(X: Floats, least: float) -> Floats:
     """Rows scaled to norm 1; those of at most the least norm become 0."""
     norms = np.linalg.norm(X, axis=1, keepdims=True)
     return X / np.where(norms > least, norms, np.inf)
 
 
-def top_eigenvectors(G: Floats, W: Floats, Y: Floats | None = None) -> Floats:
-    """The top eigenvectors of M_k = sum_c W_kc G_c, (k, p)."""
-    p = G.shape[1]
-    vectors = np.empty((len(W), p))
-    block = max(1, BLOCK_DOUBLES // p**2)
-    for first in range(0, len(W), block):
-        M = np.tensordot(W[first : first + block], G, 1)
-        if p <= BATCHED_FEATURES:
-            vectors[first : first + block] = np.linalg.eigh(M)[1][:, :, -1]
-        else:
-            for k, matrix in enumerate(M):
-                vectors[first + k] = dsyevr(matrix, range="I", il=p, iu=p)[1][:, 0]
-    return vectors
-
-
 def climb(
-    G: Floats, points: Points, penalty: MatrixPenalty, tol: float, steps: int,
+    G: Floats, points: Points, penalty: Any, tol: float, steps: int,
     step: Callable[[Floats, Floats, Floats], Floats] = ritz_vectors, ends: Floats | None = None,
 ) -> Points:  # fmt: skip
     """Steps of each point until it gains no more than tol times the best value.
@@ -209,87 +173,51 @@ def climb(
     return Points(Y, Q, values)
 
 
-def flip(G: Floats, points: Points, penalty: MatrixPenalty, tol: float, steps: int) -> Points:
-    """Local search over the slopes: negate one, ascend, keep what is better, until nothing is."""
-    Y, Q, values = (array.copy() for array in points)
-    moving = np.arange(len(Y))
-    block = max(1, BLOCK_DOUBLES // G[0].size)
-    while len(moving):
-        parts = [moving[first : first + block] for first in range(0, len(moving), block)]
-        W = [penalty.slopes(Q[part]).astype(G.dtype) for part in parts]
-        flipped = [flips(G, w, Y[part], Q[part]) for w, part in zip(W, parts, strict=True)]
-        W, starts = (np.concatenate(arrays) for arrays in zip(*flipped, strict=True))
-        found = points_at(G, ritz_vectors(G, W, starts), penalty)
-        found = climb(G, found, penalty, tol, steps)
-        best = found.values.reshape(-1, FLIPS).argmax(axis=1) + np.arange(0, len(W), FLIPS)
-        better = found.values[best] > (1 + tol) * values[moving]
-        moving = moving[better]
-        Y[moving], Q[moving], values[moving] = found.take(best[better])
-    return Points(Y, Q, values)
+def ascend(G: Floats, Y: Floats, penalty: Any, tol: float, max_iter: int = 30) -> Points:
+    """The best maxima where ascents from the rows of Y (k, p), unit vectors, end; best first.
 
-
-def flips(G: Floats, W: Floats, Y: Floats, Q: Floats) -> tuple[Floats, Floats]:
-    """The most promising slopes with one negated, (k FLIPS, m), and starts for them, (k FLIPS, p).
-
-    With w_c negated, M becomes M - 2 w_c G_c. What this promises is the largest value that it has
-    on span{y, u_c}, where u_c is the part of G_c y that is orthogonal to y.
+    The first steps use slopes of a smoothed dual norm: with plain signs an eigenvector of G_c is
+    often a fixed point already, because multi-class gradients sum to zero over the outputs.
     """
-    (k, m), p = Q.shape, Y.shape[1]
-    U = images_of(G, Y) - Q[:, :, None] * Y[:, None, :]
-    U /= np.maximum(np.linalg.norm(U, axis=2), np.finfo(G.dtype).tiny)[:, :, None]
-    M = (W @ G.reshape(m, p * p)).reshape(k, p, p)
-    images = np.matmul(U, M)
-    images -= 2 * W[:, :, None] * np.matmul(G, U.transpose(1, 2, 0)).transpose(2, 0, 1)
-    first = np.einsum("kc,kc->k", W, Q)[:, None] - 2 * W * Q
-    last = np.einsum("kcp,kcp->kc", U, images)
-    both = np.einsum("kp,kcp->kc", Y, images)
-    promises = (first + last) / 2 + np.hypot((first - last) / 2, both)
-    outputs = np.argsort(-promises, axis=1)[:, :FLIPS].ravel()
-    rows = np.repeat(np.arange(k), FLIPS)
-    angles = np.arctan2(2 * both[rows, outputs], (first - last)[rows, outputs])[:, None] / 2
-    W = W[rows]
-    W[np.arange(len(W)), outputs] *= -1
-    return W, unit(np.cos(angles) * Y[rows] + np.sin(angles) * U[rows, outputs])
-
-
-# ---- searches ------------------------------------------------------------------------------------
-
-
-def ascend(G: Floats, Y: Floats, penalty: MatrixPenalty, tol: float, max_iter: int = 30) -> Points:
-    """The best maxima where ascents from the rows of Y (k, p), unit vectors, end; best first."""
-    Y = Y[: max(1, BLOCK_DOUBLES // (len(G) * Y.shape[1]))]
+    Y = Y[next(blocks(len(Y), len(G) * Y.shape[1]))]
     points = points_at(G, Y, penalty)
-    steps = min(max_iter, SMOOTH_STEPS)
+    steps = min(max_iter, 5)
     for t in range(steps):
         Y = ritz_vectors(G, penalty.slopes(forms_of(G, Y), 1 - t / steps), Y)
     points = points.join(points_at(G, Y, penalty)).distinct(FOLLOWED)
     return finish(G, points, penalty, tol, max_iter)
 
 
-def finish(G: Floats, points: Points, penalty: MatrixPenalty, tol: float, steps: int) -> Points:
+def finish(G: Floats, points: Points, penalty: Any, tol: float, steps: int) -> Points:
     """Steps to the top eigenvectors; best first."""
     stop = STOP_SHARE_OF_TOL * tol
     return climb(G, points, penalty, stop, steps, top_eigenvectors).best_first()
 
 
+# ---- the thorough search -------------------------------------------------------------------------
+
+
 def search_thoroughly(
-    G: Floats, starts: Floats, known: Floats, penalty: MatrixPenalty, tol: float, max_iter: int,
+    G: Floats, starts: Floats, known: Floats, penalty: Any, tol: float, max_iter: int,
     rng: np.random.Generator, threshold: float, flops: float,
 ) -> tuple[Points, bool]:  # fmt: skip
-    """The best distinct points, best first, and whether the search is complete.
+    """Whether anything is above the threshold: the best distinct points, and if that is complete.
 
-    It ascends from `starts` (k, p) and then from random points, until something is above the
-    threshold or nothing new is found. Many are expected to end at `known` (r, p). Single precision
-    finds the maxima; only the best of them are followed further. A coarse tolerance is enough if
-    even a maximum as far above the best as the median is below it would be within the tolerance of
-    the threshold. The share that is alone falls about as fast as the restarts grow in number; where
-    that is too slow, the rest is not worth its time.
+    It ascends from `starts` (k, p), and then from random points until something is above or they
+    find nothing new. At an optimum the vectors of the model, `known` (r, p), are maxima, and most
+    ascents end there. The share that ends where nothing else did estimates the chance that one more
+    finds a new maximum (Good and Turing); the search is complete when it is small. Where it falls
+    too slowly, the rest is not worth its time. Single precision finds the maxima, and the best are
+    followed further. A coarse tolerance is enough if even a maximum as far above the best as the
+    median is below it would be within the tolerance of the threshold.
     """
     m, p, _ = G.shape
-    kinks, coarse = penalty.n_vertices(m) is not None, tol >= COARSE_TOL
-    stop, near = STOP_SHARE_OF_TOL * min(tol, COARSE_TOL), 1 - max(0.01, tol / 4)
-    most = min(MOST_RESTARTS, int(flops / ((WITH_FLIPS if kinks else WITHOUT) * m * p**2)))
-    # With kinks, a maximum that one in a hundred ascents finds has been missed by 256 of them.
+    kinks, coarse = penalty.n_vertices(m) is not None, tol >= 0.01
+    stop, near = STOP_SHARE_OF_TOL * min(tol, 0.01), 1 - max(0.01, tol / 4)
+    largest_share_alone = 0.02
+    # A restart costs about so many times m p^2. With kinks, a maximum that one in a hundred ascents
+    # finds has been missed by 256 of them.
+    most = min(1024, int(flops / ((60.0 if kinks else 30.0) * m * p**2)))
     least = 64 if coarse else 512 if kinks else 128
     size = max(1, min(64 if kinks else least, BLOCK_DOUBLES // (m * p)))
     # Only directions are taken from it; at this scale no entry overflows.
@@ -306,29 +234,28 @@ def search_thoroughly(
 
     def add(points: Points, found: Points) -> Points:
         best = finish(G, found.distinct(FOLLOWED), penalty, tol, max_iter)
-        return points.join(best).join(found).distinct(KEPT)
+        return points.join(best).join(found).distinct(24)
 
     others = points_at(G, unit(known), penalty).join(maxima(starts[:size], None))
     points = add(others.take(slice(0)), others)
     ends, heights = others.take(slice(0)), np.empty(0)
     while len(heights) < most and points.values[0] <= threshold:
-        Y = unit(rng.standard_normal((size, p)))
-        found = maxima(Y, others.Y.astype(np.float32))
+        found = maxima(unit(rng.standard_normal((size, p))), others.Y.astype(np.float32))
         points = add(points, found)
         found = replace_alike(found, others)
         heights, ends = np.append(heights, found.values), ends.join(found)
         ends = ends.take(ends.values >= near * points.values[0])
         alone = is_alone(ends, others)
-        if 0 < alone.sum() <= FEW_ALONE:
+        if 0 < alone.sum() <= 8:  # so few are worth steps to exact eigenvectors
             last = climb(G, ends.take(alone), penalty, 0.1 * stop, 3, top_eigenvectors)
             ends = ends.take(~alone).join(replace_alike(last, others))
             alone = is_alone(ends, others)
-        enough = len(heights) >= least and len(alone) >= LEAST_NEAR_BEST
-        if (enough and alone.mean() <= LARGEST_SHARE_ALONE) or (
+        enough = len(heights) >= least and len(alone) >= 32
+        if (enough and alone.mean() <= largest_share_alone) or (
             coarse and 2 * points.values[0] - np.median(heights) <= (1 + tol) * threshold
         ):
             return points, bool(points.values[0] <= threshold)
-        if enough and alone.mean() * len(heights) > 4 * LARGEST_SHARE_ALONE * most:
+        if enough and alone.mean() * len(heights) > 4 * largest_share_alone * most:
             break
     return points, False
 
@@ -346,31 +273,68 @@ def replace_alike(points: Points, others: Points) -> Points:
     return points.take(~near).join(others.take(cosines[near].argmax(axis=1)))
 
 
+def flip(G: Floats, points: Points, penalty: Any, tol: float, steps: int) -> Points:
+    """Local search over the slopes: negate one, ascend, keep what is better, until nothing is."""
+    Y, Q, values = (array.copy() for array in points)
+    moving = np.arange(len(Y))
+    while len(moving):
+        flipped = []
+        for part in blocks(len(moving), G[0].size):
+            some = moving[part]
+            flipped.append(flips(G, penalty.slopes(Q[some]).astype(G.dtype), Y[some], Q[some]))
+        W, starts = (np.concatenate(arrays) for arrays in zip(*flipped, strict=True))
+        found = points_at(G, ritz_vectors(G, W, starts), penalty)
+        found = climb(G, found, penalty, tol, steps)
+        best = found.values.reshape(-1, FLIPS).argmax(axis=1) + np.arange(0, len(W), FLIPS)
+        better = found.values[best] > (1 + tol) * values[moving]
+        moving = moving[better]
+        Y[moving], Q[moving], values[moving] = found.take(best[better])
+    return Points(Y, Q, values)
+
+
+def flips(G: Floats, W: Floats, Y: Floats, Q: Floats) -> tuple[Floats, Floats]:
+    """The most promising slopes with one negated, (k FLIPS, m), and starts for them, (k FLIPS, p).
+
+    With w_c negated, M becomes M - 2 w_c G_c. What this promises is the largest value that it has
+    on span{y, u_c}, where u_c is the part of G_c y that is orthogonal to y.
+    """
+    U = images_of(G, Y) - Q[:, :, None] * Y[:, None, :]
+    U /= np.maximum(np.linalg.norm(U, axis=2), np.finfo(G.dtype).tiny)[:, :, None]
+    images = np.matmul(U, weighted_sums(W, G))
+    images -= 2 * W[:, :, None] * np.matmul(G, U.transpose(1, 2, 0)).transpose(2, 0, 1)
+    first = np.einsum("kc,kc->k", W, Q)[:, None] - 2 * W * Q
+    last = np.einsum("kcp,kcp->kc", U, images)
+    both = np.einsum("kp,kcp->kc", Y, images)
+    promises = (first + last) / 2 + np.hypot((first - last) / 2, both)
+    outputs = np.argsort(-promises, axis=1)[:, :FLIPS].ravel()
+    rows = np.repeat(np.arange(len(Y)), FLIPS)
+    angles = np.arctan2(2 * both[rows, outputs], (first - last)[rows, outputs])[:, None] / 2
+    W = W[rows]
+    W[np.arange(len(W)), outputs] *= -1
+    return W, unit(np.cos(angles) * Y[rows] + np.sin(angles) * U[rows, outputs])
+
+
 # ---- exact values and bounds ---------------------------------------------------------------------
 
 
-def enumeration_flops(penalty: MatrixPenalty, m: int, p: int) -> float:
+def enumeration_flops(penalty: Any, m: int, p: int) -> float:
     """The approximate cost of `best_of_vertices`; a small eigenproblem takes as long as 2e4."""
     count = penalty.n_vertices(m)
     return np.inf if count is None else count * (2e4 + 2.0 * m * p**2 + 2.0 * p**3)
 
 
-def best_of_vertices(G: Floats, penalty: MatrixPenalty, n_best: int = 1) -> tuple[Floats, float]:
-    """Eigenvectors for the best vertices, and the exact maximum of the dual norm.
+def best_of_vertices(G: Floats, penalty: Any, n_best: int = 1) -> tuple[Floats, float]:
+    """The exact maximum of the dual norm, with vectors (r, p), the optimum first.
 
-    The dual norm is a maximum over the vertices s of the penalty's unit ball, ||q||_* = max |s'q|:
-    unit vectors for l1, vectors of signs for l1/linf. So the best vector is the dominant
-    eigenvector of one of the matrices sum_c s_c G_c. For l1/linf there are 2^(m-1) of them.
-
-    The vectors (r, p) have the optimum first; with n_best > 1, the eigenvectors of both ends of the
-    next vertices follow.
+    ||q||_* = max |s'q| over the vertices s of the penalty's unit ball: unit vectors for l1, signs
+    for l1/linf. So the best vector is the dominant eigenvector of one of the matrices sum_c s_c
+    G_c. With n_best > 1, the eigenvectors of both ends of the next vertices follow.
     """
     m, p, _ = G.shape
-    count, block = penalty.n_vertices(m), max(1, BLOCK_DOUBLES // p**2)
-    ends = np.empty((count, 2))
-    for first in range(0, count, block):
-        S = penalty.vertices(m, first, min(first + block, count))
-        ends[first : first + len(S)] = np.linalg.eigvalsh(np.tensordot(S, G, 1))[:, [0, -1]]
+    ends = np.empty((penalty.n_vertices(m), 2))
+    for part in blocks(len(ends), p**2):
+        S = penalty.vertices(m, part.start, part.stop)
+        ends[part] = np.linalg.eigvalsh(np.tensordot(S, G, 1))[:, [0, -1]]
     sizes = np.abs(ends).max(axis=1)
     best = np.argsort(-sizes, kind="stable")[:n_best]
     S = np.vstack([penalty.vertices(m, r, r + 1) for r in best])
@@ -381,7 +345,7 @@ def best_of_vertices(G: Floats, penalty: MatrixPenalty, n_best: int = 1) -> tupl
 
 
 def upper_bound(
-    G: Floats, penalty: MatrixPenalty, spectra: Floats | None = None, vectors: Floats | None = None
+    G: Floats, penalty: Any, spectra: Floats | None = None, vectors: Floats | None = None
 ) -> float:
     """An upper bound on the largest dual norm; lower if eigenvalues and -vectors of G are given.
 

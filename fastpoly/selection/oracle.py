@@ -2,15 +2,8 @@
 
     maximize  ||q(h)||_*   over |h| <= 1,      q_c(h) = h' Gamma_c h,  c < m
 
-with the dual norm of the penalty's row: max|q| (l1), |q|_2 (l1/l2), |q|_1 (l1/linf). For l1 the
-answer is an eigenvector of one Gamma_c. For the others an ascent starts from eigenvectors, and
-their eigenvalues bound what can be reached.
-
-An oracle is a function that proposes candidates (`Request` has its contract). Here its result is
-checked, and a block is chosen: the best vector, and others that violate the optimality condition
-and differ from the ones before. Two vectors count as one if their activations are nearly parallel
-over the rows: for users x items, those of (u, v) and (u, -v) differ only in sign. Explicit matrices
-have no rows; there the vectors themselves are compared.
+with the dual norm of the penalty's row: max|q| (l1), |q|_2 (l1/l2), |q|_1 (l1/linf). An oracle
+proposes candidates. Here they are checked, and a block of them is chosen.
 """
 
 from __future__ import annotations
@@ -18,19 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastpoly.kernels.checks import (
-    BLOCK_DOUBLES,
-    as_count,
-    as_flag,
-    as_float_array,
-    as_generator,
-    as_positive,
-)
+from fastpoly.kernels import checks
+from fastpoly.kernels.checks import Floats
 from fastpoly.kernels.explicit import ExplicitGamma
 from fastpoly.kernels.features import ACTIVATIONS, make_features
 from fastpoly.kernels.gamma import Gamma, RowGamma
@@ -38,15 +25,11 @@ from fastpoly.kernels.matrix import Matrix, as_matrix
 from fastpoly.kernels.penalties import complete_penalty, get_penalty
 from fastpoly.kernels.summed import SummedGamma
 from fastpoly.rows.design import take_rows
-from fastpoly.selection.ascent import Floats, forms_of, thin, unit
-
-if TYPE_CHECKING:
-    from fastpoly.kernels.penalties import MatrixPenalty, PenaltyLike  # for type checkers only
+from fastpoly.selection.ascent import forms_of, thin, unit
 
 # |cosine| at which two candidates count as one. With 0.99, l1/linf on digits takes 1.4 times as
 # long, because neighbors enter that do not help.
 SAME_COSINE = 0.9
-UNIT_TOL = 1e-6  # how far the norm of a vector from an own oracle may be from 1
 
 
 @dataclass(frozen=True)
@@ -75,7 +58,7 @@ class Request:
     """
 
     gamma: Gamma
-    penalty: MatrixPenalty
+    penalty: Any
     n_vectors: int
     threshold: float
     tol: float
@@ -95,9 +78,9 @@ class Selection(NamedTuple):
     Attributes
     ----------
     h : ndarray, (d,)
-        The best basis vector, of norm 1; its largest entry in size is positive. H[0].
+        The best basis vector, H[0].
     H : ndarray, (b, d)
-        The basis vectors, each like h.
+        The basis vectors, of norm 1; the largest entry of each in size is positive.
     Q : ndarray, (b, m)
         The forms h' Gamma_c h: the gradients of the loss in the rows of V that they would get.
     values : ndarray, (b,)
@@ -147,14 +130,9 @@ Oracle = Callable[[Request], "ArrayLike | Selection"]
 ORACLES: dict[str, Oracle] = {}
 
 
-def named(name: str) -> Callable[[Oracle], Oracle]:
+def named(name: str) -> Callable[[Any], Any]:
     """Make an oracle of the package known by name."""
-
-    def register(oracle: Oracle) -> Oracle:
-        ORACLES[name] = oracle
-        return oracle
-
-    return register
+    return lambda oracle: ORACLES.setdefault(name, oracle)
 
 
 METHODS = ORACLES.keys()
@@ -176,7 +154,7 @@ def as_oracle(oracle: object, name: str) -> Oracle:
 
 def select_basis(
     gamma: Gamma,
-    penalty: str | PenaltyLike = "l1/l2",
+    penalty: Any = "l1/l2",
     method: str | Oracle = "refine",
     *,
     n_vectors: int = 1,
@@ -260,22 +238,22 @@ def select_basis(
     if not isinstance(gamma, Gamma):
         raise TypeError(f"gamma must be a Gamma, made by Design.gamma(D); got {type(gamma)}")
     oracle = as_oracle(method, "method")
-    n_vectors, rng = as_count(n_vectors, "n_vectors"), as_generator(random_state)
-    known = np.empty((0, gamma.d)) if known is None else known
+    b, rng = checks.as_count(n_vectors, "n_vectors"), checks.as_generator(random_state)
+    shape, known = (gamma.m, gamma.d), np.empty((0, gamma.d)) if known is None else known
     request = Request(
         gamma=gamma,
         penalty=complete_penalty(get_penalty(penalty)),
-        n_vectors=n_vectors,
-        threshold=as_positive(threshold, "threshold", or_zero=True),
-        tol=as_positive(tol, "tol"),
-        max_iter=as_count(max_iter, "max_iter", or_zero=True),
-        start=None if start is None else as_float_array(start, "start", (gamma.m, gamma.d)),
+        n_vectors=b,
+        threshold=checks.as_positive(threshold, "threshold", or_zero=True),
+        tol=checks.as_positive(tol, "tol"),
+        max_iter=checks.as_count(max_iter, "max_iter", or_zero=True),
+        start=None if start is None else checks.as_float_array(start, "start", shape),
         rng=rng,
         data=data,
-        thorough=as_flag(thorough, "thorough"),
-        known=as_float_array(known, "known", (None, gamma.d)),
-        sign_budget=as_positive(sign_budget, "sign_budget", or_zero=True),
-        signatures=None if n_vectors == 1 else Signatures(gamma, rng),
+        thorough=checks.as_flag(thorough, "thorough"),
+        known=checks.as_float_array(known, "known", (None, gamma.d)),
+        sign_budget=checks.as_positive(sign_budget, "sign_budget", or_zero=True),
+        signatures=None if b == 1 else Signatures(gamma, rng),
     )
     found = oracle(request)
     if oracle not in ORACLES.values():
@@ -287,12 +265,12 @@ def _check(found: Any, oracle: Oracle, request: Request) -> Selection:
     """The vectors that an own oracle found, sorted; what it says about them is not believed."""
     what = f"what the oracle {getattr(oracle, '__name__', oracle)!r} returns"
     H = found.H if isinstance(found, Selection) else found
-    H = as_float_array(H, what, (None, request.gamma.d))
+    H = checks.as_float_array(H, what, (None, request.gamma.d))
     if not len(H):
         raise ValueError(f"{what} must have at least one row, got none")
     norms = np.linalg.norm(H, axis=1)
     worst = np.abs(norms - 1).argmax()
-    if abs(norms[worst] - 1) > UNIT_TOL:
+    if abs(norms[worst] - 1) > 1e-6:
         raise ValueError(f"{what} must have rows of norm 1; row {worst} has norm {norms[worst]}")
     Q = forms_at(request.gamma, H)
     order = np.argsort(-request.penalty.dual_norms(Q), kind="stable")
@@ -336,7 +314,7 @@ def forms_at(gamma: Gamma, H: Floats) -> Floats:
     return np.array([gamma.forms(h) for h in H])
 
 
-def _own_values(penalty: MatrixPenalty, Q: Floats, outputs: NDArray[np.intp] | None) -> Floats:
+def _own_values(penalty: Any, Q: Floats, outputs: NDArray[np.intp] | None) -> Floats:
     """The dual norms, or the |forms| of the outputs that the vectors are for."""
     return penalty.dual_norms(Q) if outputs is None else np.abs(Q[np.arange(len(Q)), outputs])
 
@@ -348,7 +326,7 @@ class Signatures:
         self.activations: Callable[[Floats], Floats] | None = None
         # With as many candidates as rows, the activations fill one block of memory. The sampling
         # error of a cosine is then about 1 / 32.
-        n_rows = math.isqrt(BLOCK_DOUBLES)
+        n_rows = math.isqrt(checks.BLOCK_DOUBLES)
         if isinstance(gamma, RowGamma):
             rows, activation = sample_rows(gamma.X, n_rows, rng), ACTIVATIONS[gamma.anova]
             self.activations = lambda H: make_features(rows, H, activation).activations()
