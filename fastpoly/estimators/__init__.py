@@ -1,19 +1,15 @@
 """The scikit-learn layer; the only place that imports scikit-learn."""
 
-from fastpoly.estimators.classifier import (
-    FactorizationMachineClassifier,
-    PolynomialNetworkClassifier,
-)
 from fastpoly.estimators.encoder import TableEncoder
-from fastpoly.estimators.ordinal import (
+from fastpoly.estimators.models import (
+    FactorizationMachineClassifier,
     FactorizationMachineOrdinalRegressor,
-    PolynomialNetworkOrdinalRegressor,
-)
-from fastpoly.estimators.posterior import PosteriorAverage
-from fastpoly.estimators.regressor import (
     FactorizationMachineRegressor,
+    PolynomialNetworkClassifier,
+    PolynomialNetworkOrdinalRegressor,
     PolynomialNetworkRegressor,
 )
+from fastpoly.estimators.posterior import PosteriorAverage
 from fastpoly.estimators.search import PathSearchCV
 
 __all__ = [

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
-from types import FrameType
 from typing import Any, Self
 
 from sklearn.exceptions import ConvergenceWarning
@@ -20,61 +19,27 @@ from fastpoly.state import State
 
 logger = logging.getLogger("fastpoly")
 
-# Seconds after which a fit warns that it is slow for its size: sooner would be noise.
-SLOW_SECONDS = 5.0
-# A fit whose violation is above this multiple of alpha is far from its optimum, and warns. At an
-# optimum the ratio is at most 1.
-FAR_FROM_OPTIMUM = 2.0
-# Packages whose frames lie between the code of a user and a warning of fastpoly, and those in which
-# another thread or process begins.
-BETWEEN = ("fastpoly", "sklearn", "joblib")
-WORKERS = ("threading", "multiprocessing", "concurrent")
+SLOW_SECONDS = 5.0  # after which a fit warns that it is slow for its size
+# Packages whose frames lie between the code of a user and a warning of fastpoly.
+BETWEEN = ("fastpoly.", "sklearn.", "joblib.")
 
 Advice = tuple[str, type[Warning]]
 _collected: ContextVar[list[Advice] | None] = ContextVar("collected", default=None)
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the user's code that called fastpoly.
+    """Warn at the line of the user's code that called fastpoly, perhaps by scikit-learn.
 
-    In a thread or process of joblib there is no such line: there, at the method of fastpoly.
     (`skip_file_prefixes` of `warnings.warn` finds the line only from Python 3.12 on.)
     """
     collected = _collected.get()
     if collected is not None:
         collected.append((message, category))
         return
-    ours = 1
-    for level, (package, _) in enumerate(_callers(), start=2):
-        if package in WORKERS:
-            level = ours
-        elif package in BETWEEN:
-            ours = level if package == "fastpoly" else ours
-            continue
-        break
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(BETWEEN):
+        frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
-
-
-def _callers() -> Iterator[tuple[str, FrameType]]:
-    """The package and the frame of every caller of a function of this module, from it outward."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        yield frame.f_globals.get("__name__", "").partition(".")[0], frame
-        frame = frame.f_back
-
-
-def is_searched(parameter: str) -> bool:
-    """Whether this fit is one of a search of scikit-learn that tries values of the parameter."""
-    for package, frame in _callers():
-        if package == "sklearn":
-            local = frame.f_locals
-            chosen = getattr(local.get("self"), "best_params_", None)  # while it fits the best one
-            for tried in (local.get("parameters"), chosen):
-                if isinstance(tried, dict) and any(
-                    name.rpartition("__")[2] == parameter for name in tried
-                ):
-                    return True
-    return False
 
 
 @contextmanager
@@ -90,19 +55,15 @@ def collected_warnings() -> Iterator[list[Advice]]:
 
 def warn_once(collected: list[Advice]) -> None:
     """Give collected warnings, those that differ only in numbers once."""
-    unique: dict[Advice, Advice] = {}
-    for each in collected:
-        unique.setdefault((re.sub(r"\d[\d.e+-]*", "0", each[0]), each[1]), each)
-    for each in unique.values():
-        warn(*each)
+    unique: dict[Advice, str] = {}
+    for text, category in collected:
+        unique.setdefault((re.sub(r"\d[\d.e+-]*", "0", text), category), text)
+    for (_, category), text in unique.items():
+        warn(text, category)
 
 
 class Progress:
-    """What a fit shows of its rounds: a tqdm bar, or a log, and one warning if it is slow.
-
-    The `verbose` of the estimator `model` is 0 for nothing, 1 for a bar, or more for one log line
-    per round. `data` are its TrainingRows.
-    """
+    """What a fit shows of its rounds: a tqdm bar (verbose=1) or a log, and one warning if slow."""
 
     def __init__(self, model: Any, data: Any) -> None:
         self.model, self.data, self.begun = model, data, monotonic()
@@ -182,7 +143,7 @@ def poor_fit(model: Any, small: float, by_score: bool = False) -> Advice | None:
         return (
             f"the model has no basis vectors and is {lower}: {why} to fit interactions"
         ), UserWarning
-    far = bool(alpha) and violation > FAR_FROM_OPTIMUM * alpha
+    far = bool(alpha) and violation > 2 * alpha  # at an optimum it is at most alpha
     stuck = state.stop == "no progress" and far
     if inaccurate or stuck or not reached(model.tol, state, small):
         cures = "" if model.standardize else "set standardize=True, "
@@ -198,7 +159,7 @@ def poor_fit(model: Any, small: float, by_score: bool = False) -> Advice | None:
             what, cures = f"tol={model.tol:g} is not reached: rounds {why}", f"raise tol, {cures}"
         last = f"raise max_iter, which is {model.max_iter}" if model.refit else 'use refit="output"'
         return f"{what}; {cures}, or {last}", ConvergenceWarning
-    if state.stop == "n_components" and far and not (by_score or is_searched("n_components")):
+    if state.stop == "n_components" and far and not by_score:
         return (
             f"training stopped at n_components={model.n_components}, and more basis vectors would "
             f"improve the model: the violation is {violation / alpha:.2g} alpha; raise "

@@ -8,6 +8,7 @@ fixed: with z_i = H x_i of the known columns of row i,
 """
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
@@ -17,23 +18,17 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array, issparse
 from sklearn.utils.validation import check_is_fitted
 
-from fastpoly.estimators.advice import warn
-from fastpoly.estimators.data import TrainingRows, validate
+from fastpoly.estimators.advice import collected_warnings, warn
+from fastpoly.estimators.data import TrainingRows, set_names, validate, validate_targets
 from fastpoly.estimators.prediction import Predictor
 from fastpoly.kernels.penalties import complete_penalty, get_penalty
 from fastpoly.kernels.verbs import loss_curvature
 from fastpoly.rows import Rows
 from fastpoly.rows.block import Block, Targets, as_codes
 from fastpoly.rows.statistics import Scaling
-from fastpoly.state import Model, State
+from fastpoly.state import Floats, Model, State
 from fastpoly.storage.checkpoint import Stages
 from fastpoly.strengths import as_start
-
-Floats = NDArray[np.float64]
-
-NEWTON_STEPS = 100
-NEWTON_TOL = 1e-10  # of the decrement, relative to the objective
-ARRIVING_STEPS = 100
 
 
 class Prior(NamedTuple):
@@ -48,7 +43,7 @@ class Arriving(Predictor):
     """The methods of estimators for what arrives after a fit."""
 
     _state: State
-    _information: tuple[Any, ...] | None = None  # the curvature of all rows so far
+    _information: Model | None = None  # the curvature of all rows so far in each parameter
 
     def fold_in(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """The estimator with vectors for unseen levels, from a few rows; all else is fixed.
@@ -137,21 +132,10 @@ class Arriving(Predictor):
         self.__dict__ = folded.__dict__
         return self
 
-    # --- how ---
-
-    def _remember(self, rows: Rows, scaling: Scaling) -> None:
+    def _remember(self, rows: Rows) -> None:
         """Keep the curvature of the rows of a fit in memory, for `partial_fit`."""
-        self._information = None
-        if rows.block is None:  # shards, or codes of a frame
-            return
-        basis, output, *lower = rows.diagonal_curvature(
-            scaling.narrow(self._state.model), flat=True
-        )
-        if scaling.span is not None:  # columns that no row has know nothing
-            intercept, linear = lower or (output, None)
-            wide = scaling.widen(Model(basis, output, intercept, linear))
-            basis, lower = wide.H, [intercept, wide.linear] if lower else []
-        self._information = basis, output, *lower
+        in_memory = rows.block is not None  # not shards, or codes of a frame
+        self._information = curvature(rows, self._state.model) if in_memory else None
 
     def _folded(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, prior_of: Any = None
@@ -171,15 +155,14 @@ class Arriving(Predictor):
         np.maximum.at(largest, X.indices, np.abs(X.data))
         seen = np.append(self._scaling.seen, np.zeros(X.shape[1] - d, dtype=bool))
         new = ~seen & (largest > 0)
-        other = self._widened(np.where(new, largest, 1.0), seen | new)
-        count = np.bincount(np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), new[X.indices],
-                            X.shape[0])  # fmt: skip
-        chosen = np.flatnonzero(count == 1)
-        alone = np.isin(np.flatnonzero(new), X[chosen].indices)
-        if not alone.all():
+        other = self._widened(seen | new, np.where(new, largest, 1.0))
+        row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+        chosen = np.flatnonzero(np.bincount(row, new[X.indices], X.shape[0]) == 1)
+        lost = np.setdiff1d(np.flatnonzero(new), X[chosen].indices)
+        if len(lost):
             warn(
-                f"the new levels {np.flatnonzero(new)[~alone][:5].tolist()} have no vectors: all "
-                "of their rows have other new levels, too; fold in those first"
+                f"the new levels {lost[:5].tolist()} have no vectors: all of their rows have other "
+                "new levels, too; fold in those first"
             )
         if not len(chosen):
             return other
@@ -190,27 +173,22 @@ class Arriving(Predictor):
         other._keep(with_levels(rows.block, model, np.flatnonzero(new), prior))
         return other
 
-    def _widened(self, largest: Floats, seen: NDArray[np.bool_]) -> Self:
-        """A copy with more columns, whose vectors are 0; new ones have the unit `largest`."""
-        other, scaling, d = copy.copy(self), self._scaling, len(self._scaling.seen)
-        more = len(seen) - d
-        model = scaling.unfold(self.model_.parameters(), "anova")
-        factor = np.append(np.ones(d) if scaling.factor is None else scaling.factor, np.ones(more))
-        factor = np.where(
-            seen & ~np.append(scaling.seen, np.zeros(more, bool)), 1 / largest, factor
-        )
-        other._scaling = scaling._replace(factor=factor, seen=seen)
+    def _widened(self, seen: NDArray[np.bool_], unit: Floats) -> Self:
+        """A copy with more columns, whose vectors are 0; `unit` (d,) are those of new ones."""
+        other, scaling = copy.copy(self), self._scaling
+        more = len(seen) - len(scaling.seen)
+
+        def widen(model: Model) -> Model:
+            linear = None if model.linear is None else np.pad(model.linear, ((0, more), (0, 0)))
+            return model._replace(H=np.pad(model.H, ((0, 0), (0, more))), linear=linear)
+
+        factor = np.ones(len(scaling.seen)) if scaling.factor is None else scaling.factor
+        other._scaling = scaling._replace(factor=np.append(factor, np.ones(more)) / unit, seen=seen)
         if more:
-            other.n_features_in_ = len(seen)
-            vars(other).pop("feature_names_in_", None)
-            other._stored_names = None
-        H = np.pad(model.H, ((0, 0), (0, more)))
-        linear = None if model.linear is None else np.pad(model.linear, ((0, more), (0, 0)))
+            set_names(other, len(seen))
         if self._information is not None:
-            basis, output, *lower = self._information
-            lower = [lower[0], np.pad(lower[1], ((0, more), (0, 0)))] if linear is not None else []
-            other._information = (np.pad(basis, ((0, 0), (0, more))), output, *lower)
-        other._keep(model._replace(H=H, linear=linear))
+            other._information = widen(self._information)
+        other._keep(widen(scaling.unfold(self.model_.parameters(), "anova")))
         return other
 
     def _keep(self, model: Model) -> None:
@@ -225,15 +203,14 @@ class Arriving(Predictor):
             n_iter=self._state.n_iter,
         )  # fmt: skip
         self._state, self._stages = state, Stages().after(state, folded)
-        self._set_model(folded)
+        self._set_model(self._poly_model(folded))
 
     def _rows_for(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, scaling: Scaling
     ) -> Rows:
         """Rows with targets of the classes or levels of the fit, in its units."""
-        numeric = self._numeric_targets
-        X, y = validate(self, X, y, multi_output=True, y_numeric=numeric, reset=False)
-        y, found, values = self._split_targets(y)
+        X = validate(self, X, reset=False)
+        y, found, values = validate_targets(self, X, y)
         known = None if found is None else self.classes_
         if found is not None:
             places = {each: i for i, each in enumerate(known.tolist())}
@@ -241,9 +218,8 @@ class Arriving(Predictor):
             if unknown:
                 raise ValueError(f"y has {unknown[:3]}, which the fit did not have")
             values = np.array([places[each] for each in found.tolist()])[values]
-        # Few rows with many levels are no reason to warn here.
-        shape = (max(len(y), 10 * len(known)), *y.shape[1:]) if found is not None else y.shape
-        table, m, _ = self._encode(known, shape)
+        with collected_warnings():  # few rows with many levels are no reason to warn
+            table, m, _ = self._encode(known, y.shape)
         if m != self.model_.n_outputs:
             raise ValueError(f"y has {m} columns, that of the fit {self.model_.n_outputs}")
         values = values if table is None else as_codes(values, len(table))
@@ -269,43 +245,45 @@ class Arriving(Predictor):
             X.resize((X.shape[0], self.n_features_in_))
         rows = self._rows_for(X, y, sample_weight, self._scaling)
         model = self._scaling.unfold(self.model_.parameters(), self._activation)
-        basis, output, *lower = self._information
-        k, d = model.H.shape
-        ridge = np.diag(self._level_prior(model).precision)
-        fresh = basis + ridge[:k, None]
-        parts = [fresh, np.zeros(model.V.shape)]
-        if rows.explicit:
-            parts += [lower[0], lower[1] + ridge[k:]]
-        precision = np.concatenate([part.ravel() for part in parts])
-        packed = [part.ravel() for part in (model if rows.explicit else model[:2])]
-        start, V = np.concatenate(packed), slice(k * d, k * d + model.V.size)
-        basis, output, *lower = rows.diagonal_curvature(model, flat=True)
-        parts = [basis, np.ones(model.V.shape), *(lower if rows.explicit else ())]
-        added = [part.ravel() for part in parts]
-        scale = 1 / np.sqrt(precision + np.concatenate(added) + 1e-12)
+        k, ridge = len(model.H), np.diag(self._level_prior(model).precision)
+        known, parts = self._information, slice(None if rows.explicit else 2)
+        linear = None if known.linear is None else known.linear + ridge[k:]
+        precision = packed(known._replace(H=known.H + ridge[:k, None], linear=linear)[parts])
+        start, own = packed(model[parts]), packed(curvature(rows, model)[parts])
+        moves = packed([np.full(part.shape, i != 1) for i, part in enumerate(model[parts])])
+        scale = moves / np.sqrt(precision + own + 1e-12)  # the output layer stays
 
         def value_grad(u: Floats) -> tuple[float, Floats]:
-            g = np.empty_like(u)
-            value = rows.value_grad(start + scale * u, k, g)
-            g = scale * (g + precision * scale * u)
-            g[V] = 0.0
-            return value + 0.5 * float(precision @ (scale * u) ** 2), g
+            g, step = np.empty_like(u), scale * u
+            value = rows.value_grad(start + step, k, g)
+            return value + 0.5 * float(precision @ step**2), scale * (g + precision * step)
 
-        found = minimize(
-            value_grad, np.zeros_like(start), jac=True, method="L-BFGS-B",
-            options={"maxiter": ARRIVING_STEPS},
-        )  # fmt: skip
-        x = start + scale * found.x
-        H, _, rest = np.split(x, [k * d, V.stop])
-        m = model.V.shape[1]
-        if rows.explicit:
-            model = model._replace(intercept=rest[:m], linear=rest[m:].reshape(d, m))
-        model = model._replace(H=H.reshape(k, d))
-        more = rows.diagonal_curvature(model, flat=True)
-        total = [a + b for a, b in zip(self._information, more, strict=True) if a is not None]
+        options = {"maxiter": 100}
+        found = minimize(value_grad, 0 * start, jac=True, method="L-BFGS-B", options=options)
+        ends = np.cumsum([part.size for part in model[parts]])[:-1]
+        moved = np.split(start + scale * found.x, ends)
+        shaped = [x.reshape(part.shape) for x, part in zip(moved, model[parts], strict=True)]
+        model = Model(*shaped, *model[len(shaped) :])
+        more = curvature(rows, model)
         norms = np.linalg.norm(model.H, axis=1, keepdims=True)  # vectors become units again
-        self._information = (total[0] * norms**2, *total[1:])
+        linear = None if known.linear is None else known.linear + more.linear
+        self._information = known._replace(
+            H=(known.H + more.H) * norms**2, intercept=known.intercept + more.intercept,
+            linear=linear,
+        )  # fmt: skip
         self._keep(model)
+
+
+def curvature(rows: Rows, model: Model) -> Model:
+    """The curvature of the loss in each parameter, and 0 in the output layer."""
+    basis, _, *lower = rows.diagonal_curvature(model, flat=True)
+    intercept, linear = lower or (np.zeros_like(model.intercept), None)
+    return Model(basis, np.zeros_like(model.V), intercept, linear)
+
+
+def packed(parts: Sequence[NDArray]) -> Floats:
+    """Arrays in one."""
+    return np.concatenate([part.ravel() for part in parts])
 
 
 def with_levels(block: Block, model: Model, columns: NDArray[np.intp], prior: Prior) -> Model:
@@ -342,30 +320,27 @@ def newton(loss: Any, Y: Floats, O: Floats, J: Floats, w: Floats | None, prior: 
     The second derivatives of the loss are those of each output alone; for classes, whose outputs
     are coupled, that is a preconditioner.
     """
-    t, n_m = prior.mean.copy(), (-1, J.shape[2])
-    flat = J.reshape(n_m)
+    t, flat = prior.mean.copy(), J.reshape(-1, J.shape[2])
 
     def value_grad(t: Floats) -> tuple[float, Floats, Floats]:
-        now = O + J @ t
+        now, pull = O + J @ t, prior.precision @ (t - prior.mean)
         value, D = loss.value_grad(Y, now, w)
-        pull = prior.precision @ (t - prior.mean)
         total = prior.temper * float(value) + 0.5 * float(pull @ (t - prior.mean))
         return total, prior.temper * (D.ravel() @ flat) + pull, now
 
     value, g, now = value_grad(t)
     tiny = 1e-10 * (1.0 + np.trace(prior.precision)) * np.eye(len(t))  # what nothing bounds is 0
-    for _ in range(NEWTON_STEPS):
+    for _ in range(100):
         C = prior.temper * loss_curvature(loss, Y, now, w).ravel()
         step = np.linalg.solve((flat.T * C) @ flat + prior.precision + tiny, g)
-        slope, size = float(g @ step), 1.0
-        if slope <= NEWTON_TOL * max(abs(value), 1e-12):
+        slope = float(g @ step)
+        if slope <= 1e-10 * max(abs(value), 1e-12):
             break
-        while size > 1e-8:
-            after, g_after, o_after = value_grad(t - size * step)
-            if after <= value - 0.1 * size * slope:
+        for size in 0.5 ** np.arange(27.0):
+            after = value_grad(t - size * step)
+            if after[0] <= value - 0.1 * size * slope:
                 break
-            size *= 0.5
         else:
             break
-        t, value, g, now = t - size * step, after, g_after, o_after
+        t, (value, g, now) = t - size * step, after
     return t

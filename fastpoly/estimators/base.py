@@ -9,17 +9,24 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from time import monotonic
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight
 
 from fastpoly.algorithm import Options, train
 from fastpoly.estimators.advice import Advice, Progress, poor_fit, warn
 from fastpoly.estimators.arriving import Arriving
-from fastpoly.estimators.data import TrainingRows, as_fields, column_names, validate
+from fastpoly.estimators.data import (
+    TrainingRows,
+    as_fields,
+    column_names,
+    set_names,
+    validate,
+    validate_targets,
+)
 from fastpoly.joined import Joined
 from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_weights
 from fastpoly.model import PolyModel
@@ -29,13 +36,14 @@ from fastpoly.rows import Shards, Tables
 from fastpoly.rows.block import Targets, as_codes
 from fastpoly.rows.design import FIT_LOWER
 from fastpoly.rows.statistics import Scaling
-from fastpoly.state import Model, State
+from fastpoly.state import Floats, Model, State
 from fastpoly.storage.checkpoint import CURE, FitRecord, fingerprint, load_record, save_record
 from fastpoly.strengths import Strengths, as_start, best_form, train_default
 from fastpoly.tables import Encoding
 from fastpoly.tables.frames import is_frame
 
-Floats = NDArray[np.float64]
+Class = TypeVar("Class", bound=type)
+Encoded = tuple[Floats | None, int, dict[str, Any]]
 
 # What the numbers of a table may be made of, the simplest first: in codes, and as plain columns.
 SHAPES = {"anova": (None, "hinges", "steps"), "squared": (None, "hinges")}
@@ -43,26 +51,31 @@ SHAPES = {"anova": (None, "hinges", "steps"), "squared": (None, "hinges")}
 NOT_IN_FINGERPRINT = {"checkpoint", "checkpoint_every", "n_components", "n_threads", "verbose"}
 
 
-def with_shared_parameters(init: Callable[..., None]) -> Callable[..., None]:
-    """Give an `__init__(self, *, own=..., **shared)` the whole signature, which scikit-learn reads.
+def with_parameters(**own: Any) -> Callable[[Class], Class]:
+    """A class decorator: `__init__` takes the shared parameters, and more, or other defaults.
 
-    A name that is not a parameter is an error that names the class of the user.
+    scikit-learn reads its signature. A name that is not a parameter is an error that names the
+    class of the user.
     """
-    shared = inspect.signature(PolyEstimator.__init__).parameters
-    own = inspect.signature(init).parameters
-    names = {**shared, **{k: v for k, v in own.items() if v.kind is not v.VAR_KEYWORD}}
 
-    def checked(self: Any, **parameters: Any) -> None:
-        unknown = [name for name in parameters if name not in names]
-        if unknown:
-            raise TypeError(
-                f"{type(self).__name__} has no parameter {unknown[0]!r}; known: "
-                + ", ".join(list(names)[1:])
+    def write(cls: Class) -> Class:
+        known = dict(inspect.signature(PolyEstimator.__init__).parameters)
+        for name, default in own.items():
+            known[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+
+        def __init__(self: Any, **given: Any) -> None:
+            for name in given.keys() - known.keys():
+                names = ", ".join(list(known)[1:])
+                raise TypeError(f"{type(self).__name__} has no parameter {name!r}; known: {names}")
+            vars(self).update(
+                {name: given.get(name, known[name].default) for name in list(known)[1:]}
             )
-        init(self, **parameters)
 
-    checked.__signature__ = inspect.Signature(list(names.values()))  # type: ignore[attr-defined]
-    return checked
+        __init__.__signature__ = inspect.Signature(list(known.values()))
+        cls.__init__ = __init__  # type: ignore[misc]
+        return cls
+
+    return write
 
 
 class PolyEstimator(Arriving):
@@ -106,31 +119,7 @@ class PolyEstimator(Arriving):
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
-        self.alpha = alpha
-        self.tau = tau
-        self.penalty = penalty
-        self.loss = loss
-        self.n_components = n_components
-        self.block = block
-        self.refit = refit
-        self.fit_lower = fit_lower
-        self.alpha_linear = alpha_linear
-        self.standardize = standardize
-        self.fields = fields
-        self.shapes = shapes
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.selection = selection
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.warm_start = warm_start
-        self.n_threads = n_threads
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.verbose = verbose
-        self.random_state = random_state
+        vars(self).update((name, value) for name, value in locals().items() if name != "self")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -201,12 +190,10 @@ class PolyEstimator(Arriving):
                 if self.checkpoint is not None and monotonic() - saved >= self.checkpoint_every:
                     self._save(record, fit)
                     saved = monotonic()
-        scaling, rows = self._scaling, objective.rows
+        own = objective.rows if self._scaling.span is None else None
         self._finish(record)
         self._keep_background(data)
-        if scaling.span is not None and scaling.span.ndim == 2:  # in all features again
-            scaling, rows = self._scaling, self._objective(data).rows
-        self._remember(rows, scaling)
+        self._remember(own or self._objective(data).rows)  # in all features
         return poor_fit(self, objective.small, by_score)
 
     def _record(self, earlier: Self | None, fit: str, d: int) -> FitRecord:
@@ -268,7 +255,7 @@ class PolyEstimator(Arriving):
 
     def _set_fit(self, state: State, model: Model) -> None:
         """Set the attributes that describe a state; `model` is its model in the users' units."""
-        self._set_model(model)
+        self._set_model(self._poly_model(model))
         self.n_iter_ = max(1, state.n_iter)
         self.objective_ = state.objective
         self.violation_ = state.violation
@@ -355,9 +342,8 @@ class PolyEstimator(Arriving):
             classes, m = X.classes, X.manifest.n_targets
             shape = (X.n_samples,) if classes is not None or m == 1 else (X.n_samples, m)
         else:
-            numeric = self._numeric_targets
-            X, y = validate(self, X, y, multi_output=True, y_numeric=numeric, reset=reset)
-            y, classes, values = self._split_targets(y)
+            X = validate(self, X, reset)
+            y, classes, values = validate_targets(self, X, y)
             shape = y.shape
         table, m, decoding = self._encode(classes, shape)
         if not reset:
@@ -436,11 +422,9 @@ class PolyEstimator(Arriving):
             self._check_encoding(shards)
             self.model_.check_width(shards.n_features)
             return shards.opened()
-        self._encoding, self.n_features_in_ = shards.encoding, shards.n_features
-        vars(self).pop("feature_names_in_", None)
-        if self._encoding is not None:
-            self.n_features_in_ = len(self._encoding.names)
-            self.feature_names_in_ = np.array(self._encoding.names, dtype=object)
+        self._encoding = shards.encoding
+        names = None if self._encoding is None else self._encoding.names
+        set_names(self, shards.n_features if names is None else len(names), names)
         return shards.opened()
 
     def _check_same_kind(self, decoding: dict[str, Any]) -> None:
@@ -497,9 +481,9 @@ class PolyEstimator(Arriving):
     def _score_of(self, model: Model, held: TrainingRows) -> float:
         """The `score` of a model that is still being trained."""
         view = copy.copy(self)
-        view.n_features_in_, view._encoding = self._width, None  # the rows held out are features
-        vars(view).pop("feature_names_in_", None)
-        view._set_model(model)
+        view._encoding = None  # the rows held out are features
+        set_names(view, self._width)
+        view._set_model(view._poly_model(model))
         score = held.score(view)
         if np.isnan(score):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Training rows, in memory or in shards: checked, split, and given to the core."""
+"""The rows of estimators: X and y, checked, and the training rows that the core sums over."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,41 +32,201 @@ from fastpoly.rows.engine import ThreadEngine
 from fastpoly.rows.rows import shard_statistics
 from fastpoly.rows.shard import Form, Shard
 from fastpoly.rows.statistics import Moments, Scaling, Statistics, row_statistics
+from fastpoly.state import Floats
 from fastpoly.strengths import Strengths
 from fastpoly.tables.fields import level_table
-from fastpoly.tables.frames import Column, is_frame, read_columns
-
-Floats = NDArray[np.float64]
+from fastpoly.tables.frames import is_frame, read_columns
 
 # Entries of X (1 MB) up to which copies cost nothing and threads gain nothing.
 SMALL_DATA_ENTRIES = BLOCK_DOUBLES // 8
-# Rows of joined tables that stand for all where a model explains itself.
-BACKGROUND_ROWS = 10_000
+
+
+# --- X and y ---
+
+
+def validate(model: Any, X: Any, reset: bool = True) -> Any:
+    """X as scikit-learn validates it: an array, CSR, or `Joined` tables.
+
+    Where it needs an encoding, it is a dict of the columns of a table, by name. `reset` says that
+    the model is fitted to X, and has not been fitted to the same columns before.
+    """
+    if isinstance(X, StoredRows):  # codes, checked before
+        return X
+    if isinstance(X, Joined):
+        if reset:
+            set_names(model, X.n_features)
+        else:
+            model.model_.check_width(X.n_features)
+        return X
+    if issparse(X):
+        return _sparse_rows(model, X, reset)
+    with explained_text("X holds text; give a frame, such as a pandas DataFrame, with a column for "
+                        "each kind"):  # fmt: skip
+        return _frame_rows(model, X, reset) if is_frame(X) else _array_rows(model, X, reset)
+
+
+def validate_targets(model: Any, X: Any, y: Any) -> tuple[NDArray, NDArray | None, NDArray]:
+    """y as scikit-learn validates it, and its classes with their codes, or None and numbers."""
+    with explained_text("y holds text; use a classifier"):
+        y = validate_data(  # of a copy, because it forgets names
+            copy(model), y=checked_csr(y), multi_output=True, y_numeric=model._numeric_targets
+        )
+        check_consistent_length(next(iter(X.values())).data if isinstance(X, dict) else X, y)
+        return model._split_targets(y)
+
+
+def _sparse_rows(model: Any, X: Any, reset: bool) -> csr_array:
+    """CSR. To predict takes a tenth of the time of scikit-learn for one row."""
+    X = as_csr(X)
+    if reset:
+        return validate_data(model, X, accept_sparse="csr", dtype=[np.float64, np.float32])
+    if model._encoding is not None:  # codes of another form
+        model.model_.check_width(X.shape[1])
+        return X
+    if hasattr(model, "feature_names_in_"):
+        _check_feature_names(model, X, reset=False)
+    if X.shape[1] != model.n_features_in_:
+        raise ValueError(
+            f"X has {X.shape[1]} features, but {type(model).__name__} is expecting "
+            f"{model.n_features_in_} features as input"
+        )
+    if not X.shape[0]:
+        raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}); give at least one row")
+    # Its entries are checked by the model.
+    return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
+
+
+def _array_rows(model: Any, X: Any, reset: bool) -> Any:
+    """An array; its columns if it has gaps. Where training had none, they are filled."""
+    dtypes = [np.float64, np.float32]
+    X = validate_data(
+        model, checked_csr(X), reset=reset, dtype=dtypes, ensure_all_finite="allow-nan"
+    )
+    known = None if reset else model._encoding
+    if known is not None:
+        return read_columns(dict(zip(known.names, X.T, strict=True)))
+    if not np.isnan(X).any():
+        return X
+    if reset:
+        return read_columns(X)
+    center = model._scaling.center
+    if center is None:
+        raise ValueError("X has gaps (NaN), and the rows of the fit had none; fill them")
+    return np.where(np.isnan(X), center.astype(X.dtype), X)
+
+
+def _frame_rows(model: Any, X: Any, reset: bool) -> Any:
+    """The columns of a frame, or an array where the model has no encoding."""
+    columns, known = read_columns(X), None if reset else model._encoding
+    if reset:
+        names = list(X if isinstance(X, Mapping) else getattr(X, "column_names", None) or X.columns)
+        set_names(model, len(names), names)
+        return columns
+    numeric = known is None or all(f.kind == "number" and not f.missing for f in known.fields)
+    if numeric and not isinstance(X, Mapping):
+        _check_feature_names(model, X, reset=False)
+    if known is not None:
+        return columns
+    names = list(columns)
+    if isinstance(X, Mapping):
+        names = list(getattr(model, "feature_names_in_", names))
+        if set(columns) != set(names):
+            raise ValueError(f"X has the columns {list(columns)[:10]}, and not {names[:10]}")
+    model = copy(model)  # names are checked
+    set_names(model, model.n_features_in_)
+    return _array_rows(model, np.column_stack([columns[name].numbers() for name in names]), reset)
+
+
+def set_names(model: Any, d: int, names: Sequence[Any] | None = None) -> None:
+    """Set `n_features_in_`, and `feature_names_in_` if all names are texts."""
+    model.n_features_in_ = d
+    vars(model).pop("feature_names_in_", None)
+    if names is not None and all(isinstance(name, str) for name in names):
+        model.feature_names_in_ = np.array(names, dtype=object)
+
+
+@contextmanager
+def explained_text(cure: str) -> Iterator[None]:
+    """Say what to do in the error that scikit-learn raises for text."""
+    try:
+        yield
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise ValueError(f"{error}; {cure}") from None
+
+
+def checked_csr(X: Any) -> Any:
+    """X or y unchanged if dense; if sparse, in CSR form with checked indices."""
+    if np.ma.is_masked(X):  # scikit-learn would take what is under the mask
+        raise ValueError("X or y has masked entries; fill or remove them")
+    return as_csr(X) if issparse(X) else X
+
+
+def column_names(y: Any) -> list[str] | None:
+    """The column names of a frame of targets, if they can name outputs."""
+    names = list(getattr(y, "columns", ()))
+    return usable_names(names) if all(isinstance(name, str) for name in names) else None
+
+
+def usable_names(names: Iterable[str]) -> list[str] | None:
+    """Names if a model can have them: distinct, and without the character NUL."""
+    names = list(names)
+    usable = names and len(set(names)) == len(names) and not any("\0" in name for name in names)
+    return names if usable else None
+
+
+def as_fields(fields: Any, d: int) -> NDArray[np.intp] | None:
+    """The field of each of d columns, from the sizes of fields, or from a name for each column."""
+    if fields is None:
+        return None
+    given = [] if isinstance(fields, str) or not np.iterable(fields) else list(fields)
+    if len(given) == d and all(isinstance(each, str) for each in given):
+        return np.unique(given, return_inverse=True)[1]
+    sizes = all(isinstance(each, (int, np.integer)) and each > 0 for each in given)
+    if not given or not sizes or sum(given) != d:
+        raise ValueError(
+            f"fields must be sizes of groups of columns that add up to the {d} columns of X, or a "
+            f"name for each column, got {shown(fields)}"
+        )
+    return np.repeat(np.arange(len(given)), given)
+
+
+def strata(y: NDArray | None, task: str, share: float) -> NDArray | None:
+    """The class or level of every row, (n,), where each can be in both parts of a split."""
+    if y is None or task not in ("classification", "ordinal"):
+        return None
+    _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    held = math.ceil(share * len(codes))
+    enough = counts.min() >= 2 and len(counts) <= min(held, len(codes) - held)
+    return codes if enough else None
+
+
+def is_small(X: Any) -> bool:
+    """Whether copies of X cost nothing and threads gain nothing."""
+    return X.shape[0] * X.shape[1] <= SMALL_DATA_ENTRIES
+
+
+def threads_for(X: Any, n_threads: int | None) -> int | None:
+    """The number of threads, if given; by default one for small X; None leaves it to OpenMP.
+
+    It is also one in any thread but the main one, because such threads already share the cores.
+    """
+    if n_threads is None and (is_small(X) or current_thread() is not main_thread()):
+        return 1
+    return n_threads
+
+
+# --- training rows ---
 
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Checked rows of a fit, in memory or in shards.
+    """Checked rows of a fit: an array, CSR, codes, `Joined` tables, or shards.
 
-    Attributes
-    ----------
-    X : ndarray or CSR, (n, d), or Shards
-    y : ndarray or None
-        The checked y, otherwise as it was given; None with shards, which hold it.
-    targets : Targets
-        The targets in the form of the loss. With shards there are no values, only the table, or
-        nothing where their targets are numbers.
-    m : int
-        Number of outputs.
-    w : ndarray, (n,), or None
-        Weights of the rows; with shards (n_classes,), weights of the classes.
-    n_threads : int or None
-    tables : Tables or None
-        Of the fields, where X are codes.
-    fields : ndarray of int, (d,), or None
-        The field of each feature, for `Scaling.in_fields`.
-    strengths : Strengths or None
-        Where they were found together with the form of these rows.
+    Shards hold their targets: then y is None, `targets` have no values, only a table if they are
+    classes, and w (n_classes,) are weights of classes. `tables` are those of codes. `fields` (d,)
+    are for `Scaling.in_fields`. `strengths` were found together with the form of these rows.
     """
 
     X: Any
@@ -134,30 +294,22 @@ class TrainingRows:
         if "found" not in self.__dict__:
             if self.stored:
                 found = shard_statistics(self.X, self.n_threads, self.w)
+            elif isinstance(self.X, Joined):  # every key has all values of its features
+                found = row_statistics(self.X.every_key(), w=self.X.frequencies(self.w))
             else:
-                X, w = self._weighted()
-                found = row_statistics(X, w=w)
+                found = row_statistics(self.X, w=self.w)
             self.__dict__["found"] = found
         return self.__dict__["found"]
 
-    def _weighted(self) -> tuple[Any, Floats | None]:
-        """Rows with all values of the features, and their weights: of joined tables, their keys."""
-        if not isinstance(self.X, Joined):
-            return self.X, self.w
-        return self.X.every_key(), self.X.frequencies(self.w)
-
     def units(self, standardize: bool, explicit: bool, names: Sequence[str] | None) -> Scaling:
         """The units of the features in which a model is trained; `names` are for messages."""
-        if self.w is not None and not self.stored and not self.w.any():
-            raise ValueError("the weights of all rows are zero")
-        if self.stored and not self.statistics.weight:
+        w = self.w
+        if not (self.statistics.weight if self.stored else w is None or w.any()):
             raise ValueError("the weights of all rows are zero")
         if self.tables is not None:
             return Scaling(None, None, np.ones(self.shape[1], bool), tables=self.tables)
         found = self.statistics
         check_largest(found.largest)
-        if not found.weight:
-            raise ValueError("the weights of all rows are zero")
         if not standardize:
             return Scaling.none(found)
 
@@ -192,9 +344,12 @@ class TrainingRows:
 
         Rows with one 1 in each field are the codes of a factorization machine.
         """
-        X, d = self.X, self.X.shape[1]
+        X = self.X
+        # -2 for columns of 0 and 1, -1 for others, as in `Scaling.in_fields`.
+        zero_one = False if issparse(X) else ((X == 0) | (X == 1)).all(axis=0)
+        alone = np.where(zero_one, -2, np.full(X.shape[1], -1))
         if fields is None:
-            return (self if issparse(X) else replace(self, fields=_kinds(X))), None
+            return (self if issparse(X) else replace(self, fields=alone)), None
         P = X if issparse(X) else csr_array(X)
         sizes = np.bincount(fields)
         pairs = np.repeat(np.arange(P.shape[0]), np.diff(P.indptr)) * len(sizes) + fields[P.indices]
@@ -206,7 +361,6 @@ class TrainingRows:
             p = replace(self, X=P)._mean_squares()
             tables = [level_table(part) for part in np.split(p, np.cumsum(sizes)[:-1])]
             return replace(self, X=P, tables=Tables(tables).orthogonal(p)), exclusive
-        alone = np.full(d, -1) if issparse(X) else _kinds(X)
         return replace(self, fields=np.where(sizes[fields] == 1, alone, fields)), exclusive
 
     def _mean_squares(self) -> Floats:
@@ -241,18 +395,18 @@ class TrainingRows:
             own = scaling._replace(tables=None)  # which the blocks do not need
             form = Form(activation, fit_lower, loss, self.m, targets.table, self.w, own)
             rows = Rows.of_shards(self.X, form, self.n_threads)
-            return rows if scaling.tables is None else CodedRows(rows, scaling.tables)
-        if isinstance(self.X, Joined):
-            n_threads = default_threads(self.X) if self.n_threads is None else self.n_threads
-            inner = "explicit" if activation == "anova" else fit_lower
-            design = Design(self.X.codes, activation, fit_lower=inner, n_threads=n_threads)
-            codes = Rows.of_block(Block(design, targets, loss, self.m, self.w))
-            return self.X.rows_of(codes, scaling.factor, fit_lower)
-        with one_blas_thread():
-            X = scaling.features(self.X)
-        n_threads = default_threads(X) if self.n_threads is None else self.n_threads
-        design = Design(X, activation, fit_lower=fit_lower, n_threads=n_threads)
-        rows = Rows.of_block(Block(design, targets, loss, self.m, self.w))
+        else:
+            joined, lower = isinstance(self.X, Joined), fit_lower
+            if joined:
+                X, lower = self.X.codes, "explicit" if activation == "anova" else fit_lower
+            else:
+                with one_blas_thread():
+                    X = scaling.features(self.X)
+            n_threads = threads_for(self.X if joined else X, self.n_threads)
+            design = Design(X, activation, fit_lower=lower, n_threads=n_threads)
+            rows = Rows.of_block(Block(design, targets, loss, self.m, self.w))
+            if joined:
+                return self.X.rows_of(rows, scaling.factor, fit_lower)
         return rows if scaling.tables is None else CodedRows(rows, scaling.tables)
 
     def background_sums(self, F: Floats, center: Floats | None) -> Sums:
@@ -261,39 +415,15 @@ class TrainingRows:
             engine = self.X.engine or ThreadEngine(self.n_threads)
             return Sums(*engine.sum(self.X.listed(), shard_sums, self.w, F, center))
         if isinstance(self.X, Joined):  # some of its rows, which have all columns
-            some = np.unique(np.linspace(0, len(self.X) - 1, BACKGROUND_ROWS).astype(int))
+            some = np.unique(np.linspace(0, len(self.X) - 1, 10_000).astype(int))
             other = replace(self._take(some), X=self.X[some].plain())
             return other.background_sums(F, center)
-        n_threads = default_threads(self.X) if self.n_threads is None else self.n_threads
         X = self.X if center is None else ScaledRows(self.X, center, np.ones(len(center)))
-        return Sums.of(as_matrix(X), self.w, F, n_threads)
+        return Sums.of(as_matrix(X), self.w, F, threads_for(self.X, self.n_threads))
 
     def score(self, model: Any) -> float:
         """The `score` of an estimator on these rows."""
         return model.score(self.X) if self.stored else model.score(self.X, self.y, self.w)
-
-
-def _kinds(X: NDArray) -> NDArray[np.intp]:
-    """-2 for columns of 0 and 1, -1 for others; see `Scaling.in_fields`."""
-    return np.where(((X == 0) | (X == 1)).all(axis=0), -2, -1)
-
-
-def as_fields(fields: Any, d: int) -> NDArray[np.intp] | None:
-    """The field of each of d columns, from the sizes of fields, or from a name for each column."""
-    if fields is None:
-        return None
-    given = [] if isinstance(fields, str) or not np.iterable(fields) else list(fields)
-    if given and all(isinstance(each, str) for each in given):
-        if len(given) != d:
-            raise ValueError(f"fields must have a name for each of the {d} columns of X")
-        return np.unique(given, return_inverse=True)[1]
-    sizes = all(isinstance(each, (int, np.integer)) and each > 0 for each in given)
-    if not given or not sizes or sum(given) != d:
-        raise ValueError(
-            f"fields must be sizes of groups of columns that add up to the {d} columns of X, or a "
-            f"name for each column, got {shown(fields)}"
-        )
-    return np.repeat(np.arange(len(given)), given)
 
 
 def shard_sums(shard: Shard, by_class: Floats | None, F: Floats, center: Floats | None) -> Sums:
@@ -301,181 +431,3 @@ def shard_sums(shard: Shard, by_class: Floats | None, F: Floats, center: Floats 
     units = np.ones(F.shape[1])
     scaling = None if center is None else Scaling(center, units, units > 0)
     return Sums.of(shard.matrix(False, scaling), shard.weights(by_class), F)
-
-
-def stored_targets(X: Any, y: Any, w: Any) -> tuple[Any, Any]:
-    """y and weights as they are given, or those that shards hold."""
-    return (X.targets(), X.weights()) if isinstance(X, Shards) and y is None else (y, w)
-
-
-def strata(y: NDArray | None, task: str, share: float) -> NDArray | None:
-    """The class or level of every row, (n,), where each can be in both parts of a split."""
-    if y is None or task not in ("classification", "ordinal"):
-        return None
-    _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
-    held = math.ceil(share * len(codes))
-    enough = counts.min() >= 2 and len(counts) <= min(held, len(codes) - held)
-    return codes if enough else None
-
-
-def validate(
-    model: Any, X: Any, y: Any = "no_validation", reset: bool = True, **options: Any
-) -> Any:
-    """X, or X and y, as scikit-learn validates them; sparse ones in CSR form.
-
-    Where X needs an encoding, it is the columns of a table, by name.
-    """
-    if isinstance(X, StoredRows):  # codes, checked before
-        return X
-    if isinstance(X, Joined):
-        return validate_joined(model, X, y, reset, **options)
-    if not reset and model._encoding is not None and issparse(X):
-        model.model_.check_width(X.shape[1])
-        return as_csr(X)  # codes of another form
-    named = hasattr(model, "feature_names_in_")
-    if issparse(X) and isinstance(y, str) and not reset and not named:
-        return sparse_rows(model, X)
-    columns = table_columns(model, X, reset)
-    if columns is not None:
-        if not isinstance(y, str):
-            with explained_text(y, options.get("y_numeric", False)):
-                y = validate_data(copy(model), y=checked_csr(y), **options)  # it forgets names
-            check_consistent_length(y, next(iter(columns.values())).data)
-        if reset:
-            model.n_features_in_ = len(columns)
-            vars(model).pop("feature_names_in_", None)
-            if (names := frame_names(X)) is not None:
-                model.feature_names_in_ = np.array(names, dtype=object)
-        return columns if isinstance(y, str) else (columns, y)
-    if isinstance(X, Mapping) and not issparse(X):  # for a model of numbers without an encoding
-        model, X = copy(model), mapped_numbers(X, model)
-        vars(model).pop("feature_names_in_", None)
-    given = checked_csr(X), y if isinstance(y, str) else checked_csr(y)
-    with explained_text(y, options.get("y_numeric", False)):
-        found = validate_data(
-            model, *given, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32],
-            ensure_all_finite=True if issparse(X) else "allow-nan", **options,
-        )  # fmt: skip
-    X, *rest = found if isinstance(found, tuple) else (found,)
-    if not issparse(X) and ((not reset and model._encoding is not None) or np.isnan(X).any()):
-        X = array_columns(model, X, reset)
-    return (X, *rest) if rest else X
-
-
-def mapped_numbers(X: Mapping[str, Any], model: Any) -> NDArray:
-    """The columns of a mapping as an array, in the order of the fit."""
-    columns, names = read_columns(X), getattr(model, "feature_names_in_", list(X))
-    if set(columns) != set(names):
-        raise ValueError(f"X has the columns {list(columns)[:10]}, and not {list(names)[:10]}")
-    return np.column_stack([columns[name].numbers() for name in names])
-
-
-def array_columns(model: Any, X: NDArray, reset: bool) -> Any:
-    """The columns of an array with gaps; filled, where the training had none."""
-    if reset:
-        return read_columns(X)
-    if model._encoding is not None:
-        return read_columns(dict(zip(model._encoding.names, X.T, strict=True)))
-    center = model._scaling.center
-    if center is None:
-        raise ValueError("X has gaps (NaN), and the rows of the fit had none; fill them")
-    return np.where(np.isnan(X), center.astype(X.dtype), X)
-
-
-def validate_joined(model: Any, X: Joined, y: Any, reset: bool, **options: Any) -> Any:
-    """`validate` for joined tables, which are checked already."""
-    if reset:
-        vars(model).pop("feature_names_in_", None)
-        model.n_features_in_ = X.n_features
-    else:
-        model.model_.check_width(X.n_features)
-    if isinstance(y, str):
-        return X
-    y = validate_data(copy(model), y=checked_csr(y), **options)
-    check_consistent_length(y, X.codes)
-    return X, y
-
-
-def table_columns(model: Any, X: Any, reset: bool) -> dict[str, Column] | None:
-    """The columns of a frame that is fitted, or whose model has an encoding."""
-    if not is_frame(X):
-        return None
-    columns, known = read_columns(X), model._encoding
-    if reset:
-        return columns
-    if known is None:
-        for column in columns.values():
-            if column.kind != "number":
-                column.numbers()  # which names what is no number
-        return None
-    if all(f.kind == "number" and not f.missing for f in known.fields) and hasattr(X, "columns"):
-        _check_feature_names(model, X, reset=False)  # as of any model of numbers
-    return columns
-
-
-def frame_names(X: Any) -> list[str] | None:
-    """The names of the columns of a frame, if all are texts."""
-    names = list(X if isinstance(X, Mapping) else getattr(X, "column_names", None) or X.columns)
-    return names if all(isinstance(name, str) for name in names) else None
-
-
-def sparse_rows(model: Any, X: Any) -> Any:
-    """What scikit-learn checks of sparse rows to predict, in a tenth of its time for one row."""
-    X, d = as_csr(X), model.n_features_in_
-    if X.shape[1] != d:
-        raise ValueError(
-            f"X has {X.shape[1]} features, but {type(model).__name__} is expecting {d} features as "
-            "input"
-        )
-    if not X.shape[0]:
-        raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}); give at least one row")
-    return X  # the model checks its entries
-
-
-@contextmanager
-def explained_text(y: Any, numeric: bool) -> Iterator[None]:
-    """Say what to do in the error that scikit-learn raises for text."""
-    try:
-        yield
-    except ValueError as error:
-        if "could not convert string" not in str(error):
-            raise
-        values = np.asarray(y, dtype=object).ravel() if numeric else ()
-        cure = "X holds text; give a frame, such as a pandas DataFrame, with a column for each kind"
-        if any(isinstance(value, str) for value in values):
-            cure = "y holds text; use a classifier"
-        raise ValueError(f"{error}; {cure}") from None
-
-
-def checked_csr(X: Any) -> Any:
-    """X or y unchanged if dense; if sparse, in CSR form with checked indices."""
-    if np.ma.is_masked(X):  # scikit-learn would take what is under the mask
-        raise ValueError("X or y has masked entries; fill or remove them")
-    return as_csr(X) if issparse(X) else X
-
-
-def is_small(X: Any) -> bool:
-    """Whether copies of X cost nothing and threads gain nothing."""
-    return X.shape[0] * X.shape[1] <= SMALL_DATA_ENTRIES
-
-
-def default_threads(X: Any) -> int | None:
-    """The default number of threads; None leaves it to OpenMP.
-
-    It is one for small data, where waking threads costs more than they save. It is also one in any
-    thread but the main one, because such threads already share the cores.
-    """
-    return 1 if is_small(X) or current_thread() is not main_thread() else None
-
-
-def column_names(y: Any) -> list[str] | None:
-    """The column names of a frame of targets, if they can name outputs."""
-    names = list(getattr(y, "columns", ()))
-    return usable_names(names) if all(isinstance(name, str) for name in names) else None
-
-
-def usable_names(names: Iterable[str]) -> list[str] | None:
-    """Names if a model can have them: distinct, and without the character NUL."""
-    names = list(names)
-    usable = names and len(set(names)) == len(names) and not any("\0" in name for name in names)
-    return names if usable else None

@@ -138,7 +138,7 @@ def negative_log_loss(
     P = np.clip(model.predict_proba(X), np.finfo(np.float64).tiny, 1.0)
     y = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
     model = model.steps[-1][1] if hasattr(model, "steps") else model  # steps: a Pipeline
-    if model._multilabel:
+    if model._task == "multilabel":
         logs = np.where(y == 1, np.log(P), np.log1p(-np.minimum(P, 1 - 1e-16)))
         return float(np.average(logs.mean(axis=1), weights=sample_weight))
     y = y.ravel()  # a column is taken as 1-D, as `fit` does

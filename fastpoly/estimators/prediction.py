@@ -3,19 +3,17 @@
 import copy
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.lib import format as npy
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fastpoly.contributions import Contributions
-from fastpoly.estimators.data import TrainingRows, default_threads, validate
-from fastpoly.estimators.documentation import Documented
+from fastpoly.estimators.data import TrainingRows, threads_for, validate
 from fastpoly.interactions import importances
 from fastpoly.joined import Joined
 from fastpoly.kernels.matrix import as_matrix
@@ -24,23 +22,49 @@ from fastpoly.problem import has_log_odds
 from fastpoly.rows.format import replacing
 from fastpoly.rows.shards import Shards
 from fastpoly.rows.statistics import Scaling
-from fastpoly.state import Model
+from fastpoly.state import Floats, Model
 from fastpoly.storage.checkpoint import Stages
 from fastpoly.tables import Encoding
 
-Floats = NDArray[np.float64]
 Method = Callable[[PolyModel, Any, int | None], NDArray]
+
+
+class Documented:
+    """A scikit-learn estimator whose HTML links to its page of the documentation."""
+
+    _doc_link_module = "fastpoly"
+    _doc_link_template = (
+        "https://fastpoly.readthedocs.io/en/latest/api/fastpoly.{estimator_name}.html"
+    )
+
+
+def has_outputs(estimator: "Predictor") -> bool:
+    """A condition for `available_if`: the outputs of the estimator mean something for its y."""
+    estimator._check_outputs()
+    return True
+
+
+def has_probabilities(estimator: "Predictor") -> bool:
+    """A condition for `available_if`: the outputs of the estimator are log odds."""
+    estimator._check_outputs()
+    if not has_log_odds(estimator.loss):
+        raise AttributeError(
+            f'predict_proba needs loss="logistic", or an object whose log_odds is True, not '
+            f"{estimator.loss!r}"
+        )
+    return True
 
 
 class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """The methods of a fitted estimator, from its `model_` and its `_stages`.
 
     Subclasses define `_task`, the kind of targets of the `PolyModel`, which decodes its outputs;
-    and `_output_labels`, the classes or levels by which users name outputs.
+    `_metric(y, prediction, w)`; and `_output_labels`, by which users name outputs.
     """
 
     _activation: str
     _task: str
+    _metric: Callable[..., float]
     _scaling: Scaling
     _stages: Stages
     _encoding: Encoding | None = None  # of the columns of a frame, or of shards
@@ -75,13 +99,11 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
             return sum(shard.n_own_rows for shard in X), parts
         X = validate(self, X, reset=False)
-        if isinstance(X, Joined):
-            codes, of = X.codes, X.model_of
-            n_threads = default_threads(X) if self.n_threads is None else self.n_threads
-            return len(X), lambda method, model: iter([method(of(model), codes, n_threads)])
         if isinstance(X, dict):  # columns of a table
             X = self._encoding.rows(X)
-        n, n_threads = X.shape[0], default_threads(X) if self.n_threads is None else self.n_threads
+        (n, _), n_threads = X.shape, threads_for(X, self.n_threads)
+        if isinstance(X, Joined):
+            return n, lambda method, model: iter([method(X.model_of(model), X.codes, n_threads)])
         if self._encoding is not None:
             X = as_matrix(X, self.model_.augment)  # so that the model does not encode it again
         return n, lambda method, model: iter([method(model, X, n_threads)])
@@ -114,6 +136,47 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         ndarray, (n,) or (n, m)
         """
         return self._by_model(PolyModel.predict, X, out)
+
+    @available_if(has_outputs)
+    def decision_function(self, X: Any) -> Floats:
+        """Outputs of the model; of a regressor only if the y of `fit` was 2-D.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+
+        Returns
+        -------
+        ndarray
+            (n, m), one column per class or label; for two classes the output of the second minus
+            that of the first, (n,). Of a regressor `predict`, or its logarithm for rates. For
+            ordered levels the log odds of y <= level, for all levels but the last.
+        """
+        return self._by_model(PolyModel.decision_function, X)
+
+    def score(
+        self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """The share of rows whose class, or all of whose labels, are predicted; otherwise R^2.
+
+        R^2 is a mean over outputs. For ordered levels it is that of the expected level; levels that
+        are not numbers count by their ranks among the declared ones.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+        y : array-like, (n,) or (n, m)
+            It may be left out with shards, which hold targets and weights.
+        sample_weight : array-like, (n,), optional
+
+        Returns
+        -------
+        float
+        """
+        prediction = self.predict(X)
+        if y is None and isinstance(X, Shards):
+            y, sample_weight = X.targets(), X.weights()
+        return float(self._metric(y, prediction, sample_weight))
 
     def transform(self, X: Any) -> Floats:
         """The activations of the basis vectors: features that were learned, for another model.
@@ -211,9 +274,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             for rows in (X, background)
         )
         c = None if output is None else model._output_position(output)
-        found = model.model_.contributions(X, c, background=background, pairs=pairs)
-        names = model._feature_names() if model.model_.feature_names is None else None
-        return found if names is None else replace(found, feature_names=list(names))
+        return model.model_.contributions(X, c, background=background, pairs=pairs)
 
     def top_interactions(
         self, output: Any = None, k: int = 10, *, standardized: bool | None = None
@@ -239,11 +300,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """
         check_is_fitted(self, "model_")
         c = self._output_position(output)
-        found = self.model_.top_interactions(c, k, standardized=standardized)
-        names: Any = self._feature_names()
-        if names is None or self.model_.feature_names is not None:
-            return found
-        return [(names[i], names[j], coefficient) for i, j, coefficient in found]
+        return self.model_.top_interactions(c, k, standardized=standardized)
 
     @property
     def feature_importances_(self) -> Floats:
@@ -296,7 +353,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _with_model(self, model: Model) -> Self:
         """A copy of this estimator that predicts with another model."""
         other = copy.copy(self)
-        other._set_model(model)
+        other._set_model(other._poly_model(model))
         return other
 
     def _keep_background(self, data: TrainingRows) -> None:
@@ -307,12 +364,9 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         with np.errstate(over="ignore", invalid="ignore"):
             sums = data.background_sums(self.components_[:, self.model_.augment :], center)
             if all(np.isfinite(each).all() for each in sums):
-                self._adopt(self.model_._with_sums(sums, center))
+                self._set_model(self.model_._with_sums(sums, center))
 
-    def _set_model(self, model: Model) -> None:
-        self._adopt(self._poly_model(model))
-
-    def _adopt(self, poly: PolyModel) -> None:
+    def _set_model(self, poly: PolyModel) -> None:
         """Set the model and the attributes that are its parts."""
         self.model_ = poly
         self.components_, self.output_weights_, self.intercept_ = poly.H, poly.V, poly.intercept
@@ -333,32 +387,16 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             log_odds=self._task in ("regression", "rates") or has_log_odds(self.loss),
         )  # fmt: skip
 
-    def _output_names(self) -> list[str] | None:
-        return self._target_names
+    def _check_outputs(self) -> None:
+        """Raise AttributeError if outputs make no sense for this y."""
 
     def _level_values(self) -> Floats | None:
         """The numbers that ordinal levels stand for, where they are not the default."""
         return None
 
 
-def has_probabilities(estimator: "WithProbabilities") -> bool:
-    """A condition for `available_if`: the outputs of the estimator are log odds."""
-    estimator._can_have_probabilities()
-    if not has_log_odds(estimator.loss):
-        raise AttributeError(
-            f'predict_proba needs loss="logistic", or an object whose log_odds is True, not '
-            f"{estimator.loss!r}"
-        )
-    return True
-
-
 class WithProbabilities(Predictor):
     """The methods of estimators whose outputs may be log odds of classes, labels or levels."""
-
-    loss: Any
-
-    def _can_have_probabilities(self) -> None:
-        """Raise AttributeError if `predict_proba` makes no sense for this y."""
 
     @available_if(has_probabilities)
     def predict_proba(self, X: Any) -> Floats:
@@ -407,8 +445,7 @@ class WithProbabilities(Predictor):
 def join(parts: Iterator[NDArray], n: int, out: str | os.PathLike[str] | None = None) -> NDArray:
     """Parts of n rows in one array, or in one that is mapped from a new file `out`.
 
-    The file appears when it is complete; a file that was there before stays as it was for those who
-    have mapped it.
+    The file appears when it is complete; whoever has mapped an earlier one keeps it.
     """
     if out is not None:
         with replacing(out) as file:

@@ -24,7 +24,7 @@ from fastpoly.estimators import folds
 from fastpoly.estimators.advice import collected_warnings, warn, warn_once
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import checked_csr
-from fastpoly.estimators.documentation import Documented
+from fastpoly.estimators.prediction import Documented
 from fastpoly.kernels.checks import as_flag
 from fastpoly.path import alpha_grid, as_alphas
 from fastpoly.rows.shards import Shards
