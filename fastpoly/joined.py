@@ -30,7 +30,8 @@ class Joined:
         Whether every key has a column of its own beside those of its table.
     **tables : DataFrame, sparse matrix, array or None
         The table of each entity. A frame has the keys in a column of the entity's name, and other
-        columns of numbers, levels or lists of levels (see `TableEncoder`). The keys of a matrix are
+        columns of numbers, levels or lists of levels (see `TableEncoder`), where a list of n levels
+        has the entries 1 / sqrt(n). The keys of a matrix are
         the numbers of its rows. With None, the keys are those of the rows, and ids are all.
 
     Attributes

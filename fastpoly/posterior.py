@@ -269,8 +269,10 @@ class Chain:
         """
         rows, unit = self.objective.rows, np.ones(self.objective.rows.n_features)
         if self.objective.explicit:
-            squares = rows.squared_norms(np.zeros((0, rows.n_features)))
-            unit = np.sqrt(squares[1:] / rows.weight)
+            squares = rows.squared_norms(np.zeros((0, rows.n_features)))[1:]
+            seen = squares > 0
+            rarest = squares[seen].min(initial=rows.weight)  # what never occurred counts as much
+            unit = np.sqrt(np.where(seen, squares, rarest) / rows.weight)
         squared = rows.activation == "squared"
         H, V, missed = compressed(
             self.kept_models, self.prior.fields, exclusive & (not squared), squared, unit,

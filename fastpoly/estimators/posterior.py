@@ -94,6 +94,11 @@ class PosteriorAverage(MetaEstimator):
     `score`, `interaction_matrix`, `top_interactions`, `contributions`, `classes_` and so on, by the
     mean. `model_.save` writes the mean, and the plots take the estimator.
 
+    With `Joined` rows, the estimator is fitted to the ids, and tables are what the prior expects of
+    a user or an item: its vectors are drawn around a regression on its columns, with a ridge that
+    is drawn, too. So columns cost nothing in a pass over the rows, and users without rows are
+    predicted by their columns. The mean is a model over all columns.
+
     Examples
     --------
     >>> import numpy as np
@@ -173,6 +178,9 @@ class PosteriorAverage(MetaEstimator):
         estimator: PolyEstimator = getattr(fitted, "best_estimator_", fitted)
         data = estimator._prepare(rows, y, sample_weight)
         estimator._scaling = estimator._units(data)
+        if joined:  # keys without rows mean something, by their tables
+            every = np.ones_like(estimator._scaling.seen)
+            estimator._scaling = estimator._scaling._replace(seen=every)
         objective = estimator._objective(data)
         objective = objective.at(estimator.alpha_, getattr(estimator, "alpha_linear_", None))
         fields, exclusive = field_labels(objective.rows, sizes)
