@@ -8,6 +8,7 @@ repeat:  D = gradients of the loss with respect to the outputs
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -305,31 +306,23 @@ class Run:
         """The basis vectors to add; those of an optimum are confirmed by a thorough search."""
         problem, options, gamma = self.problem, self.options, make_gamma()
         block, limit = self.objective.rows.block, self.limit(state)
-        budget = {"n_vectors": self.block(state), "sign_budget": self.refit.flops(state)}
-        chosen = select_basis(
-            gamma,
-            problem.penalty,
-            options.selection,
-            threshold=0.0 if problem.tau is not None else limit,
-            start=state.memory.vectors,
-            data=None if block is None else block.design,
+        search = partial(
+            select_basis, gamma, problem.penalty, n_vectors=self.block(state),
+            sign_budget=self.refit.flops(state),
+        )  # fmt: skip
+        chosen = search(
+            options.selection, threshold=0.0 if problem.tau is not None else limit,
+            start=state.memory.vectors, data=None if block is None else block.design,
             random_state=np.random.default_rng([options.seed, state.n_iter]),
-            **budget,
-        )
+        )  # fmt: skip
         optimal, sure = chosen.value <= limit and self.accurate(state), chosen.bound <= limit
         if sure or not (optimal and options.finish):
             return chosen._replace(confirmed=sure)
-        again = select_basis(
-            gamma,
-            problem.penalty,
-            threshold=limit,
-            tol=options.tol if problem.tau is None else min(options.tol, 5e-3),
-            start=chosen.vectors,
-            thorough=True,
-            known=state.H,
+        again = search(
+            threshold=limit, tol=options.tol if problem.tau is None else min(options.tol, 5e-3),
+            start=chosen.vectors, thorough=True, known=state.H,
             random_state=np.random.default_rng([options.seed, state.n_iter, 1]),
-            **budget,
-        )
+        )  # fmt: skip
         better = again if again.value > chosen.value else chosen
         bound = max(better.value, min(again.bound, chosen.bound))
         return better._replace(bound=bound, vectors=chosen.vectors, confirmed=again.confirmed)

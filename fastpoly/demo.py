@@ -1,9 +1,9 @@
 """A short demonstration: `fastpoly-demo`.
 
 An ordinal recommender and a classifier of vibrations, each compared with scikit-learn. Prints two
-tables and saves a picture, in a few seconds. Both data sets are generated, so that nothing has to
-be downloaded, and they are of the kind that these models are made for; bench/ has data of many
-kinds. Models keep their default parameters where these work, and none is tuned on the test rows.
+tables and saves a picture, in a few seconds. Both data sets are generated, and of the kind that
+these models are made for; bench/ has data of many kinds. Models keep their default parameters where
+these work, and none is tuned on the test rows.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from time import process_time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,22 +29,11 @@ from fastpoly import FactorizationMachineOrdinalRegressor, PolynomialNetworkClas
 from fastpoly.metrics import ndcg, rmse
 from fastpoly.plotting import InteractionDisplay
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 # States of a bearing, and the frequencies at which it vibrates, in periods per window: the
 # frequency of the shaft, and that of a fault.
 STATES = {"sound": (4,), "inner ring": (4, 11), "outer ring": (4, 12), "ball": (4, 14)}
 
-Scores = tuple[float, ...]
-
-
-class Result(NamedTuple):
-    """One row of a table."""
-
-    name: str
-    scores: Scores
-    fit_seconds: float
+Result = tuple[str, float, float]  # a name, its first score, and the CPU seconds of its fit
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -103,11 +92,10 @@ def ratings(n: int = 30_000, n_users: int = 400, n_items: int = 300) -> list[Any
 
 
 def vibrations(n: int = 6000, length: int = 64) -> list[NDArray]:
-    """Windows of a noisy signal, and the state of the bearing that it was measured on.
+    """Windows (n, length) of a noisy signal, and the states of the bearings, to train and to test.
 
     A window begins at any time, so the phases are random and the mean of every sample is 0 in every
-    state. The information is in the energy at a frequency, which is a sum of two squares. Returns
-    training and test parts of the windows (n, length) and of the states.
+    state. The information is in the energy at a frequency, which is a sum of two squares.
     """
     rng, time = np.random.default_rng(0), np.arange(length)
     states = rng.integers(0, len(STATES), n)
@@ -129,27 +117,25 @@ def compare_recommenders(
 ) -> list[Result]:  # fmt: skip
     """Print the test RMSE and nDCG@5 of every way to predict a rating."""
 
-    def scores(prediction: NDArray) -> Scores:
-        ranking: Any = ndcg(y_test, prediction, pairs_test[:, 0], k=5)
-        return rmse(y_test, prediction), ranking
-
-    def compare(name: str, model: Any, X: Any, X_test: Any) -> Result:
-        return row(name, model, X, y, lambda model: scores(model.predict(X_test)))
+    def scores(prediction: NDArray) -> tuple[Any, ...]:
+        return rmse(y_test, prediction), ndcg(y_test, prediction, pairs_test[:, 0], k=5)
 
     (n, d), products = X.shape, PolynomialFeatures(2, interaction_only=True, include_bias=False)
     print(f"ratings, 1 to 5 stars: {n} to train, {len(y_test)} to test; {d} one-hot features")
-    heading("test RMSE", "nDCG@5")
+    line("model", "test RMSE", "nDCG@5", "fit s", "predict s")
     ways = {
         "fastpoly ordinal machine": FactorizationMachineOrdinalRegressor(random_state=0),
         "ridge: user + item": Ridge(),
         "products + ridge": make_pipeline(products, Ridge()),
         "Nystroem + ridge": make_pipeline(landmarks(), Ridge()),
     }
-    found = [compare(name, model, X, X_test) for name, model in ways.items()]
+    score = lambda model: scores(model.predict(X_test))  # noqa: E731
+    found = [compare(name, model, X, y, score) for name, model in ways.items()]
     # Trees take the numbers of users and items, which they can split.
     trees = HistGradientBoostingRegressor(random_state=0)
-    found.append(compare("gradient boosting", trees, pairs, pairs_test))
-    line("best possible", scores(expected_test))  # with the taste behind the data
+    of_pairs = lambda model: scores(model.predict(pairs_test))  # noqa: E731
+    found.append(compare("gradient boosting", trees, pairs, y, of_pairs))
+    line("best possible", *scores(expected_test))  # with the taste behind the data
     return found
 
 
@@ -158,11 +144,9 @@ def compare_classifiers(
 ) -> list[Result]:
     """Print the test accuracy of every way to classify a window; this also fits the network."""
     (n, d), logistic = X.shape, LogisticRegression(max_iter=1000)
-    print(
-        f"vibrations, {len(STATES)} states of a bearing: {n} windows of {d} samples to train, "
-        f"{len(y_test)} to test"
-    )
-    heading("accuracy")
+    states = f"vibrations, {len(STATES)} states of a bearing"
+    print(f"{states}: {n} windows of {d} samples to train, {len(y_test)} to test")
+    line("model", "accuracy", "fit s", "predict s")
     svc = SVC(kernel="poly", degree=2, coef0=1.0)
     ways = {
         "fastpoly network": network,
@@ -173,46 +157,28 @@ def compare_classifiers(
         "gradient boosting": HistGradientBoostingClassifier(random_state=0),
     }
     score = lambda model: (model.score(X_test, y_test),)  # noqa: E731
-    return [row(name, model, X, y, score) for name, model in ways.items()]
+    return [compare(name, model, X, y, score) for name, model in ways.items()]
 
 
 def landmarks() -> Nystroem:
     return Nystroem(kernel="poly", degree=2, coef0=1.0, n_components=300, random_state=0)
 
 
-def row(name: str, model: Any, X: Any, y: NDArray, score: Callable[[Any], Scores]) -> Result:
+def compare(
+    name: str, model: Any, X: Any, y: NDArray, score: Callable[[Any], tuple[Any, ...]]
+) -> Result:
     """Fit, score, and print a row."""
     begun = process_time()
     model.fit(X, y)
     fitted = process_time()
     scores = score(model)
-    line(name, scores, f"{fitted - begun:>9.3f}{process_time() - fitted:>11.3f}   {size(model)}")
-    return Result(name, scores, fitted - begun)
+    line(name, *scores, fitted - begun, process_time() - fitted)
+    return name, scores[0], fitted - begun
 
 
-def size(model: Any) -> str:
-    """What a model keeps after fitting."""
-    steps = [step for _, step in getattr(model, "steps", [("", model)])]
-    before, last = steps[-2] if len(steps) > 1 else None, steps[-1]
-    if isinstance(before, Nystroem):
-        return f"{before.components_.shape[0]} landmarks"
-    if hasattr(last, "n_components_"):
-        return f"{last.n_components_} basis vectors"
-    if hasattr(last, "support_"):
-        return f"{len(last.support_)} support vectors"
-    if hasattr(last, "coef_"):
-        return f"{last.coef_.size} weights"
-    return f"{last.n_iter_} rounds of trees"
-
-
-def heading(*scores: str) -> None:
-    columns = "".join(f"{name:>11}" for name in scores)
-    print(f"{'model':<26}{columns}{'fit s':>9}{'predict s':>11}   keeps")
-
-
-def line(name: str, scores: Scores, rest: str = "") -> None:
-    columns = "".join(f"{score:>11.3f}" for score in scores)
-    print(f"{name:<26}{columns}{rest}", flush=True)
+def line(name: str, *columns: str | float) -> None:
+    texts = (each if isinstance(each, str) else f"{each:.3f}" for each in columns)
+    print(f"{name:<26}" + "".join(f"{text:>11}" for text in texts), flush=True)
 
 
 def draw(recommenders: list[Result], classifiers: list[Result], network: Any, picture: Path) -> str:
@@ -223,11 +189,18 @@ def draw(recommenders: list[Result], classifiers: list[Result], network: Any, pi
         return "no picture: it needs matplotlib, which pip install matplotlib brings"
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     halves: Any = figure.subfigures(2, 1, height_ratios=(2, 3))
-    above, below = halves
-    ratings_axes, states_axes = above.subplots(1, 2)
-    draw_scores(ratings_axes, recommenders, "ratings: test RMSE (lower is better)")
-    draw_scores(states_axes, classifiers, "vibrations: test accuracy")
-    map_axes, vector_axes = below.subplots(1, 2, width_ratios=(5, 6))
+    titles = "ratings: test RMSE (lower is better)", "vibrations: test accuracy"
+    compared = recommenders, classifiers
+    for ax, title, results in zip(halves[0].subplots(1, 2), titles, compared, strict=True):
+        names, scores, seconds = zip(*results, strict=True)
+        bars = ax.barh(names, scores, color=["tab:red", *["0.75"] * (len(names) - 1)])
+        labels = [f"{each:.3f} in {s:.2f} s" for each, s in zip(scores, seconds, strict=True)]
+        ax.bar_label(bars, labels, padding=4)
+        ax.invert_yaxis()
+        ax.set(xlim=(0, 1.5 * max(scores)), xticks=[])  # with room for the labels
+        ax.spines[["top", "right", "bottom"]].set_visible(False)
+        ax.set_title(title, loc="left")
+    map_axes, vector_axes = halves[1].subplots(1, 2, width_ratios=(5, 6))
     d = network.n_features_in_
     display = InteractionDisplay.from_estimator(
         network, "inner ring", max_features=d, ax=map_axes, interpolation="nearest"
@@ -244,19 +217,6 @@ def draw(recommenders: list[Result], classifiers: list[Result], network: Any, pi
     vector_axes.set(xlabel="sample", yticks=[], title="basis vectors with the largest weights")
     figure.savefig(picture, dpi=100)
     return f"picture: {picture}"
-
-
-def draw_scores(ax: "Axes", results: list[Result], title: str) -> None:
-    """Draw one bar per model; the first one, fastpoly's, has another color."""
-    names, values = [each.name for each in results], [each.scores[0] for each in results]
-    drawn = ax.barh(names, values, color=["tab:red", *["0.75"] * (len(results) - 1)])
-    texts = [f"{each.scores[0]:.3f} in {each.fit_seconds:.2f} s" for each in results]
-    ax.bar_label(drawn, texts, padding=4)
-    ax.invert_yaxis()
-    ax.set_xlim(0, 1.5 * max(values))  # with room for the labels
-    ax.set_xticks([])
-    ax.spines[["top", "right", "bottom"]].set_visible(False)
-    ax.set_title(title, loc="left")
 
 
 if __name__ == "__main__":

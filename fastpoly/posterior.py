@@ -30,7 +30,6 @@ from fastpoly.state import Floats, Model
 
 Fields = NDArray[np.intp]
 Arrays = dict[str, NDArray[Any]]
-Record = tuple[dict[str, Any], Arrays]  # scalars for JSON, and arrays
 
 SCALARS = {
     "seed": int, "n_draws": int, "every": int, "share": float, "step": float, "temper": float,
@@ -288,8 +287,8 @@ class Chain:
         names = ("x", "momentum", "probe", "scale", "total")
         return {name: getattr(self, name) for name in names} | prior
 
-    def record(self) -> Record:
-        """All that `resume` needs to go on bit for bit."""
+    def record(self) -> tuple[dict[str, Any], Arrays]:
+        """Scalars for JSON, and arrays: all that `resume` needs to go on bit for bit."""
         scalars = {name: getattr(self, name) for name in SCALARS}
         kept: Arrays = {"kept": np.array(self.kept), "outputs": np.array(self.outputs)}
         state = {"k": self.k, "rng": self.rng.bit_generator.state}
@@ -298,10 +297,9 @@ class Chain:
     @classmethod
     def resume(
         cls, objective: Objective, fields: Fields, sides: dict[int, Side], memory: float,
-        record: Record,
+        scalars: Any, arrays: Arrays,
     ) -> Self:  # fmt: skip
         """The chain of a record; an error where it is none of this objective."""
-        scalars, arrays = record
         k, d, m = int(scalars["k"]), objective.rows.n_features, objective.problem.m
         size = len(objective.pack(objective.empty_model())) + k * (d + m)
         start = objective.unpack(as_float_array(arrays["x"], "x", (size,)), k)

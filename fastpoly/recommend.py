@@ -16,12 +16,7 @@ from fastpoly import decoding
 from fastpoly.kernels.checks import as_count
 from fastpoly.kernels.matrix import as_csr
 from fastpoly.model import PolyModel
-
-Floats = NDArray[np.float64]
-
-# Scores of a block of users, which then stay in the cache while levels are summed up.
-BLOCK_SCORES = 2**17
-SETS = 16  # columns of a set in the search for the largest scores
+from fastpoly.state import Floats
 
 
 class Recommendations(NamedTuple):
@@ -121,64 +116,55 @@ def _best(
 ) -> Recommendations:
     """The n best items in single precision, and their scores in double."""
     H, V, pairs = model.H[:, model.augment :], model.V, 1.0 + (model.activation == "squared")
-    nothing = csr_array((1, model.n_features))
-    ahead = model.decision(users) - model.decision(nothing)
+    ahead = model.decision(users) - model.decision(csr_array((1, model.n_features)))
     behind, P, Q = model.decision(items), pairs * (users @ H.T), items @ H.T
-    m, levels = V.shape[1], model.task == "ordinal"
-    if model.task == "classification" and m == 2:  # the log odds of the second class
+    levels = model.task == "ordinal"
+    if model.task == "classification" and model.n_outputs == 2:  # the log odds of the second class
         V, ahead, behind = (A[:, 1:] - A[:, :1] for A in (V, ahead, behind))
-        m = 1
-    found = np.full((users.shape[0], n), -1, dtype=np.intp)
+    m, found = V.shape[1], np.full((users.shape[0], n), -1, dtype=np.intp)
+    values = np.zeros(0)
+    if levels:
+        values = model.level_values
+        values = decoding.level_values(model.classes, m + 1) if values is None else values
     # One product gives everything: [p v_c, a_c, 1] of a user times [q, 1, b_c] of an item.
-    right = [
-        np.column_stack([Q, np.ones(len(Q)), behind[:, c]]).astype(np.float32).T for c in range(m)
-    ]
-    values = decoding.level_values(model.classes, m + 1) if levels else np.zeros(0)
-    values = values if model.level_values is None else model.level_values
-    step = max(1, BLOCK_SCORES // len(Q))
+    right = [np.column_stack([Q, np.ones(len(Q)), b]).astype(np.float32).T for b in behind.T]
+    step = max(1, 2**17 // len(Q))  # scores that stay in the cache while levels are summed up
     for first in range(0, users.shape[0], step):
         rows = slice(first, first + step)
-        left = [
-            np.column_stack([P[rows] * V[:, c], ahead[rows, c], np.ones(len(P[rows]))])
-            for c in range(m)
-        ]
-        sign = -1 if levels else 1
+        one, sign = np.ones(len(P[rows])), -1 if levels else 1
+        left = [np.column_stack([P[rows] * V[:, c], ahead[rows, c], one]) for c in range(m)]
         O = [(sign * L).astype(np.float32) @ R for L, R in zip(left, right, strict=True)]
         S = _expected(O, values) if levels else O[0]
         if seen is not None:
             own = seen[rows]
             S[np.repeat(np.arange(len(S)), np.diff(own.indptr)), own.indices] = -np.inf
         best = _top(S, n)
-        none = np.isneginf(np.take_along_axis(S, best, axis=1))
-        found[rows] = np.where(none, -1, best)
+        found[rows] = np.where(np.isneginf(np.take_along_axis(S, best, axis=1)), -1, best)
     O = ahead[:, None] + behind[found] + np.einsum("ur,rc,unr->unc", P, V, Q[found], optimize=True)
     chances = decoding.level_probabilities(O.reshape(-1, m)) if levels else None
     scores = O[..., 0] if chances is None else (chances @ values).reshape(found.shape)
-    if model.task == "rates":
-        scores = np.exp(scores)
+    scores = np.exp(scores) if model.task == "rates" else scores
     scores = np.where(found < 0, -np.inf, scores)
     order = np.argsort(-scores, axis=1, kind="stable")
     if chances is not None:
         chances = np.take_along_axis(chances.reshape(*found.shape, -1), order[..., None], axis=1)
-    return Recommendations(
-        np.take_along_axis(found, order, axis=1), np.take_along_axis(scores, order, axis=1), chances
-    )
+    found, scores = (np.take_along_axis(each, order, axis=1) for each in (found, scores))
+    return Recommendations(found, scores, chances)
 
 
-def _top(S: NDArray[np.float32], n: int) -> NDArray[np.intp]:
+def _top(S: NDArray[np.float32], n: int, size: int = 16) -> NDArray[np.intp]:
     """Positions of the n largest entries of each row, in any order.
 
-    They lie in the n sets of columns with the largest maxima, which are faster to find.
+    They lie in the n sets of `size` columns with the largest maxima, which are faster to find.
     """
-    width = S.shape[1] // SETS
-    if width > n:
-        sets = _top(S[:, : SETS * width].reshape(len(S), SETS, width).max(axis=1), n)
-        columns = (sets[:, None] + width * np.arange(SETS)[:, None]).reshape(len(S), -1)
-        rest = np.broadcast_to(np.arange(SETS * width, S.shape[1]), (len(S), S.shape[1] % SETS))
-        columns = np.hstack([columns, rest])
-        best = _top(np.take_along_axis(S, columns, axis=1), n)
-        return np.take_along_axis(columns, best, axis=1)
-    return np.argpartition(S, S.shape[1] - n, axis=1)[:, S.shape[1] - n :]
+    width = S.shape[1] // size
+    if width <= n:
+        return np.argpartition(S, S.shape[1] - n, axis=1)[:, S.shape[1] - n :]
+    sets = _top(S[:, : size * width].reshape(len(S), size, width).max(axis=1), n)
+    columns = (sets[:, None] + width * np.arange(size)[:, None]).reshape(len(S), -1)
+    rest = np.broadcast_to(np.arange(size * width, S.shape[1]), (len(S), S.shape[1] % size))
+    columns = np.hstack([columns, rest])
+    return np.take_along_axis(columns, _top(np.take_along_axis(S, columns, axis=1), n), axis=1)
 
 
 def _expected(O: list[NDArray[np.float32]], values: Floats) -> NDArray[np.float32]:

@@ -20,35 +20,28 @@ from fastpoly.objective import PERFECT, Objective
 from fastpoly.refit.joint import JointRefit
 from fastpoly.rows import Rows
 from fastpoly.selection import Selection
-from fastpoly.state import Model, RunMemory, State
-
-Floats = NDArray[np.float64]
+from fastpoly.state import Floats, Model, RunMemory, State
 
 # Of tables up to either size every fifth row is held out in turn, of larger ones one third once.
-FEW_ROWS = 700
-FEW_ENTRIES = 20_000
-FEW_FOLDS, MANY_FOLDS = 5, 3
-PARTS = 10  # of the rows held out, whose losses say how sure a gain is
+FEW_ROWS, FEW_ENTRIES = 700, 20_000
+FOLDS, PARTS = 5, 10  # of small tables; parts of all rows held out say how sure a gain is
 CLEAR = 0.5  # standard errors by which the weaker of two strengths must be better
 RIDGES = (100.0, 10.0, 1.0, 0.1)
-ALPHA_STEP = 2.0  # each alpha of a walk is that much smaller than the one before
-# The first vectors alone may be of no use: a walk of alphas has at least these and at most those.
-FEWEST_ALPHAS, MOST_ALPHAS = 3, 18
-LINEAR_TOL = 1e-3
+SHARES = 0.5 ** np.arange(18)  # of the largest alpha
 
 
 def train_default(
     objective: Objective, options: Options, alpha_linear: float | None, start: State | None = None,
-    found: "Strengths | None" = None,
+    search: "Search | None" = None,
 ) -> Iterator[State]:  # fmt: skip
-    """The states of a run with the strengths that rows held out choose, or that were found before.
+    """The states of a run with the strengths that rows held out choose, alpha_linear if it is None.
 
-    alpha_linear is chosen, too, if it is None. A run that goes on has its strengths already: they
-    are those of its start.
+    `search` may have begun before. A run that goes on has the strengths of its start.
     """
     if start is not None and start.alpha is not None:
         return train(objective.at(start.alpha, start.alpha_linear), options, start)
-    alpha, ridge, model, _ = found or default_strengths(objective, options, alpha_linear)
+    search = search or Search(objective, options, alpha_linear)
+    alpha, ridge, model = search.strengths()
     if start is None or len(start.H) < len(model.H):
         start = as_start(model, options.seed)
     return train(objective.at(alpha, ridge), options, start)
@@ -64,10 +57,10 @@ def walk_down(
 ) -> tuple[float, int]:
     """The strength to take, and its position; strengths fall geometrically.
 
-    `loss` gives the losses of the parts of the rows held out. The walk ends at the first total
-    that is not below the one before, after at least `fewest` strengths. `simplest` chooses. If
-    that is the least total, and not at an end, the strength is the vertex of the parabola through
-    the logarithms of three totals, over log strengths.
+    `loss` gives the losses of the parts of the rows held out. The walk ends at the first total that
+    is not below the one before, after at least `fewest` strengths, and `simplest` chooses. If that
+    is the least total, and not at an end, the strength is the vertex of the parabola through the
+    logarithms of three totals, over log strengths.
     """
     losses: list[Floats] = []
     for strength in strengths:
@@ -88,27 +81,12 @@ def simplest(losses: Sequence[Floats], clear: float) -> int:
     """The first of some models whose loss is at most `clear` standard errors above the least one.
 
     Each has the losses of the same parts of the rows held out.
-
-    Examples
-    --------
-    >>> from fastpoly.strengths import simplest
-    >>> simplest([[2.0, 2.0], [1.0, 2.5]], 1.0), simplest([[2.0, 2.0], [1.0, 1.1]], 1.0)
-    (0, 1)
     """
     excess = np.asarray(losses)
     best, parts = int(excess.sum(axis=1).argmin()), excess.shape[1]
     excess = excess[: best + 1] - excess[best]
     errors = excess.std(axis=1, ddof=1) * np.sqrt(parts) if parts > 1 else np.zeros(best + 1)
     return int(np.argmax(excess.sum(axis=1) <= clear * errors))
-
-
-class Strengths(NamedTuple):
-    """The strengths, a model to start from, and the losses of parts held out, by their weight."""
-
-    alpha: float
-    alpha_linear: float
-    model: Model
-    loss: Floats
 
 
 class Fold:
@@ -162,114 +140,140 @@ class Fold:
         return self.loss()
 
 
-def default_strengths(
-    objective: Objective, options: Options, alpha_linear: float | None
-) -> Strengths:
-    """alpha and alpha_linear by rows held out."""
-    options = replace(options, finish=False)
-    folds = make_folds(objective, options)
-    with one_blas_thread():
-        ridge = linear_ridge(folds, alpha_linear)
-        for fold in folds:
-            fold.find_top(ridge)
-        shares = ALPHA_STEP ** -np.arange(MOST_ALPHAS)
+def make_folds(objective: Objective, options: Options, drawn_by: Rows | None = None) -> list[Fold]:
+    """Every fifth of a small table held out in turn, or one third of a larger one; in parts.
+
+    Other forms of the same rows have the same folds, if the first one draws them.
+    """
+    rows, by = objective.rows, drawn_by or objective.rows
+    if not rows.in_memory:
+        train, held = rows.folds(3, options.seed)[0]
+        return [Fold(objective.on(train), [objective.on(held)], options)]
+    entries = by.n_samples * (by.n_features if by.entries is None else by.entries)
+    few = by.n_samples <= FEW_ROWS or entries <= FEW_ENTRIES
+    n_folds = min(FOLDS if few else 3, by.n_samples)
+    if n_folds < 2:  # nothing can be held out
+        return [Fold(objective, [objective], options)]
+    times = n_folds if few else 1
+    n_parts = PARTS // times if by.n_samples >= n_folds * PARTS else 1
+    part, fold = np.divmod(by.draw(n_folds * n_parts, options.seed), n_folds)
+
+    def on(which: NDArray[np.bool_]) -> Objective:
+        return objective.on(rows.take(which))
+
+    return [
+        Fold(on(fold != i), [on((fold == i) & (part == j)) for j in range(n_parts)], options)
+        for i in range(times)
+    ]
+
+
+class Strengths(NamedTuple):
+    """The strengths, and a model to start from."""
+
+    alpha: float
+    alpha_linear: float
+    model: Model
+
+
+class Search:
+    """The choice of the strengths of an objective; alpha_linear is chosen, too, if it is None.
+
+    `ridge` is at first the one of the linear model alone.
+    """
+
+    def __init__(
+        self, objective: Objective, options: Options, alpha_linear: float | None,
+        drawn_by: Rows | None = None,
+    ) -> None:  # fmt: skip
+        self.objective, self.given = objective, alpha_linear
+        self.options = replace(options, finish=False)
+        self.folds = make_folds(objective, self.options, drawn_by)
+        self.found: Strengths | None = None
+        self.ridge = objective.problem.alpha_linear if alpha_linear is None else alpha_linear
+        if objective.explicit:  # the folds then have linear models
+            ridges = RIDGES if alpha_linear is None else (alpha_linear,)
+            with one_blas_thread():
+                self.ridge, _ = self._walk(lambda fold, r: fold.refit(1.0, r, 1e-3), ridges)
+
+    def loss(self) -> Floats:
+        """The losses of the parts of the rows held out, by the last models of the folds."""
+        return np.concatenate([fold.loss() for fold in self.folds])
+
+    def strengths(self) -> Strengths:
+        """The strengths that the rows held out choose; the folds then have their models."""
+        if self.found is not None:
+            return self.found
+        folds, ridge, tol = self.folds, self.ridge, self.options.tol
 
         def at_share(fold: Fold, share: float) -> Floats:
             return fold.loss() if share == 1 else fold.round(share * fold.top, ridge)
 
-        share, at = walk_folds(folds, at_share, shares, FEWEST_ALPHAS, CLEAR)
-        if at and alpha_linear is None and objective.explicit:
+        with one_blas_thread():
+            for fold in folds:
+                if self.objective.explicit and ridge not in RIDGES:
+                    fold.refit(1.0, ridge, 1e-3)
+                fold.find_top(ridge)
+            # The first vectors alone may be of no use, so a walk has at least three alphas.
+            share, at = self._walk(at_share, SHARES, fewest=3, clear=CLEAR)
+            if at and self.given is None and self.objective.explicit:
 
-            def at_ridge(fold: Fold, r: float) -> Floats:
-                alpha = shares[at] * fold.top
-                return fold.loss() if r == ridge else fold.refit(alpha, r, options.tol)
+                def at_ridge(fold: Fold, weaker: float) -> Floats:
+                    alpha = SHARES[at] * fold.top
+                    return fold.loss() if weaker == ridge else fold.refit(alpha, weaker, tol)
 
-            weaker = [ridge, *(r for r in RIDGES if r < 0.3 * ridge)]
-            ridge, _ = walk_folds(folds, at_ridge, weaker)
-    top = float(np.mean([fold.top for fold in folds]))
-    # Noise grows with the root of the number of rows.
-    top *= np.sqrt(objective.rows.weight / max(folds[0].train.rows.weight, 1e-300))
-    weight = sum(held.rows.weight for fold in folds for held in fold.held)
-    loss = np.concatenate([fold.loss() for fold in folds]) / max(weight, 1e-300)
-    return Strengths(share * top or 1.0, ridge, folds[0].model, loss)
+                weaker = [ridge, *(r for r in RIDGES if r < 0.3 * ridge)]
+                self.ridge, _ = self._walk(at_ridge, weaker)
+        top = float(np.mean([fold.top for fold in folds]))
+        # Noise grows with the root of the number of rows.
+        top *= np.sqrt(self.objective.rows.weight / max(folds[0].train.rows.weight, 1e-300))
+        self.found = Strengths(share * top or 1.0, self.ridge, folds[0].model)
+        return self.found
+
+    def _walk(
+        self, fit: Callable[[Fold, float], Floats], strengths: Sequence[float],
+        fewest: int = 2, clear: float = 0.0,
+    ) -> tuple[float, int]:  # fmt: skip
+        """`walk_down` by the losses of all folds, which then have their best models."""
+        models: list[list[Model]] = []
+
+        def loss(strength: float) -> Floats:
+            losses = np.concatenate([fit(fold, strength) for fold in self.folds])
+            models.append([fold.model for fold in self.folds])
+            return losses
+
+        strength, at = walk_down(loss, strengths, fewest, clear)
+        for fold, model in zip(self.folds, models[at], strict=True):
+            fold.model = model
+        return strength, at
 
 
 def best_form(
     forms: Iterable[Objective], options: Options, alpha_linear: float | None
-) -> tuple[int, Strengths]:
-    """The position and the strengths of the best of several forms of the same rows.
+) -> tuple[int, Search]:
+    """The position of the best of several forms of the same rows, simplest first; its search.
 
-    They are a walk from the simplest on, which ends at the first loss held out that does not fall.
-    A later form must be clearly better, where the same parts of the rows are held out.
+    The linear models of all forms are compared on the same rows held out. Only the best form and
+    the simplest one then walk over alphas, because products may do what the form did. (Without
+    linear terms all walk.)
     """
-    found: list[Strengths] = []
+    searches: list[Search] = []
     for objective in forms:
-        found.append(default_strengths(objective, options, alpha_linear))
-        if len(found) > 1 and not found[-1].loss.sum() < found[-2].loss.sum():
-            break
-    losses = [each.loss for each in found]
-    same = len({len(loss) for loss in losses}) == 1
-    at = simplest(losses, CLEAR) if same else int(np.argmin([loss.sum() for loss in losses]))
-    return at, found[at]
+        drawn_by = searches[0].objective.rows if searches else None
+        searches.append(Search(objective, options, alpha_linear, drawn_by))
+
+    def best(places: Sequence[int]) -> int:
+        return places[simplest([searches[i].loss() for i in places], CLEAR)]
+
+    places = range(len(searches))
+    if searches[0].objective.explicit:
+        places = sorted({0, best(places)})
+    if len(places) > 1:
+        for i in places:
+            searches[i].strengths()
+    at = best(places)
+    return at, searches[at]
 
 
 def default_ridge(objective: Objective, options: Options) -> float:
     """alpha_linear for the linear model alone, by rows held out."""
-    with one_blas_thread():
-        return linear_ridge(make_folds(objective, options), None)
-
-
-def make_folds(objective: Objective, options: Options) -> list[Fold]:
-    """Every fifth of a small table held out in turn, or one third of a larger one; in parts."""
-    rows = objective.rows
-    entries = rows.n_samples * (rows.n_features if rows.entries is None else rows.entries)
-    few = rows.in_memory and (rows.n_samples <= FEW_ROWS or entries <= FEW_ENTRIES)
-    n_folds = min(FEW_FOLDS if few else MANY_FOLDS, rows.n_samples)
-    if n_folds < 2:  # nothing can be held out
-        return [Fold(objective, [objective], options)]
-    folds = rows.folds(n_folds, options.seed)[: None if few else 1]
-    n_parts = PARTS // len(folds)
-
-    def cut(held: Rows) -> list[Objective]:
-        if not rows.in_memory or held.n_samples < n_parts:
-            return [objective.on(held)]
-        return [objective.on(part) for part in held.parts(n_parts, options.seed)]
-
-    return [Fold(objective.on(train), cut(held), options) for train, held in folds]
-
-
-def linear_ridge(folds: list[Fold], alpha_linear: float | None) -> float:
-    """The ridge of the linear model alone; the folds then have its models."""
-    if not folds[0].train.explicit:
-        return folds[0].train.problem.alpha_linear if alpha_linear is None else alpha_linear
-    ridges = RIDGES if alpha_linear is None else (alpha_linear,)
-
-    def at_ridge(fold: Fold, ridge: float) -> Floats:
-        return fold.refit(1.0, ridge, LINEAR_TOL)
-
-    ridge, at = walk_folds(folds, at_ridge, ridges)
-    if ridge != ridges[at]:
-        for fold in folds:
-            fold.refit(1.0, ridge, LINEAR_TOL)
-    return ridge
-
-
-def walk_folds(
-    folds: list[Fold],
-    fit: Callable[[Fold, float], Floats],
-    strengths: Sequence[float],
-    fewest: int = 2,
-    clear: float = 0.0,
-) -> tuple[float, int]:
-    """`walk_down` by the losses of all folds, which then have their best models."""
-    models: list[list[Model]] = []
-
-    def loss(strength: float) -> Floats:
-        losses = np.concatenate([fit(fold, strength) for fold in folds])
-        models.append([fold.model for fold in folds])
-        return losses
-
-    strength, at = walk_down(loss, strengths, fewest, clear)
-    for fold, model in zip(folds, models[at], strict=True):
-        fold.model = model
-    return strength, at
+    return Search(objective, options, None).ridge

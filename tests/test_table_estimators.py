@@ -165,13 +165,13 @@ def test_held_out_targets_change_no_model_that_they_judge():
     y = targets(type(model), score)
     model._scaling = model._units(data := model._prepare(table, y, None))
     options, rows = model._options(), model._objective(data)
-    number = rows.rows.codes._fold_numbers(strengths.FEW_FOLDS, options.seed)
+    number = rows.rows.draw(strengths.FOLDS, options.seed)
     held = strengths.make_folds(rows, options)
     values = np.where(number == 0, 1 - data.targets.values, data.targets.values)
     other = replace(data, targets=data.targets._replace(values=values.astype(np.int32)))
     changed = model._objective(other)
-    changed.rows.codes._fold_numbers = rows.rows.codes._fold_numbers  # of the same rows
-    first, *others = zip(held, strengths.make_folds(changed, options), strict=True)
+    same = strengths.make_folds(changed, options, drawn_by=rows.rows)
+    first, *others = zip(held, same, strict=True)
     for folds in (first, others[0]):
         for fold in folds:
             fold.refit(1.0, 1.0, 1e-6)

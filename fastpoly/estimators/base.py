@@ -38,7 +38,7 @@ from fastpoly.rows.design import FIT_LOWER
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Floats, Model, State
 from fastpoly.storage.checkpoint import CURE, FitRecord, fingerprint, load_record, save_record
-from fastpoly.strengths import Strengths, as_start, best_form, train_default
+from fastpoly.strengths import Search, as_start, best_form, train_default
 from fastpoly.tables import Encoding
 from fastpoly.tables.frames import is_frame
 
@@ -174,7 +174,7 @@ class PolyEstimator(Arriving):
         self._scaling = data.within_span(units, self._activation)
         objective = self._objective(data)
         begin = record.state or self._start(earlier, start, data.m)
-        found = data.strengths if self._scaling is units else None  # of the same features
+        found = data.search if self._scaling is units else None  # of the same features
         states = self._states(objective, begin, found)
         with ExitStack() as stack:
             progress = stack.enter_context(Progress(self, data))
@@ -397,7 +397,7 @@ class PolyEstimator(Arriving):
         if shapes == ("auto",):
             numbers = any(field.kind == "number" for field in known.fields)
             shapes = SHAPES[self._activation] if numbers else (None,)
-            shapes = ("plain", *shapes) if plain else shapes
+            shapes = ("plain", *shapes[1:]) if plain else shapes
         at, found = 0, None
         if len(shapes) > 1:
             at, found = best_form(map(objective, shapes), self._options(), self.alpha_linear)
@@ -405,7 +405,7 @@ class PolyEstimator(Arriving):
             objective(*shapes)
         self._encoding, shape, form = forms[at]
         self.shapes_ = None if shape == "plain" else shape
-        return replace(form, strengths=found)
+        return replace(form, search=found)
 
     def _in_fields(self, data: TrainingRows) -> TrainingRows:
         """Plain rows with the fields of their columns."""
@@ -471,7 +471,7 @@ class PolyEstimator(Arriving):
         )  # fmt: skip
 
     def _states(
-        self, objective: Objective, start: State | None, found: Strengths | None
+        self, objective: Objective, start: State | None, found: Search | None
     ) -> Iterator[State]:
         """The states of Algorithm 1."""
         if self.tau is None and self.alpha is None:

@@ -33,7 +33,7 @@ from fastpoly.rows.rows import shard_statistics
 from fastpoly.rows.shard import Form, Shard
 from fastpoly.rows.statistics import Moments, Scaling, Statistics, row_statistics
 from fastpoly.state import Floats
-from fastpoly.strengths import Strengths
+from fastpoly.strengths import Search
 from fastpoly.tables.fields import level_table
 from fastpoly.tables.frames import is_frame, read_columns
 
@@ -226,7 +226,7 @@ class TrainingRows:
 
     Shards hold their targets: then y is None, `targets` have no values, only a table if they are
     classes, and w (n_classes,) are weights of classes. `tables` are those of codes. `fields` (d,)
-    are for `Scaling.in_fields`. `strengths` were found together with the form of these rows.
+    are for `Scaling.in_fields`. `search` chose the form of these rows.
     """
 
     X: Any
@@ -237,7 +237,7 @@ class TrainingRows:
     n_threads: int | None = None
     tables: Tables | None = None
     fields: NDArray[np.intp] | None = None
-    strengths: Strengths | None = None
+    search: Search | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -270,7 +270,7 @@ class TrainingRows:
             X = StoredRows((len(rows), X.shape[1]), X.indices[rows])
         else:
             X = X[rows]
-        return replace(self, X=X, y=self.y[rows], targets=targets, w=w, strengths=None)
+        return replace(self, X=X, y=self.y[rows], targets=targets, w=w, search=None)
 
     def with_tables(self, codes: Any, tables: Tables) -> Self:
         """The same rows by their codes, with tables; statistics of shards are kept."""

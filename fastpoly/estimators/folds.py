@@ -1,4 +1,4 @@
-"""The folds of a search: splits of rows in memory or in shards, and the scores of one fold.
+"""The folds of a search: splits of rows, the scores of one fold, and the table of all.
 
 In a fold, the model is trained along the path of alphas, and the model of every round is scored.
 """
@@ -6,7 +6,7 @@ In a fold, the model is trained along the path of alphas, and the model of every
 import copy
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -22,8 +22,11 @@ from sklearn.model_selection import (
     StratifiedShuffleSplit,
     check_cv,
 )
+from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted
 
+from fastpoly.contributions import Contributions
 from fastpoly.estimators.advice import Progress, collected_warnings, warn
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import TrainingRows, strata
@@ -260,3 +263,60 @@ def table(results: list[FoldResult], alphas: Floats, n_sizes: int, prefix: str) 
     ranked = np.where(np.isnan(mean), -np.inf, mean)
     found["rank_test_score"] = rankdata(-ranked, method="min").astype(np.int32)
     return found
+
+
+# --- what is inside searches and Pipelines ---
+
+
+def pipeline_parts(estimator: Any) -> tuple[Pipeline | None, Any, str]:
+    """The transformers of a Pipeline, its last step, and the prefix of that step's parameters."""
+    if not isinstance(estimator, Pipeline):
+        return None, estimator, ""
+    name, model = estimator.steps[-1]
+    head = estimator[:-1] if len(estimator.steps) > 1 else None
+    return head, model, f"{name}__"
+
+
+def fitted_estimator(estimator: Any) -> tuple[PolyEstimator, list[Any]]:
+    """The fitted estimator inside searches and Pipelines, and the transformers in front of it.
+
+    Its model has the names that these transformers give to features.
+    """
+    model, heads = estimator, []
+    while not isinstance(model, PolyEstimator):
+        if hasattr(model, "estimator") and hasattr(model, "refit"):  # a search
+            check_is_fitted(model)
+            if not hasattr(model, "best_estimator_"):
+                raise ValueError("the search has refit=False and no best_estimator_ to show")
+            model = model.best_estimator_
+        elif isinstance(model, Pipeline):
+            heads += [model[:-1]] if len(model) > 1 else []
+            model = model[-1]
+        else:
+            raise TypeError(
+                "one of fastpoly's estimators, a search or a Pipeline that ends with one is "
+                f"needed, got {type(estimator).__name__}"
+            )
+    check_is_fitted(model, "model_")
+    names: Any = model._feature_names()
+    if names is None and heads:
+        try:
+            for head in heads:
+                names = head.get_feature_names_out(names)
+        except (AttributeError, ValueError):  # the transformer gives no names
+            names = None
+    if names is not None and model.model_.feature_names is None:
+        model = copy.copy(model)
+        model.model_ = replace(model.model_, feature_names=list(map(str, names)))
+    return model, heads
+
+
+def contributions_of(
+    estimator: Any, X: Any, output: Any, *, background: Any = None, pairs: bool = False
+) -> Contributions:
+    """`contributions` of the fitted estimator inside searches and Pipelines."""
+    model, heads = fitted_estimator(estimator)
+    for head in heads:
+        X = head.transform(X)
+        background = None if background is None else head.transform(background)
+    return model.contributions(X, output, background=background, pairs=pairs)

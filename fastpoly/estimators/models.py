@@ -61,7 +61,7 @@ shapes : {"auto", "hinges", "steps", None}, default="auto"
     What the numbers of a table are made of, where X is a frame with levels or gaps: their value in
     soft units, which tame long tails (None); that and hinges, so that effects bend; or also steps
     at up to 254 values, which only factorization machines take. What is finer is held back by a
-    stronger ridge. "auto" walks to finer ones while the loss of rows held out falls clearly. The
+    stronger ridge. "auto" takes what is clearly best on rows held out. The
     fitted value is `shapes_`.
 solver : {"auto", "fista", "newton"}, default="auto"
     Solver of the output refit; refit="full" has its own.

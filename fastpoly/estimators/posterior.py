@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from functools import partial
 from time import monotonic
 from typing import Any, Self
 
@@ -117,19 +118,11 @@ class PosteriorAverage(MetaEstimator):
     """
 
     def __init__(
-        self,
-        estimator: Any,
-        *,
-        n_samples: int = 200,
-        n_warmup: int = 30,
-        n_components: int = 12,
-        fields: list[int] | None = None,
-        memory: float = 2.5e8,
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_every: float = 60.0,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
+        self, estimator: Any, *, n_samples: int = 200, n_warmup: int = 30, n_components: int = 12,
+        fields: list[int] | None = None, memory: float = 2.5e8,
+        checkpoint: str | os.PathLike[str] | None = None, checkpoint_every: float = 60.0,
+        verbose: int = 0, random_state: Any = None,
+    ) -> None:  # fmt: skip
         self.estimator = estimator
         self.n_samples = n_samples
         self.n_warmup = n_warmup
@@ -175,7 +168,7 @@ class PosteriorAverage(MetaEstimator):
         with warnings.catch_warnings():  # a chain may have vectors where its start has none
             warnings.filterwarnings("ignore", "the model has no basis vectors")
             fitted.fit(rows, y, sample_weight)
-        estimator: PolyEstimator = getattr(fitted, "best_estimator_", fitted)
+        estimator = getattr(fitted, "best_estimator_", fitted)
         data = estimator._prepare(rows, y, sample_weight)
         estimator._scaling = estimator._units(data)
         if joined:  # keys without rows mean something, by their tables
@@ -184,19 +177,15 @@ class PosteriorAverage(MetaEstimator):
         objective = estimator._objective(data)
         objective = objective.at(estimator.alpha_, getattr(estimator, "alpha_linear_", None))
         fields, exclusive = field_labels(objective.rows, sizes)
-        fit = ""
+        fit, chain = "", None
         if path is not None:
-            own = (self.n_warmup, self.memory, self.random_state)
-            fit = fingerprint("posterior", estimator._fingerprint(data), fields, repr(own))
-        if path is not None and os.path.exists(path):
-            chain = read_record(
-                path, fit,
-                lambda *record: posterior.Chain.resume(
-                    objective, fields, sides, self.memory, record
-                ),
-            )  # fmt: skip
-        else:
-            chain = self._begin(estimator, objective, fields, sides)
+            own = repr((self.n_warmup, self.memory, self.random_state))
+            known = [side.S for side in sides.values()]
+            fit = fingerprint("posterior", estimator._fingerprint(data), fields, own, *known)
+            if os.path.exists(path):
+                resume = partial(posterior.Chain.resume, objective, fields, sides, self.memory)
+                chain = read_record(path, fit, resume)
+        chain = chain or self._begin(estimator, objective, fields, sides)
         self._advance(chain, fit)
         model, draws = self._finish(estimator, chain, exclusive)
         if joined:
@@ -210,8 +199,8 @@ class PosteriorAverage(MetaEstimator):
 
     def _check(self, X: Any) -> None:
         """Raise unless the parameters make sense."""
-        search = isinstance(self.estimator, PathSearchCV)
-        inner = self.estimator.estimator if search else self.estimator
+        inner = self.estimator
+        inner = inner.estimator if isinstance(inner, PathSearchCV) else inner
         if not isinstance(inner, PolyEstimator):
             raise TypeError(
                 "estimator must be one of the six estimators of fastpoly, or a PathSearchCV of "
@@ -348,16 +337,16 @@ class PosteriorAverage(MetaEstimator):
                 "deviations and intervals are for numbers with the squared loss and for levels; "
                 "predict_proba says how sure classes, labels and rates are"
             )
-        O = np.array(self._by_draws(PolyModel.decision, X, self._draws))
+        O = self._by_draws(PolyModel.decision, X, self._draws)
         if model.task == "regression":
             return O, None
         values = model.level_values
         return O, level_values(model.classes, len(model.classes)) if values is None else values
 
-    def _by_draws(self, method: Method, X: Any, draws: list[PolyModel]) -> list[NDArray]:
+    def _by_draws(self, method: Method, X: Any, draws: list[PolyModel]) -> NDArray:
         """What a method of `PolyModel` gives for each of the draws."""
         n, parts = self.estimator_._rows_of(X)
-        return [join(parts(method, draw), n) for draw in draws]
+        return np.array([join(parts(method, draw), n) for draw in draws])
 
     def predict_interval(self, X: Any, coverage: float = 0.8) -> Floats:
         """Intervals that hold a new observation with this probability.
@@ -430,7 +419,7 @@ class PosteriorAverage(MetaEstimator):
         if as_count(n, "n") > len(self._draws):
             raise ValueError(f"n must be at most {len(self._draws)}, the draws that are kept")
         chosen = np.linspace(0, len(self._draws) - 1, n).astype(int)
-        return np.array(self._by_draws(PolyModel.predict, X, [self._draws[i] for i in chosen]))
+        return self._by_draws(PolyModel.predict, X, [self._draws[i] for i in chosen])
 
 
 def over_columns(
@@ -473,31 +462,29 @@ def field_labels(rows: Rows, sizes: list[int] | None) -> tuple[NDArray[np.intp],
 def one_hot_fields(rows: Rows) -> list[int]:
     """The sizes of the fields of one-hot rows; one field where there are none.
 
-    Every row must have the same number of entries, and the columns of its first, second, ... entry
-    must not overlap with those of the others.
+    All rows must have as many entries, and the columns of their first, second, ... entries must not
+    overlap.
     """
     d = rows.n_features - (rows.fit_lower == "augment")
     found = rows.sum(entry_ranges)
-    if any(one is None for one in found) or len({len(one) for one in found}) > 1:
+    if len({len(one) for one in found}) > 1 or not len(found[0]):
         return [d]
-    first = np.min([one[:, 0] for one in found], axis=0)
-    last = np.max([one[:, 1] for one in found], axis=0)
-    if not (last[:-1] < first[1:]).all():
-        return [d]
-    return np.diff(np.r_[0, last[:-1] + 1, d]).tolist()
+    first, last = np.min(found, axis=0)[:, 0], np.max(found, axis=0)[:, 1]
+    apart = (last[:-1] < first[1:]).all()
+    return np.diff(np.r_[0, last[:-1] + 1, d]).tolist() if apart else [d]
 
 
-def entry_ranges(block: Block) -> list[NDArray | None]:
-    """The least and largest column of each entry of the rows of a block, (width, 2).
+def entry_ranges(block: Block) -> list[NDArray]:
+    """The least and largest column of each entry of the rows of a block, in a list of one.
 
-    In a list of one; None where rows are dense or differ in their number of entries.
+    (width, 2), or (0, 2) where rows are dense or differ in their number of entries.
     """
     matrix = block.design.matrix
     if not matrix.sparse or not matrix.n:
-        return [None]
+        return [np.empty((0, 2))]
     _, indices, indptr = matrix.arrays
-    width = int(indptr[1] - indptr[0])
-    if not width or not (np.diff(indptr) == width).all():
-        return [None]
-    columns = np.sort(np.reshape(indices, (-1, width)), axis=1)
+    width = int(indptr[1])
+    if (np.diff(indptr) != width).any():
+        return [np.empty((0, 2))]
+    columns = np.sort(np.reshape(indices, (matrix.n, width)), axis=1)
     return [np.stack([columns.min(axis=0), columns.max(axis=0)], axis=1)]

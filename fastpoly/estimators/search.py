@@ -1,7 +1,6 @@
 """Choosing alpha and the number of basis vectors: one path of alphas per fold."""
 
 import copy
-from dataclasses import replace
 from time import perf_counter
 from typing import Any, Self
 
@@ -152,19 +151,11 @@ class PathSearchCV(MetaEstimator):
     """
 
     def __init__(
-        self,
-        estimator: PolyEstimator | Pipeline,
-        *,
-        alphas: ArrayLike | None = None,
-        n_alphas: int = 10,
-        alpha_min_ratio: float = 1e-3,
-        cv: Any = None,
-        scoring: Any = None,
-        one_standard_error: bool = False,
-        refit: bool = True,
-        n_jobs: int | None = None,
+        self, estimator: PolyEstimator | Pipeline, *, alphas: ArrayLike | None = None,
+        n_alphas: int = 10, alpha_min_ratio: float = 1e-3, cv: Any = None, scoring: Any = None,
+        one_standard_error: bool = False, refit: bool = True, n_jobs: int | None = None,
         verbose: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.estimator = estimator
         self.alphas = alphas
         self.n_alphas = n_alphas
@@ -212,7 +203,7 @@ class PathSearchCV(MetaEstimator):
         self._check_parameters()
         for name in [name for name in vars(self) if name.endswith("_")]:
             del vars(self)[name]  # left from an earlier fit
-        head, model, self._prefix = pipeline_parts(self.estimator)
+        head, model, self._prefix = folds.pipeline_parts(self.estimator)
         rows = self._rows(X, y, {name: each for name, each in params.items() if each is not None})
         if head is not None and isinstance(X, Shards):
             raise TypeError("shards cannot go through a Pipeline; transform the rows first")
@@ -252,7 +243,7 @@ class PathSearchCV(MetaEstimator):
                 raise TypeError(f"fit takes {sorted(given)} only with enable_metadata_routing=True")
             return folds.SearchRows(X, y, {"model": given, "splitter": groups})
         routed = metadata_routing.process_routing(self, "fit", **given)
-        head, model, _ = pipeline_parts(self.estimator)
+        head, model, _ = folds.pipeline_parts(self.estimator)
         metadata = {"splitter": routed.splitter.split, "scorer": routed.scorer.score}
         for name, taker, method in (("head", head, "fit_transform"), ("model", model, "fit")):
             request = metadata_routing.get_routing_for_object(taker)
@@ -277,7 +268,7 @@ class PathSearchCV(MetaEstimator):
         return router.add(scorer=self._scorer(), method_mapping=score)
 
     def _scorer(self) -> Any:
-        _, model, _ = pipeline_parts(self.estimator)
+        _, model, _ = folds.pipeline_parts(self.estimator)
         if self.scoring is None:
             return folds.default_scorer(model)
         return check_scoring(model, self.scoring)
@@ -320,7 +311,7 @@ class PathSearchCV(MetaEstimator):
     def _refit(self, models: NDArray, rows: folds.SearchRows, ridge: float | None) -> None:
         """Fit the best pair on all rows, from the model (a, K) of a fold."""
         best = clone(self.estimator).set_params(**self.best_params_)
-        head, model, _ = pipeline_parts(best)
+        head, model, _ = folds.pipeline_parts(best)
         model.set_params(alpha_linear=ridge)
         X, start = rows.transformed(head), models.flat[self.best_index_]
         if head is not None:
@@ -337,7 +328,7 @@ class PathSearchCV(MetaEstimator):
                 setattr(self, name, getattr(best, name))
 
     def _check_parameters(self) -> None:
-        _, model, _ = pipeline_parts(self.estimator)
+        _, model, _ = folds.pipeline_parts(self.estimator)
         if not isinstance(model, PolyEstimator):
             raise TypeError(
                 "estimator must be one of fastpoly's estimators, or a Pipeline whose last step is "
@@ -408,19 +399,21 @@ class PathSearchCV(MetaEstimator):
 
     def interaction_matrix(self, output: Any = None) -> Floats:
         """`interaction_matrix` of the best estimator, or of the last step of its Pipeline."""
-        return fitted_estimator(self)[0].interaction_matrix(output)
+        return folds.fitted_estimator(self)[0].interaction_matrix(output)
 
     def top_interactions(
         self, output: Any = None, k: int = 10, *, standardized: bool | None = None
     ) -> list[tuple]:
         """`top_interactions` of the best estimator; a Pipeline gives names to its last step."""
-        return fitted_estimator(self)[0].top_interactions(output, k, standardized=standardized)
+        return folds.fitted_estimator(self)[0].top_interactions(
+            output, k, standardized=standardized
+        )
 
     def contributions(
         self, X: Any, output: Any = None, *, background: Any = None, pairs: bool = False
     ) -> Contributions:
         """`contributions` of the best estimator, of the features that reach it in a Pipeline."""
-        return contributions_of(self, X, output, background=background, pairs=pairs)
+        return folds.contributions_of(self, X, output, background=background, pairs=pairs)
 
     def score(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, **params: Any
@@ -431,57 +424,3 @@ class PathSearchCV(MetaEstimator):
         if get_config()["enable_metadata_routing"]:
             given = metadata_routing.process_routing(self, "score", **given).scorer.score
         return self.scorer_(self._best(), X, y, **given)
-
-
-def pipeline_parts(estimator: Any) -> tuple[Pipeline | None, Any, str]:
-    """The transformers of a Pipeline, its last step, and the prefix of that step's parameters."""
-    if not isinstance(estimator, Pipeline):
-        return None, estimator, ""
-    name, model = estimator.steps[-1]
-    head = estimator[:-1] if len(estimator.steps) > 1 else None
-    return head, model, f"{name}__"
-
-
-def fitted_estimator(estimator: Any) -> tuple[PolyEstimator, list[Any]]:
-    """The fitted estimator inside searches and Pipelines, and the transformers in front of it.
-
-    Its model has the names that these transformers give to features.
-    """
-    model, heads = estimator, []
-    while not isinstance(model, PolyEstimator):
-        if hasattr(model, "estimator") and hasattr(model, "refit"):  # a search
-            check_is_fitted(model)
-            if not hasattr(model, "best_estimator_"):
-                raise ValueError("the search has refit=False and no best_estimator_ to show")
-            model = model.best_estimator_
-        elif isinstance(model, Pipeline):
-            heads += [model[:-1]] if len(model) > 1 else []
-            model = model[-1]
-        else:
-            raise TypeError(
-                "one of fastpoly's estimators, a search or a Pipeline that ends with one is "
-                f"needed, got {type(estimator).__name__}"
-            )
-    check_is_fitted(model, "model_")
-    names: Any = model._feature_names()
-    if names is None and heads:
-        try:
-            for head in heads:
-                names = head.get_feature_names_out(names)
-        except (AttributeError, ValueError):  # the transformer gives no names
-            names = None
-    if names is not None and model.model_.feature_names is None:
-        model = copy.copy(model)
-        model.model_ = replace(model.model_, feature_names=list(map(str, names)))
-    return model, heads
-
-
-def contributions_of(
-    estimator: Any, X: Any, output: Any, *, background: Any = None, pairs: bool = False
-) -> Contributions:
-    """`contributions` of the fitted estimator inside searches and Pipelines."""
-    model, heads = fitted_estimator(estimator)
-    for head in heads:
-        X = head.transform(X)
-        background = None if background is None else head.transform(background)
-    return model.contributions(X, output, background=background, pairs=pairs)

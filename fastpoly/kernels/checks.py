@@ -35,12 +35,8 @@ def as_array(a: ArrayLike, name: str) -> NDArray:
 
 def as_float_array(
     a: ArrayLike, name: str, shape: Sequence[int | None], *, finite: bool = True
-) -> NDArray[np.float64]:
-    """Return `a` as an aligned C-contiguous float64 array of the given shape (None: any length).
-
-    Raises TypeError for anything but real numbers, and ValueError for a wrong shape or, with
-    `finite`, for NaN and infinity. Copies only if necessary.
-    """
+) -> Floats:
+    """Return `a` as an aligned C-contiguous float64 array of the given shape (None: any length)."""
     if hasattr(a, "tocsr"):
         raise TypeError(f"{name} must be a dense array, got a sparse one; call .toarray()")
     a = as_array(a, name)
@@ -59,7 +55,7 @@ def as_float_array(
 
 
 def aligned(value: Any) -> Any:
-    """An array that came in a message, or a tuple of such, at an address that fits its dtype.
+    """An array of a message, or a tuple of such, at an address that fits its dtype.
 
     NumPy multiplies other arrays without BLAS, which gives other bits.
     """
@@ -71,7 +67,7 @@ def aligned(value: Any) -> Any:
     return value
 
 
-def as_output(out: NDArray | None, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def as_output(out: NDArray | None, name: str, shape: tuple[int, ...]) -> Floats:
     """Return `out`, checked to be a writeable C-contiguous float64 array, or a new one."""
     if out is None:
         return np.empty(shape)
@@ -82,9 +78,7 @@ def as_output(out: NDArray | None, name: str, shape: tuple[int, ...]) -> NDArray
     return out
 
 
-def as_weights(
-    w: ArrayLike | None, name: str, n: int, *, some: bool = False
-) -> NDArray[np.float64] | None:
+def as_weights(w: ArrayLike | None, name: str, n: int, *, some: bool = False) -> Floats | None:
     """Return non-negative finite weights (n,), with `some` not all zero, or None for all ones."""
     if w is None:
         return None
@@ -137,21 +131,21 @@ def as_generator(random_state: object) -> np.random.Generator:
         return random_state
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(2**31 - 1))
-    if random_state is None or (
-        isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)
-    ):
-        if random_state is not None and random_state < 0:
-            raise ValueError(f"random_state must be >= 0, got {random_state}")
-        return np.random.default_rng(random_state)
-    raise TypeError(f"random_state must be None, an int or a Generator, got {random_state!r}")
+    if random_state is None:
+        return np.random.default_rng()
+    if not isinstance(random_state, (int, np.integer)) or isinstance(random_state, bool):
+        raise TypeError(f"random_state must be None, an int or a Generator, got {random_state!r}")
+    if random_state < 0:
+        raise ValueError(f"random_state must be >= 0, got {random_state}")
+    return np.random.default_rng(random_state)
 
 
 def as_seed(random_state: object) -> int:
     """Return an int seed: the random state itself if it is an int, else drawn from it."""
-    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
-        as_generator(random_state)
+    generator = as_generator(random_state)
+    if isinstance(random_state, (int, np.integer)):
         return int(random_state)
-    return int(as_generator(random_state).integers(2**63))
+    return int(generator.integers(2**63))
 
 
 def as_n_outputs(n_outputs: int) -> int:
@@ -163,7 +157,7 @@ def as_n_outputs(n_outputs: int) -> int:
     return n_outputs
 
 
-def encode_targets(target: str, y: ArrayLike, n_outputs: int | None = None) -> NDArray[np.float64]:
+def encode_targets(target: str, y: ArrayLike, n_outputs: int | None = None) -> Floats:
     """Check the targets y and return them as a float64 matrix; see `Loss.encode`."""
     if target not in HOW_TO_ENCODE:
         raise ValueError(f"target must be one of {list(HOW_TO_ENCODE)}, got {target!r}")

@@ -8,11 +8,9 @@ import copyreg
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fastpoly.kernels.checks import as_float_array, encode_targets
-
-Floats = NDArray[np.float64]
+from fastpoly.kernels.checks import Floats, as_float_array, encode_targets
 
 
 class _Complete:
@@ -54,8 +52,7 @@ class _Complete:
 class CompleteLoss(_Complete):
     """A loss with all verbs; the object needs `value_grad`.
 
-    Its curvature is infinite where the object does not define it, and its conjugate is NaN. Both
-    mean "not known", as for a compiled loss.
+    A curvature of infinity and a conjugate of NaN mean "not known", as for a compiled loss.
     """
 
     verbs = (
@@ -89,10 +86,7 @@ class CompleteLoss(_Complete):
 
 
 class CompletePenalty(_Complete):
-    """A penalty with all verbs; the object needs those that `get_penalty` lists.
-
-    Verbs for all rows at once call those for one row.
-    """
+    """A penalty with all verbs; the object needs those that `get_penalty` lists."""
 
     verbs = (
         "value", "dual_norm", "prox", "project", "criterion",
@@ -140,10 +134,7 @@ class CompletePenalty(_Complete):
 
 
 def ratios_of(norms: Floats) -> tuple[float, float]:
-    """Bounds on any norm in terms of |q|_1 and |q|_2, given the norms of the unit vectors.
-
-    ||q|| <= sum_c |q_c| ||e_c||, by the triangle inequality.
-    """
+    """Ratios to |q|_1 and |q|_2 that no norm exceeds, given ||e_c||: ||q|| <= sum |q_c| ||e_c||."""
     return float(norms.max()), float(np.linalg.norm(norms))
 
 

@@ -76,7 +76,7 @@ class ConvergenceDisplay(Display):
         -------
         ConvergenceDisplay
         """
-        from fastpoly.estimators.search import fitted_estimator
+        from fastpoly.estimators.folds import fitted_estimator
 
         estimator, _ = fitted_estimator(estimator)
         alpha = getattr(estimator, "alpha_", None)
@@ -176,8 +176,8 @@ class PathDisplay(Display):
         """
         from sklearn.utils.validation import check_is_fitted
 
-        from fastpoly.estimators.folds import negative_log_loss
-        from fastpoly.estimators.search import PathSearchCV, pipeline_parts
+        from fastpoly.estimators.folds import negative_log_loss, pipeline_parts
+        from fastpoly.estimators.search import PathSearchCV
 
         search = pipeline_parts(search)[1]
         if not isinstance(search, PathSearchCV):

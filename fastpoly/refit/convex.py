@@ -25,13 +25,13 @@ from fastpoly.state import Model
 
 
 class Solution(NamedTuple):
-    """A point P with its objective, an upper bound on its error, and the smooth part F, F's G."""
+    """A point with its certificate, recomputed at that point."""
 
     P: Floats
     objective: float
-    gap: float
-    value: float
-    G: Floats
+    gap: float  # upper bound on objective - minimum
+    value: float  # the smooth part F: loss and ridge
+    G: Floats  # the gradient of F
     n_iter: int = 0
     converged: bool = False
 

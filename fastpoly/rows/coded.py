@@ -16,7 +16,7 @@ weights. (Products of two levels of one field always count, where a row has seve
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,32 @@ from fastpoly.kernels.summed import SummedGamma
 from fastpoly.rows.design import Design
 from fastpoly.rows.rows import Activations, Gradient, Ray, Rows
 from fastpoly.state import Floats, Model
+
+
+class Padded(NamedTuple):
+    """Ranges of up to `width` positions: all real ones, and where they are among the padded."""
+
+    ranges: NDArray[np.intp]  # (F, width), 0 where padded
+    real: NDArray[np.intp]
+    among: NDArray[np.intp]
+    width: int
+
+    @classmethod
+    def of(cls, slices: list[slice]) -> Self:
+        """The ranges of these slices."""
+        sizes = np.array([s.stop - s.start for s in slices])
+        at = np.arange(sizes.max())
+        inside = at < sizes[:, None]
+        ranges = np.where(inside, at + np.array([s.start for s in slices])[:, None], 0)
+        return cls(ranges, ranges[inside], np.flatnonzero(inside), len(at))
+
+    def padded(self, vectors: Floats) -> Floats:
+        """The positions of vectors (k, size) by range, (F, width, k); tables have 0 for padding."""
+        return vectors.T.take(self.ranges, axis=0)
+
+    def unpadded(self, found: Floats) -> Floats:
+        """The real positions of (F, width, k)."""
+        return found.reshape(self.ranges.size, found.shape[-1]).take(self.among, axis=0)
 
 
 class Tables:
@@ -45,6 +71,8 @@ class Tables:
         self.column_offsets = np.cumsum([0, *(b.shape[-1] for b in self.blocks)])
         self.n_levels, self.n_columns = int(self.level_offsets[-1]), int(self.column_offsets[-1])
         self._powers: dict[int, Self] = {}
+        self._all = list(self._each())
+        self._alone, self._groups = self._grouped()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tables) and (
@@ -60,29 +88,60 @@ class Tables:
             levels, columns = self.level_offsets[f : f + 2], self.column_offsets[f : f + 2]
             yield slice(*levels), slice(*columns), table
 
+    def _grouped(self) -> tuple[list[Any], list[tuple["Padded", "Padded", Floats]]]:
+        """Scales and sparse tables one by one; dense ones of similar sizes as one array (F, p, q).
+
+        One product then serves F tables, which would cost more calls than arithmetic.
+        """
+        alone: list[Any] = []
+        similar: dict[tuple[int, ...], list[Any]] = {}
+        for each in self._all:
+            if each[2].ndim == 1 or issparse(each[2]):
+                alone.append(each)
+            else:
+                similar.setdefault(tuple(map(int.bit_length, each[2].shape)), []).append(each)
+        groups = []
+        for tables in similar.values():
+            levels, columns = (Padded.of([each[axis] for each in tables]) for axis in (0, 1))
+            stacked = np.zeros((len(tables), levels.width, columns.width))
+            for own, (*_, B) in zip(stacked, tables, strict=True):
+                own[: B.shape[0], : B.shape[1]] = B
+            groups.append((levels, columns, stacked))
+        return alone, groups
+
+    def _ways(self, k: int) -> tuple[list[Any], list[tuple["Padded", "Padded", Floats]]]:
+        """Tables one by one, and in groups, whose copies of long vectors would cost more."""
+        return (self._alone, self._groups) if k * self.n_levels < 2**14 else (self._all, [])
+
     def levels(self, H: Floats) -> Floats:
         """H B', from vectors of table columns (k, d) to vectors of levels (k, L).
 
         A constant before the columns is left out.
         """
         H, Z = H[:, H.shape[1] - self.n_columns :], np.empty((len(H), self.n_levels))
-        for levels, columns, B in self._each():
+        alone, groups = self._ways(len(H))
+        for levels, columns, B in alone:
             own = H[:, columns]
             Z[:, levels] = own * B if B.ndim == 1 else (B @ own.T).T
+        for rows, places, B in groups:
+            Z[:, rows.real] = rows.unpadded(B @ places.padded(H)).T
         return Z
 
     def columns(self, G: Floats) -> Floats:
         """G B, from gradients in levels (k, L) to gradients in table columns (k, d)."""
         H = np.empty((len(G), self.n_columns))
-        for levels, columns, B in self._each():
+        alone, groups = self._ways(len(G))
+        for levels, columns, B in alone:
             own = G[:, levels]
             H[:, columns] = own * B if B.ndim == 1 else (B.T @ own.T).T
+        for rows, places, B in groups:
+            H[:, places.real] = places.unpadded(B.transpose(0, 2, 1) @ rows.padded(G)).T
         return H
 
     def inverse(self, Z: Floats) -> Floats:
         """The vectors of table columns (k, d) whose levels are nearest to Z (k, L)."""
         H = np.empty((len(Z), self.n_columns))
-        for levels, columns, B in self._each():
+        for levels, columns, B in self._all:
             own = Z[:, levels]
             if B.ndim == 1:
                 H[:, columns] = np.divide(own, B, out=np.zeros_like(own), where=B != 0)
@@ -111,7 +170,7 @@ class Tables:
         `frequencies` (L,) are the weights of the rows with each level.
         """
         blocks = []
-        for levels, _, B in self._each():
+        for levels, _, B in self._all:
             if B.ndim == 2 and not issparse(B):
                 root = np.sqrt(np.maximum(frequencies[levels], 0))[:, None]
                 _, sizes, rotation = np.linalg.svd(root * B, full_matrices=False)
@@ -301,8 +360,11 @@ class CodedRows(Rows):
     def folds(self, n_folds: int, seed: int) -> list[tuple[Self, Self]]:
         return [(self._on(one), self._on(other)) for one, other in self.codes.folds(n_folds, seed)]
 
-    def parts(self, n_parts: int, seed: int) -> list[Self]:
-        return [self._on(codes) for codes in self.codes.parts(n_parts, seed)]
+    def take(self, rows: NDArray[np.bool_]) -> Self:
+        return self._on(self.codes.take(rows))
+
+    def draw(self, n_groups: int, seed: int) -> NDArray[np.intp]:
+        return self.codes.draw(n_groups, seed)
 
 
 class CodedOperators:

@@ -6,7 +6,7 @@ on a cluster. Nothing above this module knows the difference.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -241,40 +241,30 @@ class Rows:
         return self.sum(Block.diagonal_curvature, model, flat)
 
     def folds(self, n_folds: int, seed: int) -> list[tuple["Rows", "Rows"]]:
-        """Rows to train on and rows to test with, n_folds times; each row is tested once.
-
-        Rows in memory are drawn by class, where there are classes. The order of the rows does not
-        matter.
-        """
-        if self.block is None:
-            ends = np.arange(n_folds + 1) / n_folds
-            parts = [(ends[i], ends[i + 1]) for i in range(n_folds)]
-            return [
-                (self._part(Part(seed, *ends, outside=True)), self._part(Part(seed, *ends)))
-                for ends in parts
-            ]
-        number = self._fold_numbers(n_folds, seed)
-        take = self.block.take
+        """Rows in files to train on and to test with, n_folds times; each row is tested once."""
+        ends = np.arange(n_folds + 1) / n_folds
         return [
-            (Rows.of_block(take(number != i)), Rows.of_block(take(number == i)))
-            for i in range(n_folds)
+            (self._part(Part(seed, *pair, outside=True)), self._part(Part(seed, *pair)))
+            for pair in pairwise(ends)
         ]
 
-    def parts(self, n_parts: int, seed: int) -> list["Rows"]:
-        """Rows in memory, in parts of about equal size."""
-        number = self._fold_numbers(n_parts, seed)
-        return [Rows.of_block(self.block.take(number == i)) for i in range(n_parts)]
+    def take(self, rows: NDArray[np.bool_]) -> "Rows":
+        """Some of the rows in memory, copied."""
+        return Rows.of_block(self.block.take(rows))
 
-    def _fold_numbers(self, n_folds: int, seed: int) -> NDArray[np.intp]:
-        """The fold of every row in memory, (n,), drawn by what the row holds, not by its place."""
+    def draw(self, n_groups: int, seed: int) -> NDArray[np.intp]:
+        """A group for every row in memory, (n,), drawn by what the row holds, not by its place.
+
+        Where there are classes, each is spread over the groups.
+        """
         design, (values, table) = self.block.design, self.block.targets
         h = np.random.default_rng(seed).standard_normal((1, self.n_features))
         squares = make_features(design.matrix, h, "squared", design.n_threads).activations()[:, 0]
         drawn = np.modf(squares * 2.0**20)[0].round(6)  # digits that look random
         order = np.lexsort((values[:, 0], drawn) if table is None else (drawn, values))
-        number = np.empty(self.n_samples, dtype=np.intp)
-        number[order] = np.arange(self.n_samples) % n_folds
-        return number
+        group = np.empty(self.n_samples, dtype=np.intp)
+        group[order] = np.arange(self.n_samples) % n_groups
+        return group
 
     def _part(self, part: Part) -> "Rows":
         whole = self.blocks

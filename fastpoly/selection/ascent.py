@@ -16,9 +16,6 @@ from scipy.linalg.lapack import dsyevr
 from fastpoly.kernels.checks import BLOCK_DOUBLES, Floats
 
 SAME_POINT = 0.97  # |cosine| at which two points of the ascent count as one
-# Starts are followed for a few steps, and so many of the best points to the end. There, a step
-# gains less than a share of the tolerance.
-FOLLOWED, STOP_SHARE_OF_TOL = 3, 0.1
 FLIPS = 2  # slopes that are negated at each point; four find hardly more, in twice the time
 
 
@@ -38,7 +35,7 @@ class Points(NamedTuple):
     def best_first(self) -> Self:
         return self.take(np.argsort(-self.values, kind="stable"))
 
-    def distinct(self, most: int) -> Self:
+    def distinct(self, most: int = 3) -> Self:
         """The best few points that are not nearly the same, best first."""
         points = self.best_first()
         return points.take(thin(points.Y, most, SAME_POINT))
@@ -184,14 +181,13 @@ def ascend(G: Floats, Y: Floats, penalty: Any, tol: float, max_iter: int = 30) -
     steps = min(max_iter, 5)
     for t in range(steps):
         Y = ritz_vectors(G, penalty.slopes(forms_of(G, Y), 1 - t / steps), Y)
-    points = points.join(points_at(G, Y, penalty)).distinct(FOLLOWED)
+    points = points.join(points_at(G, Y, penalty)).distinct()
     return finish(G, points, penalty, tol, max_iter)
 
 
 def finish(G: Floats, points: Points, penalty: Any, tol: float, steps: int) -> Points:
-    """Steps to the top eigenvectors; best first."""
-    stop = STOP_SHARE_OF_TOL * tol
-    return climb(G, points, penalty, stop, steps, top_eigenvectors).best_first()
+    """Steps to the top eigenvectors, until one gains less than a share of tol; best first."""
+    return climb(G, points, penalty, 0.1 * tol, steps, top_eigenvectors).best_first()
 
 
 # ---- the thorough search -------------------------------------------------------------------------
@@ -213,7 +209,7 @@ def search_thoroughly(
     """
     m, p, _ = G.shape
     kinks, coarse = penalty.n_vertices(m) is not None, tol >= 0.01
-    stop, near = STOP_SHARE_OF_TOL * min(tol, 0.01), 1 - max(0.01, tol / 4)
+    stop, near = 0.1 * min(tol, 0.01), 1 - max(0.01, tol / 4)
     largest_share_alone = 0.02
     # A restart costs about so many times m p^2. With kinks, a maximum that one in a hundred ascents
     # finds has been missed by 256 of them.
@@ -233,7 +229,7 @@ def search_thoroughly(
         return points_at(G, unit(found.Y.astype(np.float64)), penalty)
 
     def add(points: Points, found: Points) -> Points:
-        best = finish(G, found.distinct(FOLLOWED), penalty, tol, max_iter)
+        best = finish(G, found.distinct(), penalty, tol, max_iter)
         return points.join(best).join(found).distinct(24)
 
     others = points_at(G, unit(known), penalty).join(maxima(starts[:size], None))

@@ -23,8 +23,7 @@ from fastpoly.selection.oracle import SAME_COSINE, Request, Selection, forms_at,
 # The most that the matrices of a thorough search may take, 8 d^2 m bytes: 1,000 features with 16
 # outputs. It needs about four times as much while it works.
 DENSE_BYTES = 2**27
-# Starts of the ascent: on matrices, beside one per output; over rows, at one pass over X each.
-EIGENVECTOR_STARTS, ROW_STARTS = 96, 16
+EIGENVECTOR_STARTS = 96  # of the ascent on matrices, beside one per output
 
 
 @named("refine")
@@ -238,7 +237,7 @@ def try_vertices(request: Request, found: Selection) -> Selection:
 
 def ascend_rows(request: Request, found: Selection) -> Selection:
     """The maxima of an ascent over rows, and its starts."""
-    most = 4 * ROW_STARTS if request.thorough else ROW_STARTS
+    most = 64 if request.thorough else 16  # at one pass over X each
     starts = found.H[:most]
     if request.signatures is not None:
         most = max(request.n_vectors + 4, min(request.gamma.m, most))

@@ -140,15 +140,13 @@ METHODS = ORACLES.keys()
 
 def as_oracle(oracle: object, name: str) -> Oracle:
     """The oracle of that name, or the callable itself; ValueError or TypeError for others."""
-    if isinstance(oracle, str) and oracle in ORACLES:
-        return ORACLES[oracle]
+    known = ", ".join(map(repr, METHODS))
     if isinstance(oracle, str):
-        known = ", ".join(map(repr, METHODS))
-        raise ValueError(f"unknown {name} {oracle!r}; known: {known}, or a callable")
+        if oracle not in ORACLES:
+            raise ValueError(f"unknown {name} {oracle!r}; known: {known}, or a callable")
+        return ORACLES[oracle]
     if not callable(oracle):
-        raise TypeError(
-            f"{name} must be one of {', '.join(METHODS)}, or a callable, got {oracle!r}"
-        )
+        raise TypeError(f"{name} must be one of {known}, or a callable, got {oracle!r}")
     return oracle
 
 
