@@ -1,12 +1,12 @@
 """Joined: rows that name entities, each with a table of side information, as an X for all fits."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import block_diag, csr_array, eye_array, hstack, issparse
+from scipy.sparse import block_diag, csr_array, diags_array, eye_array, hstack, issparse
 
 from fastpoly.model import PolyModel
 from fastpoly.rows import CodedRows, Rows, Tables
@@ -30,7 +30,8 @@ class Joined:
         Whether every key has a column of its own beside those of its table.
     **tables : DataFrame, sparse matrix, array or None
         The table of each entity. A frame has the keys in a column of the entity's name, and other
-        columns of numbers, levels or lists of levels (see `TableEncoder`). The keys of a matrix are
+        columns of numbers, levels or lists of levels (see `TableEncoder`), where a list of n levels
+        has the entries 1 / sqrt(n). The keys of a matrix are
         the numbers of its rows. With None, the keys are those of the rows, and ids are all.
 
     Attributes
@@ -67,16 +68,19 @@ class Joined:
                 f"rows lack the columns {lacking} of the tables, or have columns {extra} without a "
                 "table; give name=None for a column whose levels are all there is"
             )
+        self.ids = bool(ids)
         self.entities: dict[str, _Entity] = {}
         for name, table in tables.items():
             self.entities[name] = _Entity(name, table, columns[name], ids)
         self.tables = Tables([entity.matrix for entity in self.entities.values()])
-        groups = [group for entity in self.entities.values() for group in entity.groups]
-        self.feature_names = [name for names, _, _ in groups for name in names]
-        firsts = np.cumsum([0, *(len(exclusive) for _, _, exclusive in groups)])
-        fields = [first + labels for first, (_, labels, _) in zip(firsts, groups, strict=False)]
-        self.fields = np.concatenate(fields).astype(np.intp)
-        self.exclusive = np.concatenate([exclusive for _, _, exclusive in groups]).astype(bool)
+        self.feature_names = [name for e in self.entities.values() for name in e.names]
+        fields: list[int] = []
+        exclusive: list[bool] = []
+        for entity in self.entities.values():
+            fields += [len(exclusive) + f for f in entity.fields]
+            exclusive += entity.exclusive
+        self.fields = np.array(fields, dtype=np.intp)
+        self.exclusive = np.array(exclusive, dtype=bool)
         self.codes = self._codes(columns)
 
     def _codes(self, columns: Mapping[str, NDArray]) -> csr_array:
@@ -138,6 +142,52 @@ class Joined:
         ]
         return csr_array(hstack(blocks, "csr"))
 
+    # --- for averages over the posterior, where tables say what to expect of a key ---
+
+    def sides(self) -> dict[int, tuple[csr_array, NDArray]]:
+        """By the number of an entity, what is known of its keys beside their ids, (n_keys, p).
+
+        Every column of a table has the mean square 1 in all; beside it are the units, (p,).
+        """
+        found = {}
+        for e, entity in enumerate(self.entities.values()):
+            n, C = len(entity), entity.known
+            if C.shape[1]:
+                labels = np.array(entity.fields[-C.shape[1] :])
+                squares = np.bincount(labels, C.multiply(C).sum(axis=0))[labels]
+                unit = np.sqrt(n / np.where(squares > 0, squares, n))
+                found[e] = csr_array(C @ diags_array(unit)), unit
+        return found
+
+    def over_columns(
+        self, model: Model, activation: str, split: Callable[[int, NDArray], NDArray]
+    ) -> Model:
+        """A model over keys as a model over columns, ids included, with the same outputs.
+
+        `split(e, Z)` are weights (k, p) for what is known of entity e, given vectors Z (k, n_keys)
+        of its keys. Ids have the rest; all of it without linear terms, which balance the pairs
+        within a table.
+        """
+        c, linear = model.H.shape[1] - self.tables.n_levels, model.linear
+        ends = self.tables.level_offsets[1:-1]
+
+        def columns(Z: NDArray) -> NDArray:
+            found = []
+            parts = zip(np.split(Z, ends, 1), self.entities.values(), strict=True)
+            for e, (part, one) in enumerate(parts):
+                h = np.zeros((len(Z), one.known.shape[1]))
+                if linear is not None and h.size:
+                    h = split(e, part)
+                found += [part - (one.known @ h.T).T, h]
+            return np.hstack(found)
+
+        H = np.hstack([model.H[:, :c], columns(model.H[:, c:])])
+        if linear is None:
+            return model._replace(H=H)
+        if activation == "anova":
+            linear = linear - self.tables.biases(H, model.H).T @ model.V
+        return model._replace(H=H, linear=columns(linear.T).T)
+
     # --- for estimators ---
 
     def frequencies(self, w: NDArray | None) -> NDArray[np.float64]:
@@ -176,8 +226,9 @@ class _Entity:
     def __init__(self, name: str, table: Any, used: NDArray, ids: bool) -> None:
         self.name, self.numbered = name, issparse(table) or isinstance(table, np.ndarray)
         parts: list[Any] = []
-        # Names of columns, the field of each, and whether a row has one entry in each field.
-        self.groups: list[tuple[list[str], NDArray, list[bool]]] = []
+        self.names: list[str] = []
+        self.fields: list[int] = []
+        self.exclusive: list[bool] = []
         if table is None:
             self.keys = np.unique(used)
         elif self.numbered:
@@ -199,25 +250,40 @@ class _Entity:
                 "must have one row"
             )
         if ids or table is None:
-            parts.append(eye_array(len(self.keys), format="csr"))
             names = [f"{name}={key}" for key in self.keys]
-            self.groups.append((names, np.zeros(len(names), int), [True]))
+            self._add(names, np.zeros(len(names), dtype=int), [True])
+            parts.append(eye_array(len(self.keys), format="csr"))
         if self.numbered:
-            parts.append(csr_array(table, dtype=np.float64))
-            names = [f"{name}.{j}" for j in range(table.shape[1])]
-            self.groups.append((names, np.zeros(len(names), int), [False]))
+            more = csr_array(table, dtype=np.float64)
+            names = [f"{name}.{j}" for j in range(more.shape[1])]
+            self._add(names, np.zeros(len(names), dtype=int), [False])
+            parts.append(more)
         elif table is not None and columns:
             encoding = Encoding.learn(columns, min_count=1)[0].as_form("matrix")
-            parts.append(csr_array(encoding.matrix(columns)))
-            names = [f"{name}.{each}" for each in encoding.column_names]
-            levels = [field.kind == "level" for field in encoding.fields]
-            self.groups.append((names, np.asarray(encoding.fields_of_columns), levels))
+            labels = encoding.fields_of_columns
+            levels = [field.kind == "levels" for field in encoding.fields]
+            self._add([f"{name}.{each}" for each in encoding.column_names], labels, levels)
+            known = csr_array(encoding.matrix(columns, dense=False))
+            for f, field in enumerate(encoding.fields):
+                if field.kind == "list":
+                    known = unit_lists(known, labels == f)
+            parts.append(known)
         if not parts:
             raise ValueError(f"{name!r} has neither ids nor columns; leave ids=True")
         self.matrix = csr_array(hstack(parts, "csr"), dtype=np.float64)
 
+    def _add(self, names: Sequence[str], labels: NDArray, exclusive: list[bool]) -> None:
+        self.names += list(names)
+        self.fields += [len(self.exclusive) + int(f) for f in labels]
+        self.exclusive += exclusive
+
     def __len__(self) -> int:
         return len(self.keys)
+
+    @property
+    def known(self) -> csr_array:
+        """The columns beside ids, (n_keys, p)."""
+        return self.matrix[:, len(self) :]
 
     def positions(self, used: NDArray) -> NDArray[np.intp]:
         """The rows of the table with these keys; ValueError where there is none."""
@@ -235,6 +301,19 @@ class _Entity:
                 "or leave such rows out"
             )
         return self.order[at]
+
+
+def unit_lists(C: csr_array, columns: NDArray[np.bool_]) -> csr_array:
+    """C with 1 / sqrt(n) in place of the entries 1 of a list of n levels, in its columns.
+
+    So a list weighs no more than a level.
+    """
+    each = columns[C.indices]
+    length = np.bincount(np.repeat(np.arange(C.shape[0]), np.diff(C.indptr)), each, C.shape[0])
+    data = np.where(
+        each, C.data / np.sqrt(np.repeat(np.maximum(length, 1), np.diff(C.indptr))), C.data
+    )
+    return csr_array((data, C.indices, C.indptr), shape=C.shape)
 
 
 def _columns(rows: Any, name: str) -> dict[str, NDArray]:
