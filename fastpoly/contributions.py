@@ -12,6 +12,7 @@ background, mu and r are kept, (d,) for each output. C = F' diag(v) F is never f
 it is half of that, without the diagonal.
 """
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -20,11 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from fastpoly.kernels.checks import BLOCK_DOUBLES
+from fastpoly.interactions import largest_pairs
+from fastpoly.kernels.checks import BLOCK_DOUBLES, as_count, shown
 from fastpoly.kernels.explicit import row_gamma
 from fastpoly.kernels.matrix import Matrix
+from fastpoly.state import Floats
 
-Floats = NDArray[np.float64]
 LANES = 4  # basis vectors of one pass, the width of the kernels
 
 
@@ -36,15 +38,12 @@ class Contributions:
     ----------
     values : ndarray, (n, d), or (n, d, m) for several outputs
         Shapley values. With `pairs` (n, d, d) or (n, d, d, m): on the diagonal what a feature does
-        alone, and beside it half of what each pair does; rows of such a matrix add up to the
-        Shapley values.
+        alone, beside it half of what each pair does; rows add up to the Shapley values.
     base_values : ndarray, (n,) or (n, m)
         The mean output of the background. The values of a row add up to its output minus this.
     data : ndarray, (n, d)
         The rows.
-    feature_names : list of str
-    output_names : list of str, or None
-        The names of the m outputs.
+    feature_names, output_names : list of str
     """
 
     values: Floats
@@ -187,10 +186,10 @@ class Quadratic(NamedTuple):
     def _sparse(
         self, X: csr_array, background: Floats, groups: NDArray[np.intp] | None, values: Floats
     ) -> None:
-        """The same at the price of the entries and of k for each column.
+        """The same at the price of the entries and of k for each column: all terms but the first of
 
-        phi_i = x_i (w_i + (C (x + mu))_i) - sum_r v_r (Fx)_r (F_ri mu_i) - mu_i (w_i + (C mu)_i)
-        - r_i: but for the first term, sums over a column do not depend on its entries.
+        x_i (w_i + (C (x + mu))_i) - sum_r v_r (Fx)_r (F_ri mu_i) - mu_i (w_i + (C mu)_i) - r_i
+        are sums over a column that do not depend on its entries.
         """
         mean, r = background[0], background[2:]
         size, V = values.shape[2], self.V / 2 if self.anova else self.V
@@ -247,3 +246,204 @@ def _added(values: Any, groups: NDArray[np.intp] | None, size: int) -> Floats:
     d = len(groups)
     table = csr_array((np.ones(d), groups, np.arange(d + 1)), shape=(d, size))
     return (values @ table).toarray() if issparse(values) else values @ table
+
+
+class Reading:
+    """What a model of degree 2 says of its features: the base of `PolyModel`."""
+
+    H: Floats
+    V: Floats
+    intercept: Floats
+    linear: Floats | None
+    activation: str
+    augment: bool
+    task: str
+    feature_names: Any
+    output_names: Any
+    encoding: Any
+    fields: Any
+    background: Any
+    features: Any
+    encodes: Any
+    with_background: Any
+
+    @property
+    def n_components(self) -> int:
+        """k, the number of basis vectors."""
+        return self.V.shape[0]
+
+    @property
+    def n_outputs(self) -> int:
+        """m."""
+        return self.V.shape[1]
+
+    @property
+    def n_features(self) -> int:
+        """d, without the constant."""
+        return self.H.shape[1] - self.augment
+
+    def interaction_matrix(self, c: int | str) -> Floats:
+        """The quadratic part of output c as a symmetric matrix C: it equals x'Cx.
+
+        C_ii is the coefficient of x_i^2 (0 for "anova"), and C_ij = C_ji is half the coefficient of
+        x_i x_j. The constant feature of `augment` has no row here; see `linear_terms`. c is the
+        position of an output, or its name.
+        """
+        return self.terms().matrix(self._output(c))
+
+    def top_interactions(
+        self, c: int | str, k: int = 10, *, standardized: bool | None = None
+    ) -> list[tuple[int, int, float]] | list[tuple[str, str, float]]:
+        """The k pairs of features with the largest |coefficient of x_i x_j| in output c.
+
+        The result is exact, and no d x d matrix is made. Pairs of levels of one field, which never
+        occur together, are left out.
+
+        Parameters
+        ----------
+        c : int or str
+            Position of the output, or its name.
+        k : int
+        standardized : bool, optional
+            Whether features are in units of their deviation, so that coefficients can be compared.
+            By default if the model knows them, by its background.
+
+        Returns
+        -------
+        list of tuples (i, j, coefficient)
+            By decreasing |coefficient|, which is 2 C_ij of `interaction_matrix` and not 0; i < j
+            are positions, or names where the model has them.
+
+        Examples
+        --------
+        >>> from fastpoly import PolyModel
+        >>> model = PolyModel([[1.0, 2.0, 3.0]], [[1.0]], [0.0], feature_names=["a", "b", "c"])
+        >>> model.top_interactions(0, k=2)
+        [('b', 'c', 12.0), ('a', 'c', 6.0)]
+        """
+        k, terms = as_count(k, "k"), self.terms(standardized)
+        v = terms.V[:, self._output(c)] * (1 if terms.anova else 2)
+        rows, columns, products = largest_pairs(terms.F, v, k, self.fields)
+        names = self.feature_names or range(self.n_features)
+        found = zip(rows.tolist(), columns.tolist(), products.tolist(), strict=True)
+        return [(names[i], names[j], coefficient) for i, j, coefficient in found]
+
+    def terms(self, standardized: bool | None = False) -> Quadratic:
+        """The polynomial by its terms; `standardized` as in `top_interactions`."""
+        F, known = self.H[:, self.augment :], self.background is not None
+        w = np.array([self.linear_terms(c) for c in range(self.n_outputs)])
+        terms = Quadratic(F, self.V, w, self.intercept_terms(), self.activation == "anova")
+        if standardized and not known:
+            raise ValueError("the model does not know the units of its features: with_background")
+        return (
+            terms.standard(*self.background[:2]) if known and standardized is not False else terms
+        )
+
+    def contributions(
+        self, X: Any, output: int | str | None = None, *, background: Any = None,
+        pairs: bool = False,
+    ) -> Contributions:  # fmt: skip
+        """What each feature of each row contributes to an output: exact Shapley values.
+
+        A feature is worth what it changes on average, where features join in any order, and those
+        that have not joined take their values from the background. Of a frame, the values belong to
+        its columns. For each row, the values and the base value add up to the output.
+
+        Parameters
+        ----------
+        X : as in `decision`
+        output : int, str or None
+            An output of `decision`, by position or name. By default those of `decision_function`.
+        background : as X, optional
+            The rows to compare with; by default the training rows, by what the model keeps of them.
+        pairs : bool
+            Whether to tell apart what each pair of features does. It needs rows as background.
+
+        Examples
+        --------
+        >>> from fastpoly import PolyModel
+        >>> model = PolyModel([[1.0, 1.0]], [[1.0]], [0.0], activation="anova")  # x_1 x_2
+        >>> found = model.contributions([[2.0, 3.0]], background=[[0.0, 0.0], [2.0, 2.0]])
+        >>> found.values, found.base_values
+        (array([[1.5, 2.5]]), array([2.]))
+        """
+        model, rows = self, None
+        if background is not None:
+            model, rows = self.with_background(background), _as_rows(self.features(background))
+        elif model.background is None or pairs:
+            why = "pairs=True needs rows" if pairs else "the model does not know its training rows"
+            raise ValueError(f"{why}: give background=, such as the rows of the training")
+        x, groups, names, data = _columns_of(model, X)
+        mix, labels = model._mix(output)
+        terms = model.terms()
+        terms = terms._replace(V=terms.V @ mix, w=mix.T @ terms.w, b=terms.b @ mix)
+        known = np.vstack([model.background[:2], mix.T @ model.background[2:]])
+        values = terms.shapley(x, known, groups)
+        base = np.tile(terms.base(known), (len(values), 1))
+        if pairs:
+            found = terms.pairs(x, rows, groups)
+            at = np.arange(values.shape[1])
+            found[:, at, at] = values - found.sum(axis=2)
+            values = found
+        if mix.shape[1] == 1:
+            values, base, labels = values[..., 0], base[:, 0], None
+        return Contributions(values, base, data, names, labels)
+
+    def _mix(self, output: int | str | None) -> tuple[Floats, list[str] | None]:
+        """Outputs as combinations of those of `decision`, (m, q), and their names."""
+        m = self.n_outputs
+        if output is not None:
+            return np.eye(m)[:, [self._output(output)]], None
+        if self.task == "classification" and m == 2:
+            return np.array([[-1.0], [1.0]]), None
+        return np.eye(m), list(self.output_names) if self.output_names else None
+
+    def linear_terms(self, c: int | str) -> Floats:
+        """Coefficients of x_1 .. x_d in output c, (d,), from `linear` and the constant feature."""
+        c, terms = self._output(c), np.zeros(self.n_features)
+        if self.augment:
+            pair = 1 if self.activation == "anova" else 2
+            terms += pair * (self.V[:, c] * self.H[:, 0]) @ self.H[:, 1:]
+        if self.linear is not None:
+            terms += self.linear[c]
+        return terms
+
+    def intercept_terms(self) -> Floats:
+        """The outputs at x = 0, (m,), from `intercept` and the constant feature."""
+        if self.augment and self.activation == "squared":
+            return self.intercept + self.H[:, 0] ** 2 @ self.V
+        return self.intercept.copy()
+
+    def _output(self, c: int | str) -> int:
+        if isinstance(c, str):
+            if c not in (self.output_names or ()):
+                raise ValueError(f"there is no output {c!r}; their names are {self.output_names}")
+            return self.output_names.index(c)
+        if isinstance(c, (bool, np.bool_)) or not hasattr(c, "__index__"):
+            raise TypeError(f"c must be the position of an output or its name, got {shown(c)}")
+        position = operator.index(c)
+        if not 0 <= position < self.n_outputs:
+            raise ValueError(f"there is no output {c}; valid outputs are 0 to {self.n_outputs - 1}")
+        return position
+
+
+def _columns_of(model: Any, X: Any) -> tuple[Any, NDArray[np.intp] | None, list[str], NDArray[Any]]:
+    """Rows as features, the columns these belong to, and names and values of the columns."""
+    rows = _as_rows(model.features(X))
+    if not model.encodes(X):
+        names = model.feature_names or [f"x{j}" for j in range(model.n_features)]
+        return rows, None, list(names), rows.toarray() if issparse(rows) else rows
+    columns, names = model.encoding.columns(X), model.encoding.names
+    data = np.empty((rows.shape[0], len(names)), object)
+    for j, name in enumerate(names):
+        values = columns[name].data
+        data[:, j] = values if isinstance(values, (list, np.ndarray)) else values.to_list()
+    return rows, model.encoding.fields_of_columns, names, data
+
+
+def _as_rows(X: Matrix) -> Any:
+    """The rows of a Matrix as float64, an array or CSR."""
+    if not X.sparse:
+        return X.rows(slice(None))
+    data, indices, indptr = X.arrays
+    return csr_array((data.astype(np.float64), indices, indptr), shape=(X.n, X.d))

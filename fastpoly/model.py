@@ -1,6 +1,5 @@
 """PolyModel: the numbers of a trained network, independent of how it was trained."""
 
-import operator
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -8,24 +7,21 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 
 from fastpoly import decoding
-from fastpoly.contributions import Contributions, Quadratic, Sums
-from fastpoly.interactions import largest_pairs
-from fastpoly.kernels.checks import as_count, as_flag, as_float_array, as_weights, shown
+from fastpoly.contributions import Reading, Sums
+from fastpoly.kernels.checks import as_flag, as_float_array, as_weights, shown
 from fastpoly.kernels.features import ACTIVATIONS, make_features
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
-from fastpoly.state import Model
+from fastpoly.state import Floats, Model
 from fastpoly.storage.model_file import read_model, write_model
 from fastpoly.tables import Encoding
 
-Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PolyModel:
+class PolyModel(Reading):
     """A polynomial of degree 2 with m outputs: o(x) = V's(H x) + linear x + intercept.
 
     s is the squared activation (h'x)^2 or the ANOVA kernel sum_{i<j} h_i x_i h_j x_j of each
@@ -48,8 +44,8 @@ class PolyModel:
         An output can then be asked for by its name.
     task : {"regression", "rates", "classification", "multilabel", "ordinal"}
         What the outputs mean: numbers; logarithms of rates; scores of classes (a single output is
-        the log odds of the second of two classes); log odds of labels; or, for each level but the
-        last, log odds that y is at most that level.
+        the log odds of the second of two); log odds of labels; or, for each level but the last, log
+        odds that y is at most that level.
     classes : array-like, or None
         Classes, (m,), or (2,) where m = 1; or ordinal levels, (m + 1,). Positions if None.
     level_values : array-like, (m + 1,), or None
@@ -71,24 +67,9 @@ class PolyModel:
 
     Notes
     -----
-    `save` writes a .npz file of these arrays, which `numpy.load` reads:
-
-    ================ ======= =============================================
-    format_version   int64   scalar, 2 (1: without fields and background)
-    H, V, intercept  float64 as above
-    linear           float64 only where the model has linear weights
-    activation       str     scalar
-    augment          bool    scalar
-    feature_names    str     (d,), only where there are names
-    output_names     str     (m,), only where there are names
-    task             str     scalar
-    classes          any     numbers or str, only where there are classes
-    level_values     float64 (m + 1,), only where they are not the default
-    log_odds         bool    scalar, only where it is False
-    encoding.*       any     see `fastpoly.tables.arrays`, only with an encoding
-    fields           int64   (d,), only where they were given
-    background       float64 as above, only where it is known
-    ================ ======= =============================================
+    `save` writes a .npz file of these arrays by their names, which `numpy.load` reads, with
+    `format_version` (2; files of 1 have neither fields nor background). What is None is left out,
+    and so is a log_odds of True; an encoding has arrays `encoding.*` (`fastpoly.tables.arrays`).
 
     Examples
     --------
@@ -147,6 +128,7 @@ class PolyModel:
             raise ValueError(f"H must have columns for the features{constant}, got {H.shape}")
         if m < 1:
             raise ValueError(f"V must have a column for each output, got shape {V.shape}")
+        names, fields = self._names_and_fields(d)
         # The one place that assigns to the fields of this frozen class.
         vars(self).update(
             H=H,
@@ -155,52 +137,40 @@ class PolyModel:
             linear=_frozen(self.linear, "linear", (m, d)),
             activation=str(self.activation),
             augment=augment,
-            feature_names=self._feature_names(d),
+            feature_names=names,
             output_names=_names(self.output_names, "output_names", m),
             task=str(self.task),
             classes=decoding.as_classes(self.classes, self.task, m),
             level_values=decoding.as_level_values(self.level_values, self.task, m),
             log_odds=as_flag(self.log_odds, "log_odds"),
-            fields=self._fields(d),
+            fields=fields,
             background=_frozen(self.background, "background", (2 + m, d)),
         )
         if self.output_names and len(set(self.output_names)) < m:
             raise ValueError(f"output_names must be distinct, got {self.output_names}")
 
-    def _feature_names(self, d: int) -> Sequence[str] | None:
-        """The names that were given, or those of the encoding."""
+    def _names_and_fields(self, d: int) -> tuple[Sequence[str] | None, NDArray[np.int64] | None]:
+        """The names and fields that were given, or those of the encoding."""
         if self.encoding is None:
-            return _names(self.feature_names, "feature_names", d)
-        if not isinstance(self.encoding, Encoding):
+            names, fields = _names(self.feature_names, "feature_names", d), self.fields
+        elif not isinstance(self.encoding, Encoding):
             raise TypeError(f"encoding must be an Encoding or None, got {shown(self.encoding)}")
-        names = self.encoding.column_names
-        if len(names) != d:
-            raise ValueError(f"encoding makes {len(names)} features, but H has {d}")
-        return names
-
-    def _fields(self, d: int) -> NDArray[np.int64] | None:
-        """The fields that were given, or those of the encoding."""
-        if self.fields is None and self.encoding is None:
-            return None
-        found = np.array(self.fields if self.encoding is None else self.encoding.exclusive)
+        else:
+            names, fields = self.encoding.column_names, self.encoding.exclusive
+            if len(names) != d:
+                raise ValueError(f"encoding makes {len(names)} features, but H has {d}")
+        if fields is None:
+            return names, None
+        found = np.array(fields)
         if found.shape != (d,) or found.dtype.kind not in "iu" or (found < -1).any():
-            raise ValueError(f"fields must be {d} integers >= -1, got {shown(self.fields)}")
-        found = found.astype(np.int64)
-        found.setflags(write=False)
-        return found
+            raise ValueError(f"fields must be {d} integers >= -1, got {shown(fields)}")
+        return names, _read_only(found.astype(np.int64))
 
     @classmethod
     def from_state(cls, state: Any, design: Any, *names: Any, **fields: Any) -> Self:
-        """The model of a state of `conditional_gradient`.
+        """The model of a state of `conditional_gradient` on a Design.
 
-        Parameters
-        ----------
-        state : State or Model
-            H, V, intercept and linear, which is (d, m) or None.
-        design : Design
-            The data of the training, which gives the activation and the lower-order terms.
-        *names, **fields
-            `feature_names`, `output_names` and further parameters of the class.
+        `names` and `fields` are `feature_names`, `output_names` and further parameters.
 
         Examples
         --------
@@ -210,8 +180,7 @@ class PolyModel:
         >>> design = Design(X, "anova", fit_lower="explicit")
         >>> y = (X[:, 0] * X[:, 1] + X[:, 2])[:, None]
         >>> *_, state = conditional_gradient(design, y, loss="squared", alpha=0.01, random_state=0)
-        >>> model = PolyModel.from_state(state, design)
-        >>> bool(np.abs(model.decision(X) - y).max() < 0.1)
+        >>> bool(np.abs(PolyModel.from_state(state, design).decision(X) - y).max() < 0.1)
         True
         """
         linear = None if state.linear is None else state.linear.T
@@ -222,21 +191,6 @@ class PolyModel:
         """H, V, intercept and linear as the algorithm has them: linear is (d, m)."""
         linear = None if self.linear is None else self.linear.T
         return Model(self.H, self.V, self.intercept, linear)
-
-    @property
-    def n_components(self) -> int:
-        """k, the number of basis vectors."""
-        return self.V.shape[0]
-
-    @property
-    def n_outputs(self) -> int:
-        """m."""
-        return self.V.shape[1]
-
-    @property
-    def n_features(self) -> int:
-        """d, without the constant."""
-        return self.H.shape[1] - self.augment
 
     def __repr__(self) -> str:
         return (
@@ -257,20 +211,10 @@ class PolyModel:
         return type(self), self._values()
 
     def decision(self, X: Any, n_threads: int | None = None) -> Floats:
-        """Outputs of the polynomial, without an n x k matrix.
+        """Outputs of the polynomial, (n, m), without an n x k matrix; ValueError if they overflow.
 
-        Sparse rows with fewer entries than features cost by their entries, whatever d is.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame, scipy sparse matrix or array, or Matrix, (n, d)
-            What `Design` accepts; float32 is not copied.
-        n_threads : int or None
-
-        Returns
-        -------
-        ndarray, (n, m)
-            All finite; outputs that overflow raise a ValueError.
+        X (n, d) is what `Design` accepts: an array, a frame, scipy sparse, or a Matrix; float32 is
+        not copied. Sparse rows with fewer entries than features cost by their entries, whatever d.
         """
         X, H, linear = self._with_columns_of(X)
         outputs = make_features(X, H, self.activation, n_threads).outputs(self.V)
@@ -298,13 +242,13 @@ class PolyModel:
             )
 
     def encoded(self, X: Any) -> Any:
-        """Rows as the features of the model: those of a frame or an array by the encoding.
+        """Rows as the features of the model: those of a frame or an array by the encoding."""
+        return self.encoding.rows(X) if self.encodes(X) else X
 
-        Sparse and stored rows, and all rows of a model without an encoding, are features already.
-        """
-        if self.encoding is None or isinstance(X, (Matrix, StoredRows)) or issparse(X):
-            return X
-        return self.encoding.rows(X)
+    def encodes(self, X: Any) -> bool:
+        """Whether rows are not features yet."""
+        are_features = isinstance(X, (Matrix, StoredRows)) or issparse(X)
+        return self.encoding is not None and not are_features
 
     def _with_columns_of(self, X: Any) -> tuple[Matrix, Floats, Floats | None]:
         """X as a Matrix of the model's width, H, and the linear weights of its columns, or None.
@@ -348,9 +292,8 @@ class PolyModel:
         -------
         ndarray
             "regression": the outputs, (n, m), or (n,) where m = 1. "classification": the class
-            with the largest output, (n,). "multilabel": 0 or 1, (n, m). "ordinal": the expected
-            level, (n,); for levels that are not numbers, the expected rank, from 1, or the
-            expected value, where there are `level_values`.
+            with the largest output. "multilabel": 0 or 1, (n, m). "ordinal": the expected level
+            (of levels that are not numbers, their `level_values` or ranks).
 
         Examples
         --------
@@ -386,69 +329,11 @@ class PolyModel:
             what = "numbers" if numbers else "scores"
             raise ValueError(f"there are no probabilities: the outputs are {what}, not log odds")
 
-    def interaction_matrix(self, c: int | str) -> Floats:
-        """The quadratic part of output c as a symmetric matrix C: it equals x'Cx.
-
-        C_ii is the coefficient of x_i^2 (0 for "anova"), and C_ij = C_ji is half the coefficient of
-        x_i x_j. The constant feature of `augment` has no row here; see `linear_terms`. c is the
-        position of an output, or its name.
-        """
-        return self.terms().matrix(self._output(c))
-
-    def top_interactions(
-        self, c: int | str, k: int = 10, *, standardized: bool | None = None
-    ) -> list[tuple[int, int, float]] | list[tuple[str, str, float]]:
-        """The k pairs of features with the largest |coefficient of x_i x_j| in output c.
-
-        The result is exact, and no d x d matrix is made; see `fastpoly.interactions.largest_pairs`.
-        Pairs of levels of one field, which never occur together, are left out.
-
-        Parameters
-        ----------
-        c : int or str
-            Position of the output, or its name.
-        k : int
-        standardized : bool, optional
-            Whether the coefficients are those of features in units of their deviation, so that
-            they can be compared. By default if the model knows them, by its background.
-
-        Returns
-        -------
-        list of tuples (i, j, coefficient)
-            Sorted by decreasing |coefficient|, equal ones by position; i < j are positions, or
-            names where the model has them. The coefficient is 2 C_ij, with the C of
-            `interaction_matrix`, and not 0.
-
-        Examples
-        --------
-        >>> from fastpoly import PolyModel
-        >>> model = PolyModel([[1.0, 2.0, 3.0]], [[1.0]], [0.0], feature_names=["a", "b", "c"])
-        >>> model.top_interactions(0, k=2)
-        [('b', 'c', 12.0), ('a', 'c', 6.0)]
-        """
-        k, terms = as_count(k, "k"), self.terms(standardized)
-        v = terms.V[:, self._output(c)] * (1 if terms.anova else 2)
-        rows, columns, products = largest_pairs(terms.F, v, k, self.fields)
-        names = self.feature_names or range(self.n_features)
-        found = zip(rows.tolist(), columns.tolist(), products.tolist(), strict=True)
-        return [(names[i], names[j], coefficient) for i, j, coefficient in found]
-
-    def terms(self, standardized: bool | None = False) -> Quadratic:
-        """The polynomial by its terms; `standardized` as in `top_interactions`."""
-        F, known = self.H[:, self.augment :], self.background is not None
-        w = np.array([self.linear_terms(c) for c in range(self.n_outputs)])
-        terms = Quadratic(F, self.V, w, self.intercept_terms(), self.activation == "anova")
-        if standardized and not known:
-            raise ValueError("the model does not know the units of its features: with_background")
-        return (
-            terms.standard(*self.background[:2]) if known and standardized is not False else terms
-        )
-
     def with_background(
         self, X: Any, sample_weight: ArrayLike | None = None, n_threads: int | None = None
     ) -> Self:
         """The same model with rows X, as in `decision`, as the background of `contributions`."""
-        X = self._features(X)
+        X = self.features(X)
         w = as_weights(sample_weight, "sample_weight", X.n, some=True)
         if not X.n:
             raise ValueError("the background has no rows")
@@ -463,131 +348,21 @@ class PolyModel:
         F, anova = self.H[:, self.augment :], self.activation == "anova"
         return replace(self, background=sums.background(center, F, self.V, anova))
 
-    def contributions(
-        self, X: Any, output: int | str | None = None, *, background: Any = None,
-        pairs: bool = False,
-    ) -> Contributions:  # fmt: skip
-        """What each feature of each row contributes to an output: exact Shapley values.
-
-        A feature that a row shares with others is worth what it changes on average, where features
-        join in any order, and those that have not joined take their values from the background.
-        Of a frame, the values belong to its columns.
-
-        Parameters
-        ----------
-        X : as in `decision`
-        output : int, str or None
-            An output of `decision`, by position or name. By default those of `decision_function`.
-        background : as X, optional
-            The rows to compare with. By default the training rows, of which the model keeps what is
-            needed.
-        pairs : bool
-            Whether to tell apart what each pair of features does. It needs rows as background.
-
-        Returns
-        -------
-        Contributions
-            For each row, the values and the base value add up to the output.
-
-        Examples
-        --------
-        >>> from fastpoly import PolyModel
-        >>> model = PolyModel([[1.0, 1.0]], [[1.0]], [0.0], activation="anova")  # x_1 x_2
-        >>> found = model.contributions([[2.0, 3.0]], background=[[0.0, 0.0], [2.0, 2.0]])
-        >>> found.values, found.base_values
-        (array([[1.5, 2.5]]), array([2.]))
-        """
-        model, rows = self, None
-        if background is not None:
-            model, rows = self.with_background(background), _rows(self._features(background))
-        elif self.background is None or pairs:
-            why = "pairs=True needs rows" if pairs else "the model does not know its training rows"
-            raise ValueError(f"{why}: give background=, such as the rows of the training")
-        x, groups, names, data = self._columns_of(X)
-        mix, labels = self._mix(output)
-        terms = model.terms()
-        terms = terms._replace(V=terms.V @ mix, w=mix.T @ terms.w, b=terms.b @ mix)
-        known = np.vstack([model.background[:2], mix.T @ model.background[2:]])
-        values = terms.shapley(x, known, groups)
-        base = np.tile(terms.base(known), (len(values), 1))
-        if pairs:
-            found = terms.pairs(x, rows, groups)
-            at = np.arange(values.shape[1])
-            found[:, at, at] = values - found.sum(axis=2)
-            values = found
-        if mix.shape[1] == 1:
-            values, base, labels = values[..., 0], base[:, 0], None
-        return Contributions(values, base, data, names, labels)
-
-    def _features(self, X: Any) -> Matrix:
+    def features(self, X: Any) -> Matrix:
         """X as a Matrix of the model's width, without the constant."""
         X = as_matrix(self.encoded(X))
         self.check_width(X.d)
         return X
 
-    def _columns_of(self, X: Any) -> tuple[Any, NDArray[np.intp] | None, list[str], NDArray[Any]]:
-        """Rows as features, the columns these belong to, and names and values of the columns."""
-        rows = _rows(self._features(X))
-        if self.encoding is None or isinstance(X, (Matrix, StoredRows)) or issparse(X):
-            names = self.feature_names or [f"x{j}" for j in range(self.n_features)]
-            return rows, None, list(names), rows.toarray() if issparse(rows) else rows
-        columns, names = self.encoding.columns(X), self.encoding.names
-        data = np.empty((rows.shape[0], len(names)), object)
-        for j, name in enumerate(names):
-            values = columns[name].data
-            data[:, j] = values if isinstance(values, (list, np.ndarray)) else values.to_list()
-        return rows, self.encoding.fields_of_columns, names, data
-
-    def _mix(self, output: int | str | None) -> tuple[Floats, list[str] | None]:
-        """Outputs as combinations of those of `decision`, (m, q), and their names."""
-        m = self.n_outputs
-        if output is not None:
-            return np.eye(m)[:, [self._output(output)]], None
-        if self.task == "classification" and m == 2:
-            return np.array([[-1.0], [1.0]]), None
-        return np.eye(m), list(self.output_names) if self.output_names else None
-
-    def linear_terms(self, c: int | str) -> Floats:
-        """Coefficients of x_1 .. x_d in output c, (d,), from `linear` and the constant feature."""
-        c, terms = self._output(c), np.zeros(self.n_features)
-        if self.augment:
-            pair = 1 if self.activation == "anova" else 2
-            terms += pair * (self.V[:, c] * self.H[:, 0]) @ self.H[:, 1:]
-        if self.linear is not None:
-            terms += self.linear[c]
-        return terms
-
-    def intercept_terms(self) -> Floats:
-        """The outputs at x = 0, (m,), from `intercept` and the constant feature."""
-        if self.augment and self.activation == "squared":
-            return self.intercept + self.H[:, 0] ** 2 @ self.V
-        return self.intercept.copy()
-
-    def _output(self, c: int | str) -> int:
-        if isinstance(c, str):
-            if c not in (self.output_names or ()):
-                raise ValueError(f"there is no output {c!r}; their names are {self.output_names}")
-            return self.output_names.index(c)
-        if isinstance(c, (bool, np.bool_)) or not hasattr(c, "__index__"):
-            raise TypeError(f"c must be the position of an output or its name, got {shown(c)}")
-        position = operator.index(c)
-        if not 0 <= position < self.n_outputs:
-            raise ValueError(f"there is no output {c}; valid outputs are 0 to {self.n_outputs - 1}")
-        return position
-
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a .npz file, without pickle; an existing file is replaced in one step.
-
-        No suffix is added to `path`. The notes of the class list the arrays.
-        """
+        """Write the model to a .npz file, without pickle, all or nothing."""
         write_model(path, {field.name: getattr(self, field.name) for field in fields(self)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a model that `save` wrote. This is safe for any file: nothing is unpickled.
 
-        ValueError if the file is damaged, of another version, or not a consistent model; OSError if
-        it cannot be opened.
+        ValueError if the file is damaged, of another version, or not a consistent model.
         """
         return read_model(path, cls)
 
@@ -595,17 +370,12 @@ class PolyModel:
 def _frozen(a: ArrayLike | None, name: str, shape: tuple[int | None, ...]) -> Any:
     if a is None and name in ("linear", "background"):
         return None
-    a = as_float_array(a, name, shape).copy()
+    return _read_only(as_float_array(a, name, shape).copy())
+
+
+def _read_only(a: NDArray[Any]) -> NDArray[Any]:
     a.setflags(write=False)
     return a
-
-
-def _rows(X: Matrix) -> Any:
-    """The rows of a Matrix as float64, an array or CSR."""
-    if not X.sparse:
-        return X.rows(slice(None))
-    data, indices, indptr = X.arrays
-    return csr_array((data.astype(np.float64), indices, indptr), shape=(X.n, X.d))
 
 
 def _names(names: Iterable[str] | None, name: str, count: int) -> tuple[str, ...] | None:
