@@ -122,19 +122,22 @@ def _frame_rows(model: Any, X: Any, reset: bool) -> Any:
         names = list(X if isinstance(X, Mapping) else getattr(X, "column_names", None) or X.columns)
         set_names(model, len(names), names)
         return columns
-    numeric = known is None or all(f.kind == "number" and not f.missing for f in known.fields)
-    if numeric and not isinstance(X, Mapping):
-        _check_feature_names(model, X, reset=False)
     if known is not None:
+        plain = all(field.kind == "number" and not field.missing for field in known.fields)
+        if plain and not isinstance(X, Mapping):
+            _check_feature_names(model, X, reset=False)
         return columns
-    names = list(columns)
+    for column in columns.values():
+        if column.kind != "number":
+            column.numbers()  # which names what is no number
     if isinstance(X, Mapping):
-        names = list(getattr(model, "feature_names_in_", names))
+        names = list(getattr(model, "feature_names_in_", columns))
         if set(columns) != set(names):
             raise ValueError(f"X has the columns {list(columns)[:10]}, and not {names[:10]}")
-    model = copy(model)  # names are checked
-    set_names(model, model.n_features_in_)
-    return _array_rows(model, np.column_stack([columns[name].numbers() for name in names]), reset)
+        X = np.column_stack([columns[name].numbers() for name in names])
+        model = copy(model)  # names are checked
+        set_names(model, model.n_features_in_)
+    return _array_rows(model, X, reset)
 
 
 def set_names(model: Any, d: int, names: Sequence[Any] | None = None) -> None:
