@@ -352,39 +352,33 @@ class ShardDesign:
             for name, given in (("y", y), ("sample_weight", sample_weight)):
                 if given is not None:
                     raise ValueError(f"{name} must be None: these targets have no classes")
-            loss, table, w = resolve_loss(loss, np.ones((1, m))), None, None
+            loss = resolve_loss(loss, np.ones((1, m)))
             if loss.target == "label":
                 raise ValueError(
                     f"{type(loss).__name__} needs classes, but the targets of the shards are "
                     'numbers; use loss="squared"'
                 )
-            loss = complete_loss(loss)
-        else:
-            y, loss = self._class_targets(y, loss, classes)
-            loss = complete_loss(loss)
-            targets, m = Targets.of(loss, y, n_outputs)
-            table = targets.expanded()
-            w = as_weights(sample_weight, "sample_weight", len(classes), some=True)
-        return Form(self.activation, self.fit_lower, loss, m, table, w, self.scaling)
-
-    def _class_targets(
-        self, y: ArrayLike | None, loss: Any, classes: NDArray
-    ) -> tuple[NDArray, Any]:
-        """The targets of every class, and the loss."""
+            own = complete_loss(loss)
+            return Form(self.activation, self.fit_lower, own, m, scaling=self.scaling)
         n = len(classes)
         if y is not None:
             y = as_float_array(y, "y", (n, *(None,) * (np.ndim(y) - 1)))
-            return y, resolve_loss(loss, y)
-        loss = resolve_loss(loss, np.arange(n))
-        if loss.target == "label":
-            return np.arange(n), loss
-        if loss.target != "sign":
-            return as_float_array(classes, "the targets of the shards", (None,)), loss
-        if n != 2:
-            raise ValueError(
-                f"y must be given: {type(loss).__name__} takes signs, and there are {n} classes"
-            )
-        return np.array([-1.0, 1.0]), loss
+        loss = resolve_loss(loss, np.arange(n) if y is None else y)
+        if y is None and loss.target == "label":
+            y = np.arange(n)
+        elif y is None and loss.target == "sign":
+            if n != 2:
+                raise ValueError(
+                    f"y must be given: {type(loss).__name__} takes signs, and there are {n} classes"
+                )
+            y = np.array([-1.0, 1.0])
+        elif y is None:
+            y = as_float_array(classes, "the targets of the shards", (None,))
+        loss = complete_loss(loss)
+        targets, m = Targets.of(loss, y, n_outputs)
+        w = as_weights(sample_weight, "sample_weight", n, some=True)
+        table = targets.expanded()
+        return Form(self.activation, self.fit_lower, loss, m, table, w, self.scaling)
 
 
 def shard_statistics(
