@@ -1,15 +1,16 @@
 """Ratings by averages over the posterior: one small model against myFM, and against one best model.
 
-The data are MovieLens with one-hot users and items, in the 50 / 25 / 25 splits of `recsys.py`; the
-validation part is not used, because nothing is chosen. fastpoly keeps the average as one model of
-at most 12 basis vectors; "all draws" is the mean of the predictions of its draws. myFM keeps every
-draw. Coverage is that of intervals of 80 %, and the error ratio is the mean |error| of the most
-uncertain fifth of the rows over that of the least uncertain one. Seconds are CPU seconds of one
-thread; all methods run on one split, then on the next.
+The sets and splits are those of `rating_sets.py`; the validation part is not used, because nothing
+is chosen. "Joined" methods see the side information, others see ids only. fastpoly keeps the
+average as one model of at most 12 basis vectors; "all draws" is the mean of the predictions of its
+draws. myFM keeps every draw. Coverage is that of intervals of 80 %, and the error ratio is the mean
+|error| of the most uncertain fifth of the rows over that of the least uncertain one. Seconds are
+CPU seconds of one thread; all methods run on one split, then on the next.
 """
 
 import io
 import warnings
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from importlib.util import find_spec
@@ -18,8 +19,9 @@ from time import process_time
 
 import numpy as np
 import scipy.sparse as sp
-from experiment import Options, Result, Store, Task, load, options, run_tasks, spread, table, write
-from recommenders import LEVELS, Part, parts, scores
+from experiment import Options, Result, Store, Task, options, run_tasks, spread, table, write
+from rating_sets import LEVELS, Part, available, parts
+from recommenders import scores
 
 from fastpoly import (
     FactorizationMachineOrdinalRegressor,
@@ -27,7 +29,9 @@ from fastpoly import (
     PosteriorAverage,
 )
 
-SETS = {"ml-100k": 5, "ml-1m": 2}  # number of splits
+# The number of splits; of u1, whose split is fixed, the number of seeds.
+SETS = {"ml-100k": 5, "ml-1m": 2, "ml-100k u1": 3, "ml-1m 90/10": 1, "InstEval": 3}
+SIDE = "ml-100k u1"
 FIRST_SEED = 20
 MACHINES = {
     "ordinal": FactorizationMachineOrdinalRegressor,
@@ -45,22 +49,42 @@ if find_spec("myfm"):
         for kind in ("ordinal", "regression")
         for rank in (10, 20)
     }
+if find_spec("cmfrec"):
+    LINES["cmfrec ALS, rank 20"] = {"method": "cmfrec", "machine": "ALS", "rank": 20}
+if find_spec("surprise"):
+    LINES["Surprise SVD++, rank 20"] = {"method": "SVD++", "machine": "SVD++", "rank": 20}
+JOINED_LINES = {
+    f"{label}, joined": {**line, "joined": True}
+    for label, line in LINES.items()
+    if line["method"] in ("point", "average") or (line["method"], line["machine"], line["rank"])
+    == ("myFM", "regression", 10)
+}  # fmt: skip
 
 
-def tasks(where: Options) -> list[Task]:
+def lines(name: str) -> dict[str, dict]:
+    """The methods that are compared on a set."""
+    found = LINES | (JOINED_LINES if name == SIDE else {})
+    # SVD++ takes an hour for a million ratings.
+    return {label: line for label, line in found.items()
+            if line["method"] != "SVD++" or not name.startswith("ml-1m")}  # fmt: skip
+
+
+def tasks(where: Options, sets: list[str]) -> list[Task]:
     """All tasks, one split after the other."""
     return [
         {"set": name, "seed": seed, "data": where.data, "samples": 20 if where.quick else 200}
         | line
-        for name, n_splits in SETS.items()
-        for seed in range(FIRST_SEED, FIRST_SEED + (1 if where.quick else n_splits))
-        for line in LINES.values()
+        for name in sets
+        for seed in range(FIRST_SEED, FIRST_SEED + (1 if where.quick else SETS[name]))
+        for line in lines(name).values()
     ]
 
 
 def fit(task: Task) -> Result:
     """Fit one method on one split, and score it on the test part."""
     train, _, test = parts(task["set"], task["data"], task["seed"])
+    if task.get("joined") and task["method"] != "myFM":
+        train, test = train._replace(X=train.joined), test._replace(X=test.joined)
     begun = process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -119,19 +143,84 @@ def my_fm(task: Task, train: Part) -> Method:
     kind = myfm.MyFMOrderedProbit if probit else myfm.MyFMRegressor
     model = kind(rank=task["rank"], random_seed=task["seed"])
     y = train.rating.astype(int) - 1 if probit else train.rating
-    n_users = int(load(task["set"], task["data"]).n_users)
+    n_users, joined = users_of(train), bool(task.get("joined"))
     groups = [n_users, train.X.shape[1] - n_users]
+    if joined:
+        groups = np.bincount(train.joined.fields).tolist()
+
+    def rows(part: Part) -> dict:
+        if not joined:
+            return {"X": sp.csr_matrix(part.X)}
+        blocks = [
+            myfm.RelationBlock(code, sp.csr_matrix(B))
+            for code, B in zip(codes_of(part.joined), part.joined.tables.blocks, strict=True)
+        ]
+        return {"X": None, "X_rel": blocks}
+
     with redirect_stderr(io.StringIO()):  # to hide its progress bar
-        model.fit(sp.csr_matrix(train.X), y, group_shapes=groups, n_iter=task["samples"])
+        model.fit(y=y, group_shapes=groups, n_iter=task["samples"], **rows(train))
 
     def predict(part: Part) -> np.ndarray:
-        X = sp.csr_matrix(part.X)
-        return model.predict_proba(X) @ LEVELS if probit else model.predict(X)
+        if probit:
+            return model.predict_proba(**rows(part)) @ LEVELS
+        return model.predict(**rows(part))
 
     return predict, lambda part, predicted: {"vectors": task["rank"]}
 
 
-METHODS = {"point": point, "average": average, "myFM": my_fm}
+def users_of(part: Part) -> int:
+    """The number of users: columns before the first one of an item."""
+    return int(part.X.indices[1::2].min() - part.item.min())
+
+
+def codes_of(joined) -> list[np.ndarray]:
+    """The key of every row in each table."""
+    codes = joined.codes.indices.reshape(joined.codes.shape[0], -1)
+    return list((codes - joined.tables.level_offsets[:-1]).T)
+
+
+def cmfrec_als(task: Task, train: Part) -> Method:
+    """cmfrec: matrix factorization with biases, by alternating least squares."""
+    import pandas as pd
+    from cmfrec import CMF
+
+    frame = pd.DataFrame({"UserId": train.user, "ItemId": train.item, "Rating": train.rating})
+    model = CMF(k=task["rank"], lambda_=10.0, use_float=False, nthreads=1, verbose=False)
+    model.fit(frame)
+
+    def predict(part: Part) -> np.ndarray:
+        known = np.isin(part.user, train.user) & np.isin(part.item, train.item)
+        predicted = np.full(len(part.user), train.rating.mean())
+        predicted[known] = model.predict(part.user[known], part.item[known])
+        return predicted
+
+    return predict, lambda part, predicted: {"vectors": task["rank"]}
+
+
+def svd_plus_plus(task: Task, train: Part) -> Method:
+    """Surprise: SVD++, whose users are also what they rated."""
+    from surprise import SVDpp, Trainset
+
+    by_user, by_item = defaultdict(list), defaultdict(list)
+    for user, item, rating in zip(train.user, train.item, train.rating, strict=True):
+        by_user[user].append((item, rating))
+        by_item[item].append((user, rating))
+    ids = [{key: key for key in rows} for rows in (by_user, by_item)]
+    n_users, n_items = max(by_user) + 1, max(by_item) + 1
+    known = Trainset(by_user, by_item, n_users, n_items, len(train.rating), (1, 5), *ids)
+    model = SVDpp(n_factors=task["rank"], random_state=task["seed"]).fit(known)
+
+    def predict(part: Part) -> np.ndarray:
+        pairs = zip(part.user, part.item, strict=True)
+        return np.array([model.predict(user, item).est for user, item in pairs])
+
+    return predict, lambda part, predicted: {"vectors": task["rank"]}
+
+
+METHODS = {
+    "point": point, "average": average, "myFM": my_fm, "cmfrec": cmfrec_als,
+    "SVD++": svd_plus_plus,
+}  # fmt: skip
 COLUMNS = {
     "rmse": "RMSE", "ndcg5": "nDCG@5", "all_draws": "RMSE, all draws", "fit": "fit, s",
     "predict": "predict, ms", "vectors": "vectors", "coverage": "coverage",
@@ -139,17 +228,17 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def report(where: Options, results: list[tuple[Task, Result]]) -> None:
+def report(where: Options, sets: list[str], results: list[tuple[Task, Result]]) -> None:
     """One table per set: means over the splits, medians of seconds."""
     text, summary = "# Ratings by averages over the posterior\n\n" + (__doc__ or ""), {}
-    for name in SETS:
+    for name in sets:
         rows = []
-        for label, line in LINES.items():
+        for label, line in lines(name).items():
             own = [
                 result
                 for task, result in results
                 if task["set"] == name and line.items() <= task.items()
-                and ("rank" in line) == ("rank" in task)
+                and ("rank" in line, "joined" in line) == ("rank" in task, "joined" in task)
             ]  # fmt: skip
             summary[f"{name}, {label}"] = own
             rows.append([label, *(cell(key, own) for key in COLUMNS)])
@@ -171,7 +260,9 @@ def cell(key: str, results: list[Result]) -> str:
 def main(argv: list[str] | None = None) -> None:
     with options(__doc__, argv) as where:
         store = Store(where.results / "posterior_runs.json")
-        report(where, run_tasks(fit, tasks(where), store, where.processes, "posterior"))
+        sets = [name for name in SETS if available(name, where.data)]
+        found = run_tasks(fit, tasks(where, sets), store, where.processes, "posterior")
+        report(where, sets, found)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,14 @@ import io
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr
-from functools import lru_cache
 from importlib.util import find_spec
 from time import process_time
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from experiment import Result, Task, load, split
+from experiment import Result, Task, load
+from rating_sets import LEVELS, Part, parts
 
 from fastpoly import (
     FactorizationMachineOrdinalRegressor,
@@ -26,21 +26,11 @@ from fastpoly import (
 from fastpoly.metrics import ndcg, rmse
 
 STAGES = (1, 2, 3, 5, 8, 10, 15, 20, 25, 30, 40, 50)
-LEVELS = np.arange(1, 6)
 METRICS = ("rmse", "ndcg1", "ndcg5")
 MACHINES = {
     "ordinal FM": FactorizationMachineOrdinalRegressor,
     "single-output FM": FactorizationMachineRegressor,
 }
-
-
-class Part(NamedTuple):
-    """Rows of one part of a split."""
-
-    X: sp.csr_array
-    user: np.ndarray
-    item: np.ndarray
-    rating: np.ndarray
 
 
 class Stage(NamedTuple):
@@ -50,21 +40,6 @@ class Stage(NamedTuple):
     strength: float | None  # alpha or C
     seconds: float
     predict: Callable[[Part], np.ndarray]
-
-
-@lru_cache(maxsize=1)
-def parts(name: str, data: str, seed: int) -> tuple[Part, Part, Part]:
-    """Training, validation and test part, each sorted by user."""
-    ratings = load(name, data)
-    X = ratings.one_hot()
-
-    def part(rows: np.ndarray) -> Part:
-        rows = rows[np.argsort(ratings.user[rows], kind="stable")]
-        columns = (ratings.user[rows], ratings.item[rows], ratings.rating[rows].astype(float))
-        return Part(X[rows], *columns)
-
-    train, validation, test = map(part, split(len(ratings.rating), seed))
-    return train, validation, test
 
 
 def fit(task: Task) -> Result:

@@ -23,7 +23,6 @@ from fastpoly.objective import Objective
 from fastpoly.problem import Problem
 from fastpoly.rows import Rows, ShardDesign, as_rows
 from fastpoly.rows.block import Block
-from fastpoly.rows.shard import kept_bytes
 from fastpoly.state import Model
 
 Figures = dict[str, Any]
@@ -269,7 +268,7 @@ def limited(data: Data, repetitions: int) -> Figures:
     shards, source = movielens(data.folder / "movielens")
     shards = listed(shards, max(2, round(data.rows / shards.n_samples)))
     form = rows_of(ShardDesign(shards, **HOW), SIGNS).blocks.form
-    kept = sum(kept_bytes(shard, form) for shard in shards)
+    kept = sum(form.kept_bytes(shard) for shard in shards)
     limit = kept / 4
     gc.collect()
     with watched() as most:

@@ -1,12 +1,10 @@
 """Passes over shards on a Dask cluster; the only module that imports `distributed`.
 
-A pass has one task per thread of every worker. A worker opens the shards of its tasks, keeps the
-gradients of their rows, and returns the sums of whole subtrees (`fastpoly.rows.engine`). So the
-result is the same to the last bit as with threads in one process. A task depends on its arguments
-only: if its worker is lost, Dask gives it to another one, which begins with the model if necessary.
+A pass has one task per thread of every worker, which returns the sums of whole subtrees
+(`fastpoly.rows.engine`): the result is the same to the last bit as with threads in one process. A
+task depends on its arguments only. If its worker is lost, Dask gives it to another one.
 """
 
-import contextlib
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -16,8 +14,7 @@ import distributed
 
 from fastpoly.kernels.checks import as_positive
 from fastpoly.kernels.runtime import simd_level
-from fastpoly.rows.block import Point
-from fastpoly.rows.engine import Method, Node, remote_sum, sum_in_tasks
+from fastpoly.rows.engine import Method, Node, Point, remote_sum, sum_in_tasks
 from fastpoly.rows.shards import Shards
 
 __all__ = ["on_cluster"]
@@ -25,7 +22,6 @@ __all__ = ["on_cluster"]
 # Arguments of more bytes are sent to the scheduler once, and not with each task. They then reach
 # the workers one step later, which takes some milliseconds.
 LARGE = 2**20
-
 POLL = 2.0  # seconds between two looks at the workers while a pass is running
 
 Task = tuple[str, list[Node]]  # a worker, and what it sums
@@ -40,9 +36,9 @@ def on_cluster(
     machines must keep the modification times of the files (`cp -p`, `rsync -t`), by which a worker
     knows that they are the same. The fitted model is the same to the last bit as without a cluster,
     also if workers are lost or join. A worker is lost when its connection breaks, or when it is
-    silent for longer than `distributed.scheduler.worker-ttl`, a setting of Dask's scheduler.
-    Below about 1e7 rows a cluster does not pay off. Only fits use the workers: `predict` reads the
-    files in this process.
+    silent for longer than `distributed.scheduler.worker-ttl`, a setting of Dask's scheduler: raise
+    it where machines are busy. Below about 1e7 rows a cluster does not pay off. Only fits use the
+    workers: `predict` reads the files in this process.
 
     Parameters
     ----------
@@ -80,7 +76,7 @@ class DaskEngine:
 
     def __init__(self, client: distributed.Client, timeout: float, strict: bool) -> None:
         self.client, self.timeout, self.strict = client, timeout, strict
-        self.kinds: dict[str, tuple[str, ...]] = {}  # the instruction sets of each worker
+        self.kinds: dict[tuple[str, ...], str] = {}  # instruction sets, and a worker with each
 
     def sum(self, items: Sequence[Any], method: Method, *arguments: Any) -> Any:
         """The sum of method(item, *arguments) over the items."""
@@ -88,11 +84,8 @@ class DaskEngine:
         return sum_in_tasks(self._slots(), self._run, items, method, arguments)
 
     def _slots(self) -> list[str]:
-        """The worker of each thread, in a fixed order; every one has been asked for its kind."""
-        while not (threads := self.client.nthreads()) or threads.keys() - self.kinds.keys():
-            if threads:
-                self._ask([worker for worker in threads if worker not in self.kinds])
-                continue
+        """The worker of each thread, in a fixed order."""
+        while not (threads := self.client.nthreads()):
             try:
                 self.client.wait_for_workers(1, self.timeout)
             except TimeoutError:
@@ -100,22 +93,7 @@ class DaskEngine:
                     f"the cluster has had no worker for {self.timeout:g} s; start workers and fit "
                     "again, from the checkpoint if there is one"
                 ) from None
-        self._check_kinds()
         return [address for address in sorted(threads) for _ in range(threads[address])]
-
-    def _ask(self, workers: list[str]) -> None:
-        """Ask workers for their kind. One that is lost does not answer, nor one that stopped."""
-        how = {"workers": workers, "on_error": "ignore", "callback_timeout": POLL}
-        with contextlib.suppress(TimeoutError):
-            self.kinds |= self.client.sync(self.client._run, _instructions, **how)
-
-    def _check_kinds(self) -> None:
-        kinds = {kind: worker for worker, kind in self.kinds.items()}
-        if self.strict and len(kinds) > 1:
-            raise ValueError(
-                f"workers have different instruction sets, {kinds}: their sums differ in the last "
-                "bits; use workers of one kind, or on_cluster(..., strict=False)"
-            )
 
     def _run(
         self, tasks: list[Task], items: Any, method: Method, arguments: tuple[Any, ...]
@@ -131,9 +109,10 @@ class DaskEngine:
             how = {"workers": [worker], "allow_other_workers": True, "pure": False}
             return self.client.submit(_task, items, nodes, method, sent, **how)
 
-        futures = [submit(*task) for task in tasks]
+        futures, patience = [submit(*task) for task in tasks], POLL
         try:
-            while (found := self._results(futures)) is None:
+            while (found := self._results(futures, patience)) is None:
+                patience *= 2  # results of a busy worker may take long to come
                 slots = self._slots()
                 for i, (worker, nodes) in enumerate(tasks):
                     # Dask gives the task to another worker, but not if all were lost at once.
@@ -143,13 +122,18 @@ class DaskEngine:
         except BaseException:
             self.client.cancel(futures)
             raise
-        self.kinds |= {worker: kind for _, worker, kind in found}  # some may have joined meanwhile
-        self._check_kinds()
+        # Of the workers that computed, whoever was asked: some may have joined meanwhile.
+        self.kinds |= {kind: worker for _, worker, kind in found}
+        if self.strict and len(self.kinds) > 1:
+            raise ValueError(
+                f"workers have different instruction sets, {self.kinds}: their sums differ in the "
+                "last bits; use workers of one kind, or on_cluster(..., strict=False)"
+            )
         return [sums for sums, *_ in found]
 
-    def _results(self, futures: list[distributed.Future]) -> list[Any] | None:
-        """The results of futures; None if they take longer than POLL."""
-        how = {"direct": True, "callback_timeout": POLL}  # a worker may stop while it sends
+    def _results(self, futures: list[distributed.Future], patience: float) -> list[Any] | None:
+        """The results of futures; None if they are not ready, or take longer to come than that."""
+        how = {"direct": True, "callback_timeout": patience}  # a worker may stop while it sends
         try:
             distributed.wait(futures, POLL)
             return self.client.sync(self.client.gather, futures, **how)

@@ -1,12 +1,12 @@
 """Joined: rows that name entities, each with a table of side information, as an X for all fits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import block_diag, csr_array, eye_array, hstack, issparse
+from scipy.sparse import block_diag, csr_array, diags_array, eye_array, hstack, issparse
 
 from fastpoly.model import PolyModel
 from fastpoly.rows import CodedRows, Rows, Tables
@@ -30,7 +30,8 @@ class Joined:
         Whether every key has a column of its own beside those of its table.
     **tables : DataFrame, sparse matrix, array or None
         The table of each entity. A frame has the keys in a column of the entity's name, and other
-        columns of numbers, levels or lists of levels (see `TableEncoder`). The keys of a matrix are
+        columns of numbers, levels or lists of levels (see `TableEncoder`), where a list of n levels
+        has the entries 1 / sqrt(n). The keys of a matrix are
         the numbers of its rows. With None, the keys are those of the rows, and ids are all.
 
     Attributes
@@ -67,6 +68,7 @@ class Joined:
                 f"rows lack the columns {lacking} of the tables, or have columns {extra} without a "
                 "table; give name=None for a column whose levels are all there is"
             )
+        self.ids = bool(ids)
         self.entities: dict[str, _Entity] = {}
         for name, table in tables.items():
             self.entities[name] = _Entity(name, table, columns[name], ids)
@@ -139,6 +141,52 @@ class Joined:
             for i, B in enumerate(self.tables.blocks)
         ]
         return csr_array(hstack(blocks, "csr"))
+
+    # --- for averages over the posterior, where tables say what to expect of a key ---
+
+    def sides(self) -> dict[int, tuple[csr_array, NDArray]]:
+        """By the number of an entity, what is known of its keys beside their ids, (n_keys, p).
+
+        Every column of a table has the mean square 1 in all; beside it are the units, (p,).
+        """
+        found = {}
+        for e, entity in enumerate(self.entities.values()):
+            n, C = len(entity), entity.known
+            if C.shape[1]:
+                labels = np.array(entity.fields[-C.shape[1] :])
+                squares = np.bincount(labels, C.multiply(C).sum(axis=0))[labels]
+                unit = np.sqrt(n / np.where(squares > 0, squares, n))
+                found[e] = csr_array(C @ diags_array(unit)), unit
+        return found
+
+    def over_columns(
+        self, model: Model, activation: str, split: Callable[[int, NDArray], NDArray]
+    ) -> Model:
+        """A model over keys as a model over columns, ids included, with the same outputs.
+
+        `split(e, Z)` are weights (k, p) for what is known of entity e, given vectors Z (k, n_keys)
+        of its keys. Ids have the rest; all of it without linear terms, which balance the pairs
+        within a table.
+        """
+        c, linear = model.H.shape[1] - self.tables.n_levels, model.linear
+        ends = self.tables.level_offsets[1:-1]
+
+        def columns(Z: NDArray) -> NDArray:
+            found = []
+            parts = zip(np.split(Z, ends, 1), self.entities.values(), strict=True)
+            for e, (part, one) in enumerate(parts):
+                h = np.zeros((len(Z), one.known.shape[1]))
+                if linear is not None and h.size:
+                    h = split(e, part)
+                found += [part - (one.known @ h.T).T, h]
+            return np.hstack(found)
+
+        H = np.hstack([model.H[:, :c], columns(model.H[:, c:])])
+        if linear is None:
+            return model._replace(H=H)
+        if activation == "anova":
+            linear = linear - self.tables.biases(H, model.H).T @ model.V
+        return model._replace(H=H, linear=columns(linear.T).T)
 
     # --- for estimators ---
 
@@ -213,9 +261,13 @@ class _Entity:
         elif table is not None and columns:
             encoding = Encoding.learn(columns, min_count=1)[0].as_form("matrix")
             labels = encoding.fields_of_columns
-            levels = [field.kind == "level" for field in encoding.fields]
+            levels = [field.kind == "levels" for field in encoding.fields]
             self._add([f"{name}.{each}" for each in encoding.column_names], labels, levels)
-            parts.append(csr_array(encoding.matrix(columns)))
+            known = csr_array(encoding.matrix(columns, dense=False))
+            for f, field in enumerate(encoding.fields):
+                if field.kind == "list":
+                    known = unit_lists(known, labels == f)
+            parts.append(known)
         if not parts:
             raise ValueError(f"{name!r} has neither ids nor columns; leave ids=True")
         self.matrix = csr_array(hstack(parts, "csr"), dtype=np.float64)
@@ -227,6 +279,11 @@ class _Entity:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    @property
+    def known(self) -> csr_array:
+        """The columns beside ids, (n_keys, p)."""
+        return self.matrix[:, len(self) :]
 
     def positions(self, used: NDArray) -> NDArray[np.intp]:
         """The rows of the table with these keys; ValueError where there is none."""
@@ -244,6 +301,19 @@ class _Entity:
                 "or leave such rows out"
             )
         return self.order[at]
+
+
+def unit_lists(C: csr_array, columns: NDArray[np.bool_]) -> csr_array:
+    """C with 1 / sqrt(n) in place of the entries 1 of a list of n levels, in its columns.
+
+    So a list weighs no more than a level.
+    """
+    each = columns[C.indices]
+    length = np.bincount(np.repeat(np.arange(C.shape[0]), np.diff(C.indptr)), each, C.shape[0])
+    data = np.where(
+        each, C.data / np.sqrt(np.repeat(np.maximum(length, 1), np.diff(C.indptr))), C.data
+    )
+    return csr_array((data, C.indices, C.indptr), shape=C.shape)
 
 
 def _columns(rows: Any, name: str) -> dict[str, NDArray]:

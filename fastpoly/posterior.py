@@ -5,20 +5,21 @@ The density of a model is exp(-T loss) times normal priors by field of columns,
     h_rj ~ N(mu_rf, 1 / lam_rf)     basis vectors, for the columns j of field f
     W_j  ~ N(0, Omega_f^-1)         linear weights; Omega_f is a full (m, m) precision
 
-whose parameters are drawn from their conjugate conditionals after every move. The rows of V keep
-their directions, as unit vectors, and H carries the scale: a free V has a funnel with the scale of
-H. Moves are underdamped Langevin steps without a correction, in a diagonal metric. The chain needs
-nothing of the rows but sums, so it runs wherever a fit runs, with the same bits.
+or around a regression on what is known of the levels of a field (`Side`). The parameters of priors
+are drawn from their conjugate conditionals after every move. The rows of V keep their directions,
+as unit vectors, and H carries the scale: a free V has a funnel with the scale of H. Moves are
+underdamped Langevin steps without a correction, in a diagonal metric. The chain needs nothing of
+the rows but sums, so it runs wherever a fit runs, with the same bits.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_array, diags_array, issparse
+from scipy.sparse.linalg import svds
 from scipy.special import expit, logit, softmax
 
 from fastpoly.kernels.blas_threads import one_blas_thread
@@ -36,53 +37,96 @@ SCALARS = {
 }  # fmt: skip
 
 
-@dataclass
 class Prior:
-    """mu, lam (k, n_fields) and Omega (n_fields, m, m), with the field of every column, (d,)."""
+    """The parameters of the priors of a model, and draws of them.
 
-    fields: Fields
-    mu: Floats
-    lam: Floats
-    Omega: Floats
+    `sides` has, for fields whose levels have side information C (d_f, p), its `Side`. Their
+    vectors are a regression on it: h_r = mu_r + U diag(S) b_r + N(0, I / lam_r) with b_r ~
+    N(0, I / (tau_r lam_r)), and so are their linear weights, without mu and with one tau.
+    """
 
-    @classmethod
-    def of(cls, model: Model, fields: Fields) -> Self:
-        """A prior as wide as the entries of a model."""
+    ARRAYS = ("mu", "lam", "tau", "Omega", "linear_tau", "H", "linear")
+
+    def __init__(self, model: Model, fields: Fields, sides: "dict[int, Side]") -> None:
         k, m, n_fields = len(model.H), model.V.shape[1], int(fields.max()) + 1
-        zero = np.zeros((k, n_fields))
-        prior = cls(fields, zero, zero + 1, np.tile(np.eye(m), (n_fields, 1, 1)))
-        prior.lam = (1 + prior.counts) / (1 + prior.by_field(model.H**2))
-        return prior
-
-    @property
-    def counts(self) -> NDArray[np.intp]:
-        """The number of columns of every field."""
-        return np.bincount(self.fields, minlength=self.mu.shape[1])
-
-    def by_field(self, A: Floats) -> Floats:
-        """Sums over the columns of every field: (k, d) -> (k, n_fields)."""
-        sums = [np.bincount(self.fields, a, self.mu.shape[1]) for a in A]
-        return np.reshape(sums, self.mu.shape)
+        self.fields, self.sides = fields, sides
+        self.own = [np.flatnonzero(fields == f) for f in range(n_fields)]
+        self.mu, self.tau = np.zeros((k, n_fields)), np.ones((k, n_fields))
+        squares = [(1 + len(j)) / (1 + (model.H[:, j] ** 2).sum(axis=1)) for j in self.own]
+        self.lam = np.stack(squares, axis=1)
+        self.Omega, self.linear_tau = np.tile(np.eye(m), (n_fields, 1, 1)), np.ones(n_fields)
+        self.H, self.linear = np.zeros((k, len(fields))), np.zeros((len(fields), m))  # the means
 
     def draw(self, model: Model, rng: np.random.Generator) -> None:
-        """Draw all parameters given a model.
+        """Draw all parameters given a model, from their conjugate conditionals.
 
-        mu has the prior of one more entry 0, lam that of one more square 1; Omega is Wishart, with
-        m degrees of freedom and unit scale.
+        mu has the prior of one more entry 0, lam and tau that of one more square 1; Omega is
+        Wishart, with m degrees of freedom and unit scale.
         """
-        counts, sums = self.counts, self.by_field(model.H)
-        spread = self.by_field(model.H**2) - 2 * self.mu * sums + (counts + 1) * self.mu**2
-        shape = 0.5 * (2 + counts)  # one half more for the density of mu, which lam scales
-        self.lam = rng.gamma(shape, size=self.mu.shape) / (0.5 * (1 + spread))
-        noise = rng.standard_normal(self.mu.shape)
-        self.mu = sums / (counts + 1) + noise / np.sqrt(self.lam * (counts + 1))
-        if model.linear is not None:
-            m = model.linear.shape[1]
-            for f, count in enumerate(counts):
-                W = model.linear[self.fields == f]
-                root = np.linalg.cholesky(np.linalg.inv(np.eye(m) + W.T @ W))
-                Z = rng.standard_normal((m + count, m)) @ root.T
-                self.Omega[f] = Z.T @ Z
+        for f, own in enumerate(self.own):
+            side = self.sides.get(f) or Side.none(len(own))
+            self._draw_basis(f, own, side, model.H[:, own], rng)
+            if model.linear is not None:
+                self._draw_linear(f, own, side, model.linear[own], rng)
+
+    def _draw_basis(
+        self, f: int, own: Fields, side: "Side", H: Floats, rng: np.random.Generator
+    ) -> None:
+        mu, lam, tau = (a[:, f, None] for a in (self.mu, self.lam, self.tau))
+        (k, n), p = H.shape, len(side.S)
+        precision = side.S**2 + tau
+        b = side.S / precision * ((H - mu) @ side.U)
+        b += rng.standard_normal((k, p)) / np.sqrt(lam * precision)
+        squares = (b * b).sum(axis=1)
+        tau = rng.gamma(0.5 * (1 + p), size=k) / (0.5 * (1 + lam[:, 0] * squares))
+        known = (b * side.S) @ side.U.T
+        spread = ((H - known - mu) ** 2).sum(axis=1) + mu[:, 0] ** 2 + tau * squares
+        lam = rng.gamma(0.5 * (2 + n + p), size=k) / (0.5 * (1 + spread))
+        mu = (H - known).sum(axis=1) / (n + 1) + rng.standard_normal(k) / np.sqrt(lam * (n + 1))
+        self.mu[:, f], self.lam[:, f], self.tau[:, f] = mu, lam, tau
+        self.H[:, own] = known + mu[:, None]
+
+    def _draw_linear(
+        self, f: int, own: Fields, side: "Side", W: Floats, rng: np.random.Generator
+    ) -> None:
+        (n, m), p, Omega = W.shape, len(side.S), self.Omega[f]
+        precision = (side.S**2 + self.linear_tau[f])[:, None]
+        b = side.S[:, None] / precision * (side.U.T @ W)
+        root = np.linalg.cholesky(np.linalg.inv(Omega))
+        b += rng.standard_normal((p, m)) @ root.T / np.sqrt(precision)
+        tau = rng.gamma(0.5 * (1 + p * m)) / (0.5 * (1 + np.sum(b @ Omega * b)))
+        known = side.U @ (side.S[:, None] * b)
+        E = np.vstack([W - known, np.sqrt(tau) * b])
+        root = np.linalg.cholesky(np.linalg.inv(np.eye(m) + E.T @ E))
+        Z = rng.standard_normal((m + n + p, m)) @ root.T
+        self.Omega[f], self.linear_tau[f], self.linear[own] = Z.T @ Z, tau, known
+
+
+class Side(NamedTuple):
+    """What is known of n levels: C diag(unit) = U diag(S) R'; loadings are diag(unit) R, (p, r)."""
+
+    U: Floats
+    S: Floats
+    loadings: Floats
+
+    @classmethod
+    def none(cls, n: int) -> Self:
+        return cls(np.zeros((n, 0)), np.zeros(0), np.zeros((0, 0)))
+
+    @classmethod
+    def of(cls, C: csr_array, unit: Floats, most: int = 300) -> Self:
+        """The leading directions of C (n, p), whose columns were multiplied by units (p,)."""
+        if min(C.shape) > 2000:
+            v0 = np.random.default_rng(0).standard_normal(min(C.shape))
+            U, S, R = svds(C, k=most, v0=v0)
+        else:
+            U, S, R = np.linalg.svd(C.toarray(), full_matrices=False)
+        kept = np.greater(S, 1e-6 * S.max())
+        return cls(U[:, kept], S[kept], unit[:, None] * R[kept].T)
+
+    def split(self, Z: Floats, tau: float) -> Floats:
+        """The weights of columns (k, p) by which a ridge regression explains vectors (k, n)."""
+        return Z @ self.U * (self.S / (self.S**2 + tau)) @ self.loadings.T
 
 
 class Chain:
@@ -96,7 +140,7 @@ class Chain:
 
     def __init__(
         self, objective: Objective, start: Model, fields: Fields, seed: int, temper: float | None,
-        *, memory: float = 2.5e8, share: float = 0.8,
+        sides: dict[int, Side] | None = None, *, memory: float = 2.5e8, share: float = 0.8,
     ) -> None:  # fmt: skip
         norms = np.linalg.norm(start.V, axis=1, keepdims=True)
         norms[norms == 0] = 1.0
@@ -104,7 +148,7 @@ class Chain:
         self.objective, self.k, self.memory, self.share = objective, len(start.H), memory, share
         self.seed, self.rng = seed, np.random.default_rng(seed)
         self.watch = watched(objective.rows, fields, np.random.default_rng(seed))
-        self.prior, self.x = Prior.of(start, fields), objective.pack(start)
+        self.prior, self.x = Prior(start, fields, sides or {}), objective.pack(start)
         self.momentum = self.rng.standard_normal(len(self.x))
         self.probe = self.rng.standard_normal(len(self.x))
         self.scale, self.step, self.n_draws = np.ones(len(self.x)), 0.0, 0
@@ -176,12 +220,11 @@ class Chain:
         value = self.objective.rows.value_grad(x, self.k, g)
         g *= self.temper
         model, G = self.objective.unpack(x, self.k), self.objective.unpack(g, self.k)
-        G.H[:] += (model.H - prior.mu[:, prior.fields]) * prior.lam[:, prior.fields]
+        G.H[:] += (model.H - prior.H) * prior.lam[:, prior.fields]
         G.V[:] = 0.0
         if model.linear is not None:
-            for f, Omega in enumerate(prior.Omega):
-                own = prior.fields == f
-                G.linear[own] += model.linear[own] @ Omega
+            for own, Omega in zip(prior.own, prior.Omega, strict=True):
+                G.linear[own] += (model.linear[own] - prior.linear[own]) @ Omega
         return value, g
 
     def _find_metric(self, n_iter: int, length: float = 1e-3) -> None:
@@ -225,8 +268,10 @@ class Chain:
         """
         rows, unit = self.objective.rows, np.ones(self.objective.rows.n_features)
         if self.objective.explicit:
-            squares = rows.squared_norms(np.zeros((0, rows.n_features)))
-            unit = np.sqrt(squares[1:] / rows.weight)
+            squares = rows.squared_norms(np.zeros((0, rows.n_features)))[1:]
+            seen = squares > 0
+            rarest = squares[seen].min(initial=rows.weight)  # what never occurred counts as much
+            unit = np.sqrt(np.where(seen, squares, rarest) / rows.weight)
         squared = rows.activation == "squared"
         H, V, missed = compressed(
             self.kept_models, self.prior.fields, exclusive & (not squared), squared, unit,
@@ -238,7 +283,7 @@ class Chain:
     # --- checkpoints ---
 
     def _arrays(self) -> Arrays:
-        prior = {name: getattr(self.prior, name) for name in ("mu", "lam", "Omega")}
+        prior = {f"prior.{name}": getattr(self.prior, name) for name in Prior.ARRAYS}
         names = ("x", "momentum", "probe", "scale", "total")
         return {name: getattr(self, name) for name in names} | prior
 
@@ -251,13 +296,14 @@ class Chain:
 
     @classmethod
     def resume(
-        cls, objective: Objective, fields: Fields, memory: float, scalars: Any, arrays: Arrays
-    ) -> Self:
+        cls, objective: Objective, fields: Fields, sides: dict[int, Side], memory: float,
+        scalars: Any, arrays: Arrays,
+    ) -> Self:  # fmt: skip
         """The chain of a record; an error where it is none of this objective."""
         k, d, m = int(scalars["k"]), objective.rows.n_features, objective.problem.m
         size = len(objective.pack(objective.empty_model())) + k * (d + m)
         start = objective.unpack(as_float_array(arrays["x"], "x", (size,)), k)
-        chain = cls(objective, start, fields, int(scalars["seed"]), 1.0, memory=memory)
+        chain = cls(objective, start, fields, int(scalars["seed"]), 1.0, sides, memory=memory)
         for name, own in chain._arrays().items():
             own[...] = as_float_array(arrays[name], name, own.shape)
         vars(chain).update({name: kind(scalars[name]) for name, kind in SCALARS.items()})

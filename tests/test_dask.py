@@ -57,19 +57,19 @@ def test_workers_look_at_each_file_once(tmp_path, client):
 
     # Functions in functions, because workers cannot import this module.
     def count():
-        from fastpoly.rows import shard
+        from fastpoly.rows import shards
 
-        looked, identity = {}, shard.identity
-        shard.identity = lambda path: (
+        looked, identity = {}, shards.identity
+        shards.identity = lambda path: (
             looked.update({path: looked.get(path, 0) + 1}) or identity(path)
         )
-        shard.looked, shard.uncounted = looked, identity
+        shards.looked, shards.uncounted = looked, identity
 
     def counted():
-        from fastpoly.rows import shard
+        from fastpoly.rows import shards
 
-        shard.identity = shard.uncounted
-        return shard.looked
+        shards.identity = shards.uncounted
+        return shards.looked
 
     shards = Case("codes").write(tmp_path, 6)
     client.run(count)

@@ -20,9 +20,11 @@ from shard_cases import KINDS, Case, bits, cut, last_state
 from fastpoly import Design, Shards, alpha_max, conditional_gradient, write_shards
 from fastpoly.kernels.matrix import ScaledRows
 from fastpoly.rows import ShardDesign, as_rows
-from fastpoly.rows.block import Block, Point, PointMissing
+from fastpoly.rows.block import Block
 from fastpoly.rows.design import DenseCurvature
 from fastpoly.rows.engine import (
+    Point,
+    PointMissing,
     ThreadEngine,
     add,
     equal_ranges,
@@ -31,7 +33,7 @@ from fastpoly.rows.engine import (
     tree_sum,
 )
 from fastpoly.rows.rows import shard_statistics
-from fastpoly.rows.shard import Shard, kept_bytes
+from fastpoly.rows.shards import Shard
 from fastpoly.rows.statistics import Moments, Scaling, row_statistics
 from fastpoly.state import Model
 
@@ -351,7 +353,7 @@ def test_a_pass_does_not_wait_for_a_thread_that_is_busy():
 def memory_for(shards, share):
     """Bytes that are enough for a share of the shards."""
     form = as_rows(shards).blocks.form
-    return share * sum(kept_bytes(shard, form) for shard in shards)
+    return share * sum(form.kept_bytes(shard) for shard in shards)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
@@ -387,7 +389,7 @@ def test_blocks_keep_no_more_than_is_counted(tmp_path, kind):
     rows = as_rows(ShardDesign(shards, "anova", scaling=halved(shards.n_features), n_threads=1))
     d, rng = shards.n_features, np.random.default_rng(0)
     model = Model(rng.standard_normal((2, d)), rng.standard_normal((2, 3)), np.zeros(3), None)
-    limit = sum(kept_bytes(shard, rows.blocks.form) for shard in shards)
+    limit = sum(rows.blocks.form.kept_bytes(shard) for shard in shards)
 
     def gamma():
         rows.gradient(model).gamma().combined(np.ones((3, 3))).forms(np.ones(d))

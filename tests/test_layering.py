@@ -20,7 +20,7 @@ LAYERS = (
     ("selection", "refit"),
     ("algorithm", "path", "strengths", "posterior", "model", "joined", "recommend", "storage"),
     ("estimators", "plotting", "dask", "onnx"),
-    ("demo", "shards_command"),
+    ("demo",),
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 CORE = [name for layer in LAYERS[:6] for name in layer]

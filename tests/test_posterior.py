@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.special import expit
+from scipy.stats import chisquare
 from sklearn.base import clone
 
 from fastpoly import (
@@ -15,6 +16,7 @@ from fastpoly import (
     FactorizationMachineClassifier,
     FactorizationMachineOrdinalRegressor,
     FactorizationMachineRegressor,
+    Joined,
     PathSearchCV,
     PolyModel,
     PolynomialNetworkRegressor,
@@ -26,6 +28,7 @@ from fastpoly.objective import Objective
 from fastpoly.posterior import (
     Chain,
     Prior,
+    Side,
     composite_temper,
     effective_draws,
     factorize,
@@ -101,17 +104,21 @@ def test_gradient_of_the_density():
     signs = np.where(y[:, None] <= [-0.5, 0.5], 1.0, -1.0)
     objective = objective_of(X, signs, "binary_logistic")
     d, fields = X.shape[1], np.repeat([0, 1], [12, 9])
-    chain = Chain(objective, random_model(rng, 2, d, 2), fields, 0, 0.7)
+    sides = {0: Side.of(sp.csr_array(rng.standard_normal((12, 3))), np.ones(3))}
+    chain = Chain(objective, random_model(rng, 2, d, 2), fields, 0, 0.7, sides)
     prior = chain.prior
     prior.draw(objective.unpack(chain.x, 2), rng)
+    np.testing.assert_array_equal(prior.H[:, 12:], prior.mu[:, [1] * 9])  # nothing is known
+    assert prior.H[:, :12].std() > 0
+    assert prior.linear[:12].any()
+    assert not prior.linear[12:].any()
 
     def minus_log_density(x):
         model = objective.unpack(x, 2)
-        spread = prior.lam[:, fields] * (model.H - prior.mu[:, fields]) ** 2
+        spread = prior.lam[:, fields] * (model.H - prior.H) ** 2
+        W = model.linear - prior.linear
         ridge = sum(
-            np.einsum(
-                "jc,ce,je->", model.linear[fields == f], prior.Omega[f], model.linear[fields == f]
-            )
+            np.einsum("jc,ce,je->", W[fields == f], prior.Omega[f], W[fields == f])
             for f in range(2)
         )
         return 0.7 * objective.loss(model) + 0.5 * spread.sum() + 0.5 * ridge
@@ -131,7 +138,7 @@ def test_draws_of_priors():
     rng = np.random.default_rng(3)
     h, W = rng.standard_normal(8) + 1, rng.standard_normal((8, 2))
     model = Model(h[None], np.ones((1, 2)), np.zeros(2), W)
-    prior = Prior.of(model, np.zeros(8, dtype=np.intp))
+    prior = Prior(model, np.zeros(8, dtype=np.intp), {})
     draws = []
     for _ in range(20000):
         prior.draw(model, rng)
@@ -141,6 +148,33 @@ def test_draws_of_priors():
     assert lam == pytest.approx(9 / (1 + h @ h - h.sum() ** 2 / 9), rel=0.03)
     expected = 10 * np.linalg.inv(np.eye(2) + W.T @ W)  # degrees of freedom times scale
     np.testing.assert_allclose(np.reshape(Omega, (2, 2)), expected, rtol=0.05, atol=0.02)
+
+
+def test_draws_of_priors_with_side_information():
+    """Given vectors, the mean of the prior is a ridge regression on what is known of the levels."""
+    rng = np.random.default_rng(4)
+    n, p = 400, 3
+    C, B = rng.standard_normal((n, p)), np.array([[2.0, -1.0], [0.0, 3.0], [-1.0, 0.5]])
+    H = 0.7 + C @ B[:, 0] + 0.5 * rng.standard_normal(n)
+    W = C @ B + rng.standard_normal((n, 2)) * [0.2, 2.0]
+    model = Model(H[None], np.ones((1, 2)), np.zeros(2), W)
+    prior = Prior(model, np.zeros(n, dtype=np.intp), {0: Side.of(sp.csr_array(C), np.ones(p))})
+    kept = []
+    for draw in range(3000):
+        prior.draw(model, rng)
+        if draw >= 100:
+            kept.append(np.vstack([prior.H, prior.linear.T, np.full(n, prior.lam[0, 0])]))
+    h, *W_mean, lam = np.mean(kept, axis=0)
+    design = np.column_stack([np.ones(n), C])
+    fitted = design @ np.linalg.lstsq(design, H, rcond=None)[0]
+    np.testing.assert_allclose(h, fitted, atol=0.03)
+    np.testing.assert_allclose(
+        np.transpose(W_mean), C @ np.linalg.lstsq(C, W, rcond=None)[0], atol=0.15
+    )
+    assert lam[0] == pytest.approx(1 / np.var(H - fitted), rel=0.05)
+    sure, unsure = np.linalg.inv(prior.Omega[0]).diagonal()
+    assert sure == pytest.approx(0.04, rel=0.3)
+    assert unsure == pytest.approx(4.0, rel=0.3)
 
 
 def test_temper_of_levels():
@@ -367,6 +401,57 @@ def test_average_is_an_ordinary_model(tmp_path):
     assert not hasattr(clone(model), "estimator_")
 
 
+def test_side_information_of_keys(tmp_path):
+    """What is known of users helps, most where there are few ratings; the model reads columns."""
+    rng = np.random.default_rng(6)
+    n_users, n_items, n = 150, 40, 1500
+    group = rng.integers(4, size=n_users)
+    tastes, items = 1.5 * rng.standard_normal((4, 2)), rng.standard_normal((n_items, 2))
+    users = {"user": np.arange(n_users), "group": np.array(list("abcd"))[group]}
+    kinds = {"item": np.arange(n_items), "tags": [["x"] * (j % 2) + ["y"] for j in range(n_items)]}
+    user = rng.integers(n_users - 30, size=n)  # the last users have no ratings
+    item = rng.integers(n_items, size=n)
+    y = (tastes[group[user]] * items[item]).sum(axis=1) + 0.3 * rng.standard_normal(n)
+    X = Joined({"user": user, "item": item}, user=users, item=kinds)
+    machine = FactorizationMachineRegressor(random_state=0)
+    average = PosteriorAverage(machine, n_samples=60, random_state=0).fit(X, y)
+    new = np.repeat(np.arange(n_users - 30, n_users), n_items), np.tile(np.arange(n_items), 30)
+    rows = X.with_rows({"user": new[0], "item": new[1]})
+    truth = (tastes[group[new[0]]] * items[new[1]]).sum(axis=1)
+    assert np.corrcoef(average.predict(rows), truth)[0, 1] > 0.99
+    ids = PosteriorAverage(machine, n_samples=60, random_state=0).fit(X.codes, y)
+    assert np.corrcoef(ids.predict(rows.codes), truth)[0, 1] < 0.9  # items alone
+    np.testing.assert_allclose(average.predict(rows), average.predict(rows.plain()), atol=1e-9)
+    mean, std = average.predict(rows, return_std=True)
+    assert mean.shape == std.shape == (1200,)
+    # A stranger of a known group, by the columns of the group alone.
+    at = [X.feature_names.index(f"user.group={name}") for name in "abcd"]
+    stranger = rows.plain().tolil()
+    stranger[:, :n_users] = 0
+    assert np.corrcoef(average.predict(stranger.tocsr()), truth)[0, 1] > 0.98
+    assert np.abs(average.components_[:, at]).max() > 0.1
+    average.model_.save(tmp_path / "mean.npz")
+    loaded = PolyModel.load(tmp_path / "mean.npz")
+    np.testing.assert_allclose(loaded.predict(rows.plain()), average.predict(rows), atol=1e-9)
+
+
+@pytest.mark.parametrize("activation", ["anova", "squared"])
+def test_models_over_keys_and_over_columns(activation):
+    rng = np.random.default_rng(7)
+    users = {"user": np.arange(5), "age": rng.random(5), "tags": [["x", "y"], ["x"], [], ["y"], []]}
+    keys = {"user": rng.integers(5, size=20), "item": rng.integers(4, size=20)}
+    X = Joined(keys, user=users, item=None)
+    model = random_model(rng, 3, 9, 2)
+    found = X.over_columns(
+        model, activation, lambda e, Z: rng.standard_normal((len(Z), X.shape[1] - 9))
+    )
+    outputs = [
+        Design(rows, activation).outputs(each.H, each.V) + rows @ each.linear + each.intercept
+        for rows, each in ((X.codes, model), (X.plain(), found))
+    ]
+    np.testing.assert_allclose(*outputs, atol=1e-12)
+
+
 def test_bad_input():
     rng = np.random.default_rng(12)
     X, y = ratings(rng, 100)
@@ -396,3 +481,79 @@ def test_networks():
     machine = PolynomialNetworkRegressor(alpha=0.1, n_components=4, random_state=0)
     model = PosteriorAverage(machine, n_samples=100, random_state=0).fit(X, y)
     assert model.score(X, y) > 0.95
+
+
+def gibbs(codes, y, sizes, n_sweeps, rng):
+    """Hyperparameters of a machine of one basis vector with V = 1, by conjugate draws alone.
+
+    o = b + sum_f w_f[code] + h_0[code] h_1[code'] is linear in the entries of each field.
+    """
+    h, w = [rng.standard_normal(s) for s in sizes], [np.zeros(s) for s in sizes]
+    b, T, found = 0.0, 1.0, []
+    mu, lam, omega = np.zeros(2), np.ones(2), np.ones(2)
+    for _ in range(n_sweeps):
+        for f, size in enumerate(sizes):
+            own, other = codes[:, f], h[1 - f][codes[:, 1 - f]]
+            rest = b + w[1 - f][codes[:, 1 - f]]
+            for values, slope, center, strength in (
+                (h[f], other, mu[f], lam[f]), (w[f], np.ones(len(y)), 0.0, omega[f]),
+            ):  # fmt: skip
+                residual = y - rest - (w[f][own] if values is h[f] else h[f][own] * other)
+                precision = strength + T * np.bincount(own, slope**2, size)
+                mean = strength * center + T * np.bincount(own, slope * residual, size)
+                values[:] = mean / precision + rng.standard_normal(size) / np.sqrt(precision)
+            # mu ~ N(0, 1 / lam) and lam, omega ~ chi^2 with one degree of freedom
+            spread = ((h[f] - mu[f]) ** 2).sum() + mu[f] ** 2
+            lam[f] = rng.gamma(0.5 * (2 + size)) / (0.5 * (1 + spread))
+            mu[f] = h[f].sum() / (size + 1) + rng.standard_normal() / np.sqrt(lam[f] * (size + 1))
+            omega[f] = rng.gamma(0.5 * (1 + size)) / (0.5 * (1 + (w[f] ** 2).sum()))
+        o = sum(w[f][codes[:, f]] for f in range(2)) + h[0][codes[:, 0]] * h[1][codes[:, 1]]
+        b = (y - o).mean() + rng.standard_normal() / np.sqrt(T * len(y))
+        T = rng.gamma(0.5 * (1 + len(y))) / (0.5 * (1 + ((y - o - b) ** 2).sum()))
+        found.append(np.log([T, lam[0] * lam[1], *omega]))
+    return np.array(found)
+
+
+def test_hyperparameters_against_gibbs():
+    """Means and deviations of log T, log lam_0 lam_1 (the scales of h_0, h_1 drift), log Omega."""
+    rng, sizes = np.random.default_rng(17), (6, 5)
+    X, y = ratings(rng, 80, sizes)
+    y += 0.7 * rng.standard_normal(11)[X.indices[::2]]
+    codes = X.indices.reshape(-1, 2) - [0, sizes[0]]
+    expected = gibbs(codes, y, sizes, 12000, rng)[1000:]
+    objective = objective_of(X, y[:, None])
+    start = Model(rng.standard_normal((1, 11)), np.ones((1, 1)), np.zeros(1), np.zeros((11, 1)))
+    chain = Chain(objective, start, np.repeat([0, 1], sizes), 0, None, share=0.3)
+    found = []
+    for _ in range(12000):
+        chain.draw()
+        lam, Omega = chain.prior.lam[0], chain.prior.Omega[:, 0, 0]
+        found.append(np.log([chain.temper, lam[0] * lam[1], *Omega]))
+    found = np.array(found)[1000:]
+    deviation = expected.std(axis=0)
+    assert (np.abs(found.mean(axis=0) - expected.mean(axis=0)) < 0.25 * deviation).all()
+    np.testing.assert_allclose(found.std(axis=0), deviation, rtol=0.2)
+
+
+def test_simulation_based_calibration():
+    """Truths from the prior have uniform ranks among the draws of their posterior."""
+    rng, sizes, n_ranks = np.random.default_rng(18), (4, 3), 10
+    fields, ranks = np.repeat([0, 1], sizes), []
+    for _ in range(80):
+        X, _ = ratings(rng, 30, sizes)
+        H, W, T = rng.normal(0.5, 1, (1, 7)), 0.7 * rng.standard_normal((7, 1)), 2.0
+        truth = Model(H, np.ones((1, 1)), np.zeros(1), W)
+        o = Design(X, "anova").outputs(H, truth.V) + X @ W
+        objective = objective_of(X, o + rng.standard_normal(o.shape) / np.sqrt(T))
+        chain = Chain(objective, truth, fields, int(rng.integers(2**31)), T, share=0.3)
+        chain.prior.mu[:], chain.prior.lam[:], chain.prior.Omega[:] = 0.5, 1.0, 1 / 0.49
+        chain.prior.draw = lambda model, rng: None
+        models = [chain.draw() for _ in range(15 * n_ranks)][15::15]
+        values = [
+            (h[0] * h[4], ((h - 0.5) ** 2).sum(), model.linear[0, 0], objective.loss(model))
+            for model in (truth, *models)
+            for h in model.H
+        ]
+        ranks.append((np.array(values[1:]) < values[0]).sum(axis=0))
+    for column in np.array(ranks).T:
+        assert chisquare(np.bincount(column, minlength=n_ranks)).pvalue > 0.01

@@ -16,7 +16,8 @@ from sklearn.base import clone
 from fastpoly import PathSearchCV, PolyModel, write_shards
 from fastpoly.objective import Objective
 from fastpoly.problem import Problem
-from fastpoly.rows import as_rows, shard
+from fastpoly.rows import as_rows
+from fastpoly.rows import shards as stored
 from fastpoly.rows.engine import ThreadEngine
 
 pd = pytest.importorskip("pandas")
@@ -471,8 +472,8 @@ def test_a_fit_makes_each_pass_once(data, tmp_path, passes, monkeypatch, kind, a
     """Statistics once, nothing to build a problem, and no file is looked at twice."""
     X, score = data
     shards = written(tmp_path, KINDS[kind](X), targets(CLASSIFIERS[0], score))
-    looked, identity = Counter(), shard.identity
-    monkeypatch.setattr(shard, "identity", lambda path: looked.update([path]) or identity(path))
+    looked, identity = Counter(), stored.identity
+    monkeypatch.setattr(stored, "identity", lambda path: looked.update([path]) or identity(path))
     CLASSIFIERS[0](alpha=alpha, random_state=0, n_components=4).fit(shards)
     assert passes[0] == "statistics"
     assert passes.count("statistics") == 1

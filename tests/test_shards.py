@@ -25,7 +25,7 @@ from fastpoly import FactorizationMachineOrdinalRegressor, Shards, write_shards
 from fastpoly.rows.format import write_array
 from fastpoly.rows.ingest import DataFile, Distincts
 from fastpoly.rows.rows import shard_statistics
-from fastpoly.shards_command import main
+from fastpoly.rows.writing import main
 from fastpoly.tables.frames import Column
 
 pd = pytest.importorskip("pandas")

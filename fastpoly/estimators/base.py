@@ -1,15 +1,13 @@
 """The base class of the six estimators: their parameters and the fit."""
 
 import copy
-import inspect
 import numbers
 import os
 import pickle
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,53 +36,22 @@ from fastpoly.rows.design import FIT_LOWER
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Floats, Model, State
 from fastpoly.storage.checkpoint import CURE, FitRecord, fingerprint, load_record, save_record
-from fastpoly.strengths import Search, as_start, best_form, train_default
+from fastpoly.strengths import as_start, best_form, train_default
 from fastpoly.tables import Encoding
 from fastpoly.tables.frames import is_frame
 
-Class = TypeVar("Class", bound=type)
 Encoded = tuple[Floats | None, int, dict[str, Any]]
 
 # What the numbers of a table may be made of, the simplest first: in codes, and as plain columns.
 SHAPES = {"anova": (None, "hinges", "steps"), "squared": (None, "hinges")}
-# Parameters that do not change the model; n_components may grow between runs of a checkpoint.
-NOT_IN_FINGERPRINT = {"checkpoint", "checkpoint_every", "n_components", "n_threads", "verbose"}
-
-
-def with_parameters(**own: Any) -> Callable[[Class], Class]:
-    """A class decorator: `__init__` takes the shared parameters, and more, or other defaults.
-
-    scikit-learn reads its signature. A name that is not a parameter is an error that names the
-    class of the user.
-    """
-
-    def write(cls: Class) -> Class:
-        known = dict(inspect.signature(PolyEstimator.__init__).parameters)
-        for name, default in own.items():
-            known[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-
-        def __init__(self: Any, **given: Any) -> None:
-            for name in given.keys() - known.keys():
-                names = ", ".join(list(known)[1:])
-                raise TypeError(f"{type(self).__name__} has no parameter {name!r}; known: {names}")
-            vars(self).update(
-                {name: given.get(name, known[name].default) for name in list(known)[1:]}
-            )
-
-        __init__.__signature__ = inspect.Signature(list(known.values()))
-        cls.__init__ = __init__  # type: ignore[misc]
-        return cls
-
-    return write
 
 
 class PolyEstimator(Arriving):
     """Base of the estimators; subclasses define what targets mean and name the activation.
 
-    A subclass defines `_model_loss`, the loss of the core; `_split_targets(y)`, which returns the
-    checked y, and its classes with their codes, or None and numbers; and `_encode(classes, shape)`,
-    which returns what every class is to the loss (None for numbers), the number of outputs, and the
-    attributes that decode predictions.
+    `_model_loss()` is the loss of the core. `_split_targets(y)` returns the checked y, and its
+    classes with their codes, or None and numbers. `_encode(classes, shape)` returns what every
+    class is to the loss, the number of outputs, and the attributes that decode predictions.
     """
 
     _numeric_targets = False
@@ -175,21 +142,25 @@ class PolyEstimator(Arriving):
         objective = self._objective(data)
         begin = record.state or self._start(earlier, start, data.m)
         found = data.search if self._scaling is units else None  # of the same features
-        states = self._states(objective, begin, found)
-        with ExitStack() as stack:
-            progress = stack.enter_context(Progress(self, data))
-            saved = monotonic()
-            if self.checkpoint is not None:
-                stack.callback(lambda: self._save(record, fit))
-            while not record.ended(self.n_components, self.n_iter_no_change):
-                state = next(states)
-                model = self._scaling.fold(state.model, self._activation)
-                score = None if held is None else self._score_of(model, held)
-                record = record.after(state, model, score)
-                progress.show(state, score)
-                if self.checkpoint is not None and monotonic() - saved >= self.checkpoint_every:
-                    self._save(record, fit)
-                    saved = monotonic()
+        if self.tau is None and self.alpha is None:
+            states = train_default(objective, self._options(), self.alpha_linear, begin, found)
+        else:
+            states = train(objective, self._options(), begin)
+        saved = monotonic()
+        with Progress(self, data) as progress:
+            try:
+                while not record.ended(self.n_components, self.n_iter_no_change):
+                    state = next(states)
+                    model = self._scaling.fold(state.model, self._activation)
+                    score = None if held is None else self._score_of(model, held)
+                    record = record.after(state, model, score)
+                    progress.show(state, score)
+                    if fit and monotonic() - saved >= self.checkpoint_every:
+                        save_record(self.checkpoint, record, fit)
+                        saved = monotonic()
+            finally:
+                if fit and record.state is not None:
+                    save_record(self.checkpoint, record, fit)
         own = objective.rows if self._scaling.span is None else None
         self._finish(record)
         self._keep_background(data)
@@ -199,7 +170,7 @@ class PolyEstimator(Arriving):
     def _record(self, earlier: Self | None, fit: str, d: int) -> FitRecord:
         """The record that a fit of d features goes on with: of its checkpoint, or an empty one."""
         record = FitRecord(seed=getattr(earlier, "_split_seed", None) or self._seed())
-        if self.checkpoint is None:
+        if not fit:
             return record
         path = os.path.abspath(self.checkpoint)
         if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path)):
@@ -208,8 +179,7 @@ class PolyEstimator(Arriving):
             record = load_record(self.checkpoint, fit)
         except FileNotFoundError:
             return record
-        d += self.fit_lower == "augment"
-        if record.stages and record.stages.n_features != d:
+        if record.stages and record.stages.n_features != d + (self.fit_lower == "augment"):
             raise ValueError(f"{path} has models of other features; {CURE}")
         k = 0 if record.state is None else record.state.n_components
         if k > self.n_components:
@@ -219,18 +189,13 @@ class PolyEstimator(Arriving):
             )
         return record
 
-    def _save(self, record: FitRecord, fit: str) -> None:
-        """Write the checkpoint, if there is anything to go on from."""
-        if record.state is not None:
-            save_record(self.checkpoint, record, fit)
-
     def _fingerprint(self, data: TrainingRows) -> str:
         """A digest of the data and of the parameters that matter."""
         texts = [type(self).__name__]
-        for name, value in sorted(self.get_params(deep=False).items()):
-            if name in NOT_IN_FINGERPRINT:
-                continue
-            text = repr(value)
+        free = {"checkpoint", "checkpoint_every", "n_components", "n_threads", "verbose"}
+        parameters = self.get_params(deep=False)
+        for name in sorted(parameters.keys() - free):
+            value, text = parameters[name], repr(parameters[name])
             if " at 0x" in text:  # an object without a repr of its own shows its address
                 try:
                     text = pickle.dumps(value, protocol=4)
@@ -252,21 +217,6 @@ class PolyEstimator(Arriving):
         self._scaling, self._stages = self._scaling._replace(span=None), record.stages.up_to(last)
         self._fitted_lower = self.fit_lower
         self._set_fit(state, record.stages[last])
-
-    def _set_fit(self, state: State, model: Model) -> None:
-        """Set the attributes that describe a state; `model` is its model in the users' units."""
-        self._set_model(self._poly_model(model))
-        self.n_iter_ = max(1, state.n_iter)
-        self.objective_ = state.objective
-        self.violation_ = state.violation
-        for name in ("alpha_", "alpha_linear_", "dual_gap_"):  # left from an earlier fit
-            vars(self).pop(name, None)
-        if self.tau is None:
-            self.alpha_ = state.alpha
-        else:
-            self.dual_gap_ = state.gap
-        if model.linear is not None:
-            self.alpha_linear_ = state.alpha_linear
 
     def _check_parameters(self) -> None:
         """Check the parameters that the functional core does not check."""
@@ -309,11 +259,7 @@ class PolyEstimator(Arriving):
         return copy.copy(self)
 
     def _start(self, earlier: Self | None, poly: PolyModel | None, m: int) -> State | None:
-        """The state to begin with, in the units of this fit.
-
-        A run that starts from a state of the same problem on the same rows goes on where it ended.
-        Otherwise only the model is taken, and refitted.
-        """
+        """The state to begin with: of the same problem and rows, or of a model to be refitted."""
         if earlier is not None:
             state = earlier._state
             if self.alpha is None and self.tau is None:
@@ -469,14 +415,6 @@ class PolyEstimator(Arriving):
             self.n_components, self.block, self.refit, self.solver, self.max_iter, self.tol,
             self.selection, finish=finish, seed=self._seed(),
         )  # fmt: skip
-
-    def _states(
-        self, objective: Objective, start: State | None, found: Search | None
-    ) -> Iterator[State]:
-        """The states of Algorithm 1."""
-        if self.tau is None and self.alpha is None:
-            return train_default(objective, self._options(), self.alpha_linear, start, found)
-        return train(objective, self._options(), start)
 
     def _score_of(self, model: Model, held: TrainingRows) -> float:
         """The `score` of a model that is still being trained."""

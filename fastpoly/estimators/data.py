@@ -26,11 +26,11 @@ from fastpoly.kernels.checks import BLOCK_DOUBLES, shown
 from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.kernels.matrix import ScaledRows, StoredRows, as_csr, as_matrix
 from fastpoly.rows import CodedRows, Design, Rows, Shards, Tables
-from fastpoly.rows.block import Block, Targets
+from fastpoly.rows.block import Block, Form, Targets
 from fastpoly.rows.design import check_largest
 from fastpoly.rows.engine import ThreadEngine
 from fastpoly.rows.rows import shard_statistics
-from fastpoly.rows.shard import Form, Shard
+from fastpoly.rows.shards import Shard
 from fastpoly.rows.statistics import Moments, Scaling, Statistics, row_statistics
 from fastpoly.state import Floats
 from fastpoly.strengths import Search

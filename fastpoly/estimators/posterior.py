@@ -20,6 +20,7 @@ from fastpoly.estimators.arriving import Prior
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.prediction import Method, join
 from fastpoly.estimators.search import MetaEstimator, PathSearchCV
+from fastpoly.joined import Joined
 from fastpoly.kernels.checks import as_count, as_positive
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
@@ -94,6 +95,11 @@ class PosteriorAverage(MetaEstimator):
     `score`, `interaction_matrix`, `top_interactions`, `contributions`, `classes_` and so on, by the
     mean. `model_.save` writes the mean, and the plots take the estimator.
 
+    With `Joined` rows, the estimator is fitted to the ids, and tables are what the prior expects of
+    a user or an item: its vectors are drawn around a regression on its columns, with a ridge that
+    is drawn, too. So columns cost nothing in a pass over the rows, and users without rows are
+    predicted by their columns. The mean is a model over all columns.
+
     Examples
     --------
     >>> import numpy as np
@@ -153,27 +159,42 @@ class PosteriorAverage(MetaEstimator):
         """
         self._check(X)
         fitted, path = clone(self.estimator), self.checkpoint
+        rows, sizes, sides = X, self.fields, {}
+        if joined := isinstance(X, Joined) and X.ids:
+            rows, sizes = X.codes, np.diff(X.tables.level_offsets).tolist()
+            sides = {e: posterior.Side.of(*known) for e, known in X.sides().items()}
         if path is not None and getattr(fitted, "checkpoint", "none") is None:
             fitted.checkpoint = f"{os.fspath(path)}.fit"
         with warnings.catch_warnings():  # a chain may have vectors where its start has none
             warnings.filterwarnings("ignore", "the model has no basis vectors")
-            fitted.fit(X, y, sample_weight)
+            fitted.fit(rows, y, sample_weight)
         estimator = getattr(fitted, "best_estimator_", fitted)
-        data = estimator._prepare(X, y, sample_weight)
+        data = estimator._prepare(rows, y, sample_weight)
         estimator._scaling = estimator._units(data)
+        if joined:  # keys without rows mean something, by their tables
+            every = np.ones_like(estimator._scaling.seen)
+            estimator._scaling = estimator._scaling._replace(seen=every)
         objective = estimator._objective(data)
         objective = objective.at(estimator.alpha_, getattr(estimator, "alpha_linear_", None))
-        fields, exclusive = field_labels(objective.rows, self.fields)
+        fields, exclusive = field_labels(objective.rows, sizes)
         fit, chain = "", None
         if path is not None:
-            own = (self.n_warmup, self.memory, self.random_state)
-            fit = fingerprint("posterior", estimator._fingerprint(data), fields, repr(own))
+            own = repr((self.n_warmup, self.memory, self.random_state))
+            known = [side.S for side in sides.values()]
+            fit = fingerprint("posterior", estimator._fingerprint(data), fields, own, *known)
             if os.path.exists(path):
-                resume = partial(posterior.Chain.resume, objective, fields, self.memory)
+                resume = partial(posterior.Chain.resume, objective, fields, sides, self.memory)
                 chain = read_record(path, fit, resume)
-        chain = chain or self._begin(estimator, objective, fields)
+        chain = chain or self._begin(estimator, objective, fields, sides)
         self._advance(chain, fit)
-        self._finish(estimator, chain, exclusive)
+        model, draws = self._finish(estimator, chain, exclusive)
+        if joined:
+            model, draws = over_columns(X, estimator._activation, chain.prior, model, draws)
+            data = estimator._prepare(X, y, sample_weight)
+        self.estimator_ = estimator._with_model(model)
+        self._draws = [estimator._poly_model(draw) for draw in draws]
+        if joined:
+            self.estimator_._keep_background(data)
         return self
 
     def _check(self, X: Any) -> None:
@@ -206,8 +227,9 @@ class PosteriorAverage(MetaEstimator):
             )
 
     def _begin(
-        self, estimator: PolyEstimator, objective: Objective, fields: NDArray[np.intp]
-    ) -> posterior.Chain:
+        self, estimator: PolyEstimator, objective: Objective, fields: NDArray[np.intp],
+        sides: dict[int, posterior.Side],
+    ) -> posterior.Chain:  # fmt: skip
         """A chain from the fitted model, with more vectors from smaller alphas where it has few."""
         options = estimator._options(finish=False)
         wanted = min(CHAIN_VECTORS, options.n_components)
@@ -226,7 +248,7 @@ class PosteriorAverage(MetaEstimator):
             )
         seed = PolyEstimator._seed(self)  # type: ignore[arg-type]
         temper = None if estimator.loss == "squared" else 1.0
-        chain = posterior.Chain(objective, start, fields, seed, temper, memory=self.memory)
+        chain = posterior.Chain(objective, start, fields, seed, temper, sides, memory=self.memory)
         if estimator._task == "ordinal":
             chain.temper = posterior.composite_temper(chain.watch(start))
         return chain
@@ -254,17 +276,14 @@ class PosteriorAverage(MetaEstimator):
 
     def _finish(
         self, estimator: PolyEstimator, chain: posterior.Chain, exclusive: NDArray[np.bool_]
-    ) -> None:
-        """Keep the mean, the draws, and what is known of the chain."""
+    ) -> tuple[Model, list[Model]]:
+        """The mean and the draws; keep what is known of the chain."""
         outputs, target = np.array(chain.outputs), chain.objective.problem.loss.target
         model, self.missed_ = chain.mean(self.n_components, exclusive)
         model = posterior.calibrated(model, chain.watch(model), outputs, target)
         unit, activation = estimator._scaling, estimator._activation
-        self.estimator_ = estimator._with_model(unit.fold(model, activation))
-        self._draws = [
-            estimator._poly_model(unit.fold(draw, activation)) for draw in chain.kept_models()
-        ]
-        self.n_draws_, self.temper_ = len(self._draws), chain.temper
+        draws = [unit.fold(draw, activation) for draw in chain.kept_models()]
+        self.n_draws_, self.temper_ = len(draws), chain.temper
         self._labels = chain.prior.fields
         target_unit = 1.0 if unit.target_unit is None else unit.target_unit
         self._noise = np.asarray(target_unit) / np.sqrt(chain.temper)
@@ -275,6 +294,7 @@ class PosteriorAverage(MetaEstimator):
                 f"the chain has not mixed: R-hat is {self.rhat_:.2f}, and its draws amount to "
                 f"{self.effective_draws_:.0f} independent ones; raise n_samples or n_warmup"
             )
+        return unit.fold(model, activation), draws
 
     # --- the fitted model ---
 
@@ -400,6 +420,28 @@ class PosteriorAverage(MetaEstimator):
             raise ValueError(f"n must be at most {len(self._draws)}, the draws that are kept")
         chosen = np.linspace(0, len(self._draws) - 1, n).astype(int)
         return self._by_draws(PolyModel.predict, X, [self._draws[i] for i in chosen])
+
+
+def over_columns(
+    X: Joined, activation: str, prior: posterior.Prior, model: Model, draws: list[Model]
+) -> tuple[Model, list[Model]]:
+    """The mean and the draws over the columns of joined tables, from those over keys.
+
+    The mean has the weights of a ridge regression on what is known of the keys; draws have ids
+    only, because they are not read.
+    """
+    sides = prior.sides
+
+    def split(e: int, Z: Floats) -> Floats:
+        return sides[e].split(Z, float(np.median(prior.tau[:, e])))
+
+    def ids(e: int, Z: Floats) -> Floats:
+        return np.zeros((len(Z), len(sides[e].loadings)))
+
+    return (
+        X.over_columns(model, activation, split),
+        [X.over_columns(draw, activation, ids) for draw in draws],
+    )
 
 
 def field_labels(rows: Rows, sizes: list[int] | None) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:

@@ -22,7 +22,7 @@ from fastpoly.problem import has_log_odds
 from fastpoly.rows.format import replacing
 from fastpoly.rows.shards import Shards
 from fastpoly.rows.statistics import Scaling
-from fastpoly.state import Floats, Model
+from fastpoly.state import Floats, Model, State
 from fastpoly.storage.checkpoint import Stages
 from fastpoly.tables import Encoding
 
@@ -41,17 +41,6 @@ class Documented:
 def has_outputs(estimator: "Predictor") -> bool:
     """A condition for `available_if`: the outputs of the estimator mean something for its y."""
     estimator._check_outputs()
-    return True
-
-
-def has_probabilities(estimator: "Predictor") -> bool:
-    """A condition for `available_if`: the outputs of the estimator are log odds."""
-    estimator._check_outputs()
-    if not has_log_odds(estimator.loss):
-        raise AttributeError(
-            f'predict_proba needs loss="logistic", or an object whose log_odds is True, not '
-            f"{estimator.loss!r}"
-        )
     return True
 
 
@@ -127,7 +116,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Parameters
         ----------
         X : array-like, DataFrame or sparse, (n, d), or Shards
-            Shards are predicted one at a time, in the order of their rows, by this process.
+            Shards are predicted one at a time, by this process.
         out : str or path-like, optional
             A .npy file for the predictions, which are then mapped from the file.
 
@@ -199,16 +188,15 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return self.n_components_
 
     def staged_predict(self, X: Any) -> Iterator[NDArray]:
-        """Yield the predictions after each entry of `history_`.
+        """Yield what `predict` would give after each entry of `history_`.
 
         Parameters
         ----------
-        X : array-like, DataFrame or sparse, (n, d), or Shards
+        X : as in `predict`
 
         Yields
         ------
-        ndarray
-            Predictions in the form of `predict`; the last ones are those of `predict`.
+        ndarray, (n,) or (n, m)
         """
         return self._by_stages(PolyModel.predict, X)
 
@@ -231,10 +219,9 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Parameters
         ----------
         output : class, level, name or position
-            For a classifier, a class of `classes_`. For ordinal levels, the level (the output is
-            whether y is at most that level) or "<= level". Otherwise a column name of y, or a
-            position. It may be left out if there is only one output. With two classes the default
-            is the second one.
+            A class of `classes_`; a level (the output is whether y is at most that level) or
+            "<= level"; otherwise a column name of y, or a position. It may be left out if there is
+            one output, and with two classes, where it is the second one.
 
         Returns
         -------
@@ -306,8 +293,8 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def feature_importances_(self) -> Floats:
         """How much each feature matters, (d,), adding up to 1.
 
-        The importance of a feature is the root of the sum of squares, over outputs, of the
-        coefficients of all terms with the feature, for features in units of their deviation.
+        It is the root of the sum of squares, over outputs, of the coefficients of all terms with
+        the feature, for features in units of their deviation.
         """
         check_is_fitted(self, "model_")
         terms, unit = self.model_.terms(standardized=None), self._scaling.target_unit
@@ -375,6 +362,21 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         if poly.linear is not None:
             self.linear_coef_ = poly.linear
 
+    def _set_fit(self, state: State, model: Model) -> None:
+        """Set the attributes that describe a state; `model` is its model in the users' units."""
+        self._set_model(self._poly_model(model))
+        self.n_iter_ = max(1, state.n_iter)
+        self.objective_ = state.objective
+        self.violation_ = state.violation
+        for name in ("alpha_", "alpha_linear_", "dual_gap_"):  # left from an earlier fit
+            vars(self).pop(name, None)
+        if self.tau is None:
+            self.alpha_ = state.alpha
+        else:
+            self.dual_gap_ = state.gap
+        if model.linear is not None:
+            self.alpha_linear_ = state.alpha_linear
+
     def _poly_model(self, model: Model) -> PolyModel:
         names = None if self._encoding is not None else self._feature_names()
         return PolyModel(
@@ -393,53 +395,6 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _level_values(self) -> Floats | None:
         """The numbers that ordinal levels stand for, where they are not the default."""
         return None
-
-
-class WithProbabilities(Predictor):
-    """The methods of estimators whose outputs may be log odds of classes, labels or levels."""
-
-    @available_if(has_probabilities)
-    def predict_proba(self, X: Any) -> Floats:
-        """Probabilities of the classes, labels or levels.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d), or Shards
-
-        Returns
-        -------
-        ndarray, (n, len(classes_))
-            Rows sum to 1. For multi-label y they do not: each entry is the probability of a label.
-        """
-        return self._by_model(PolyModel.predict_proba, X)
-
-    @available_if(has_probabilities)
-    def predict_log_proba(self, X: Any) -> Floats:
-        """Logarithms of the probabilities of `predict_proba`; -inf where a level has none.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d), or Shards
-
-        Returns
-        -------
-        ndarray, (n, len(classes_))
-        """
-        return self._by_model(PolyModel.predict_log_proba, X)
-
-    @available_if(has_probabilities)
-    def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
-        """Yield the probabilities after each entry of `history_`.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d), or Shards
-
-        Yields
-        ------
-        ndarray, (n, len(classes_))
-        """
-        return self._by_stages(PolyModel.predict_proba, X)
 
 
 def join(parts: Iterator[NDArray], n: int, out: str | os.PathLike[str] | None = None) -> NDArray:

@@ -3,9 +3,11 @@
 Each class turns y into codes with a table of what a code is to the loss, or into numbers.
 """
 
+import inspect
 import numbers
+from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,20 +15,109 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, Tags
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from fastpoly.decoding import NUMBERS, level_values
 from fastpoly.estimators.advice import warn
-from fastpoly.estimators.base import Encoded, PolyEstimator, with_parameters
+from fastpoly.estimators.base import Encoded, PolyEstimator
 from fastpoly.estimators.data import TrainingRows, usable_names
-from fastpoly.estimators.prediction import WithProbabilities
+from fastpoly.estimators.prediction import Predictor
 from fastpoly.kernels.checks import as_weights, shown
 from fastpoly.kernels.losses import complete_loss, get_loss
-from fastpoly.problem import named_loss
+from fastpoly.model import PolyModel
+from fastpoly.problem import has_log_odds, named_loss
 from fastpoly.rows import Shards
 from fastpoly.rows.statistics import Moments, Scaling
 from fastpoly.state import Floats
+
+Class = TypeVar("Class", bound=type)
+
+
+def with_parameters(**own: Any) -> Callable[[Class], Class]:
+    """A class decorator: `__init__` takes the shared parameters, and more, or other defaults.
+
+    scikit-learn reads its signature. A name that is not a parameter is an error that names the
+    class of the user.
+    """
+
+    def write(cls: Class) -> Class:
+        known = dict(inspect.signature(PolyEstimator.__init__).parameters)
+        for name, default in own.items():
+            known[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+
+        def __init__(self: Any, **given: Any) -> None:
+            for name in given.keys() - known.keys():
+                names = ", ".join(list(known)[1:])
+                raise TypeError(f"{type(self).__name__} has no parameter {name!r}; known: {names}")
+            vars(self).update(
+                {name: given.get(name, known[name].default) for name in list(known)[1:]}
+            )
+
+        __init__.__signature__ = inspect.Signature(list(known.values()))
+        cls.__init__ = __init__  # type: ignore[misc]
+        return cls
+
+    return write
+
+
+def has_probabilities(estimator: "Predictor") -> bool:
+    """A condition for `available_if`: the outputs of the estimator are log odds."""
+    estimator._check_outputs()
+    if not has_log_odds(estimator.loss):
+        raise AttributeError(
+            f'predict_proba needs loss="logistic", or an object whose log_odds is True, not '
+            f"{estimator.loss!r}"
+        )
+    return True
+
+
+class WithProbabilities(Predictor):
+    """The methods of estimators whose outputs may be log odds of classes, labels or levels."""
+
+    @available_if(has_probabilities)
+    def predict_proba(self, X: Any) -> Floats:
+        """Probabilities of the classes, labels or levels.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+
+        Returns
+        -------
+        ndarray, (n, len(classes_))
+            Rows sum to 1. For multi-label y they do not: each entry is the probability of a label.
+        """
+        return self._by_model(PolyModel.predict_proba, X)
+
+    @available_if(has_probabilities)
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Logarithms of the probabilities of `predict_proba`; -inf where a level has none.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+
+        Returns
+        -------
+        ndarray, (n, len(classes_))
+        """
+        return self._by_model(PolyModel.predict_log_proba, X)
+
+    @available_if(has_probabilities)
+    def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
+        """Yield the probabilities after each entry of `history_`.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+
+        Yields
+        ------
+        ndarray, (n, len(classes_))
+        """
+        return self._by_stages(PolyModel.predict_proba, X)
 
 
 @with_parameters(class_weight=None)

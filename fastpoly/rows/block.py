@@ -2,19 +2,27 @@
 
 Every method takes small arguments and returns a small sum over the rows, so that the sums of
 several blocks can be added (`fastpoly.rows.rows`). Arrays with one entry per row stay in the block.
+Blocks of shards are opened when they are first needed, in any process.
 """
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastpoly.kernels.checks import BLOCK_DOUBLES
 from fastpoly.kernels.explicit import explicit_gamma, make_gamma, row_gamma
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.joint import JointObjective
+from fastpoly.kernels.matrix import shared_ones
 from fastpoly.rows.design import DenseCurvature, Design
+from fastpoly.rows.engine import Point, PointMissing, receive
+from fastpoly.rows.shards import Part, Shard, ShardList
+from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Floats, Model
 
 
@@ -57,26 +65,6 @@ def as_codes(values: NDArray, n_classes: int) -> NDArray:
     return values.astype(np.uint8 if n_classes <= 256 else np.int64)
 
 
-class PointMissing(Exception):
-    """The model must be sent, because row gradients have to be computed again."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """A model, and the number by which blocks know the arrays that they keep for it.
-
-    Pickling leaves the model out, unless `send` is set: a process that has seen the point does not
-    need it again.
-    """
-
-    number: int
-    model: Model | None
-    send: bool = False
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Point, (self.number, self.model if self.send else None, self.send)
-
-
 class Block:
     """Some rows of a fit: X, targets, a complete loss of m outputs, and weights (n,) or None.
 
@@ -110,8 +98,6 @@ class Block:
         w = None if self.w is None else self.w[rows]
         return Block(design, self.targets.take(rows), self.loss, self.m, w)
 
-    # --- without parameters ---
-
     def weight(self) -> float:
         """Sum of the weights."""
         return float(self.design.n_samples if self.w is None else self.w.sum())
@@ -127,8 +113,6 @@ class Block:
     def sample(self, numbers: list[NDArray[np.intp]]) -> list[Any]:
         """Rows by their numbers in this block, in a list of one."""
         return [self.design.rows(numbers[self.place])]
-
-    # --- at a model ---
 
     def value(self, model: Model) -> float:
         """The loss."""
@@ -279,3 +263,92 @@ class Block:
             gamma = row_gamma(self.design.matrix, D if S is None else D @ S, anova)
             self._kept["gamma"] = key, gamma  # only the last one
         return gamma
+
+
+@dataclass(frozen=True)
+class Form:
+    """How stored rows become rows of a fit.
+
+    `table` (n_classes, 1 or m) is what each class is to the loss; None where targets are numbers.
+    `by_class` (n_classes,) are weights of the classes. `scaling` has the units of the features, and
+    of targets that are numbers.
+    """
+
+    activation: str
+    fit_lower: str | None
+    loss: Any
+    m: int
+    table: Floats | None = None
+    by_class: Floats | None = None
+    scaling: Scaling | None = None
+
+    def block(self, shard: Shard, place: int, spare: list) -> Block:
+        """The rows of a shard."""
+        matrix = shard.matrix(self.fit_lower == "augment", self.scaling)
+        design = Design(matrix, self.activation, fit_lower=self.fit_lower, n_threads=1)
+        y = shard.targets()
+        targets = Targets(y if self.table is not None else self._numbers(y, shard), self.table)
+        w = shard.weights(self.by_class)
+        block = Block(design, targets, self.loss, self.m, w, place, spare)
+        block.lock = Lock()
+        return block
+
+    def _numbers(self, y: Floats, shard: Shard) -> Floats:
+        """Targets (n, m) that are stored as numbers; an indicator of labels becomes signs."""
+        if self.loss.target == "sign":
+            if not (np.isin(y, (0, 1)).all() or (np.abs(y) == 1).all()):
+                raise ValueError(f"shard {shard.number}: labels must be 0 and 1, or -1 and +1")
+            return np.where(y > 0, 1.0, -1.0)
+        return self.loss.encode(y if self.scaling is None else self.scaling.targets(y), y.shape[1])
+
+    def kept_bytes(self, shard: Shard) -> int:
+        """The most that the block of a shard keeps between two passes."""
+        n, d = shard.shape
+        # Row gradients and their products with signs, or outputs on a ray, or curvatures; besides,
+        # targets, weights, and the order in which a pass takes the rows.
+        kept = n * (3 * self.m + 3)
+        if shard.kind == "dense" and n * d <= BLOCK_DOUBLES:
+            kept += BLOCK_DOUBLES  # what `DenseCurvature` keeps of small shards
+        if shard.kind != "dense" and self.scaling is not None:
+            kept += shard.n_entries
+        return 8 * kept
+
+
+class StoredBlocks:
+    """The blocks of shards; only rows of `part` have a weight.
+
+    Blocks may keep `memory` bytes in a process between two passes: those of the first shards are
+    kept, the others are opened again in every pass. Other processes know the list by its `key`.
+    """
+
+    def __init__(
+        self, shards: ShardList, form: Form, memory: float | None = None, part: Part | None = None,
+        key: str | None = None,
+    ) -> None:  # fmt: skip
+        self.shards, self.form, self.memory, self.part = shards, form, memory, part
+        self.key = key or secrets.token_hex(16)
+        sizes = np.cumsum([form.kept_bytes(shard) for shard in shards])
+        self.n_kept = len(sizes) if memory is None else int((sizes <= memory).sum())
+        self.spare: list[np.ndarray] = []
+        self.opened: dict[int, Block] = {}
+        widths = [s.files["indices"].shape for s in shards if s.kind == "codes"]
+        # The constants of rows of a fixed number of entries: once, for the longest shard.
+        self.longest = max(widths, default=None)
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def __getitem__(self, place: int) -> Block:
+        block = self.opened.get(place)
+        if block is None:
+            if self.longest is not None:
+                shared_ones(*self.longest)
+            shard = self.shards[place]
+            shard = shard if self.part is None else shard.part_of(self.part)
+            block = self.form.block(shard, place, self.spare)
+            if place < self.n_kept:
+                block = self.opened.setdefault(place, block)
+        return block
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return receive, (StoredBlocks, self.key, self.shards, self.form, self.memory, self.part)

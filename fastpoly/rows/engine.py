@@ -1,12 +1,8 @@
 """Sums over the items of a sequence, in a fixed order, by threads or other processes.
 
 The order is a binary tree over the positions. Node (level, i) covers the positions
-i 2^level .. (i + 1) 2^level - 1, as far as they exist. Its sum is that of its two children, left
-plus right. The additions are the same wherever a subtree is summed, so the results are the same to
-the last bit from any engine.
-
-An engine has one method, `sum(items, method, *arguments)`: the sum of method(item, *arguments). An
-item may have a `lock`, which is held meanwhile.
+i 2^level .. (i + 1) 2^level - 1, as far as they exist, and its sum is that of its two children. The
+additions are the same wherever a subtree is summed, so any engine gives the same bits.
 """
 
 import os
@@ -14,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from threading import Lock
 from typing import Any, Protocol
@@ -24,20 +20,36 @@ import numpy as np
 from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.checks import aligned
 from fastpoly.kernels.runtime import effective_n_threads
-from fastpoly.rows.block import Point, PointMissing
+from fastpoly.state import Model
 
 Node = tuple[int, int]
 Method = Callable[..., Any]
 
-# Tasks per thread or worker in one pass: several, so that all end at about the same time.
-TASKS = 4
-
 
 class Engine(Protocol):
-    """Computes sums."""
+    """Computes sums; a `lock` that an item may have is held meanwhile."""
 
     def sum(self, items: Sequence[Any], method: Method, *arguments: Any) -> Any:
         """The sum of method(item, *arguments) over the items."""
+
+
+class PointMissing(Exception):
+    """The model must be sent, because row gradients have to be computed again."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A model, and the number by which blocks know the arrays that they keep for it.
+
+    Pickling leaves the model out, unless `send` is set: a process may have seen the point before.
+    """
+
+    number: int
+    model: Model | None
+    send: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Point, (self.number, self.model if self.send else None, self.send)
 
 
 def add(a: Any, b: Any) -> Any:
@@ -97,8 +109,7 @@ def tree_sum(sums: Iterable[tuple[Node, Any]], n: int) -> Any:
 class ThreadEngine:
     """Computes sums in the threads of this process; each takes a few items at a time.
 
-    The thread that asks for a sum works like the others, so a pass never waits for a thread that
-    has not begun.
+    The thread that asks for a sum works, too: a pass never waits for a thread that has not begun.
     """
 
     def __init__(self, n_threads: int | None = None) -> None:
@@ -107,20 +118,18 @@ class ThreadEngine:
         self.process = os.getpid()
 
     def sum(self, items: Sequence[Any], method: Method, *arguments: Any) -> Any:
-        """The sum of method(item, *arguments) over the items."""
         n_threads = min(self.n_threads, len(items))
-        ranges = equal_ranges(len(items), TASKS * n_threads if n_threads > 1 else 1)
-        waiting, sums = deque(node for nodes in ranges for node in nodes), {}
-
-        def take() -> Node | None:
-            try:
-                return waiting.popleft()
-            except IndexError:  # none is left
-                return None
+        # Several ranges per thread, so that all end at about the same time.
+        ranges = equal_ranges(len(items), 4 * n_threads if n_threads > 1 else 1)
+        waiting, sums = deque(chain(*ranges)), {}
 
         def work() -> None:
             try:
-                for node in iter(take, None):
+                while waiting:
+                    try:
+                        node = waiting.popleft()
+                    except IndexError:  # another thread has taken the last one
+                        return
                     sums[node] = node_sum(items, node, method, arguments)
             except BaseException:
                 waiting.clear()  # so that the others stop, too
@@ -144,21 +153,20 @@ class ThreadEngine:
         return self.pool
 
 
-# Lists that a process keeps of those it received: the shards of a fit, its rows, and two parts of
-# them, of which one is held out.
-KEPT_LISTS = 4
-
 _received: OrderedDict[str, Any] = OrderedDict()
 _lock = Lock()
 
 
 def receive(make: Method, key: str, *arguments: Any) -> Any:
-    """The list of that key in this process, made if it is not here."""
+    """The list of that key in this process, made if it is not here.
+
+    Four are kept: the shards of a fit, its rows, and two parts of them, of which one is held out.
+    """
     with _lock:
         if key not in _received:
             _received[key] = make(*arguments, key=key)
         _received.move_to_end(key)  # a list in use is not the one to drop
-        while len(_received) > KEPT_LISTS:
+        while len(_received) > 4:
             _received.popitem(last=False)
         return _received[key]
 
@@ -208,24 +216,18 @@ def sum_in_tasks(
 
 
 class ExecutorEngine:
-    """Computes sums on any executor, for example one of processes.
-
-    An executor gives tasks to any of its processes, so each may keep the gradients of all rows.
-    """
+    """Computes sums on any executor; each of its processes may keep the gradients of all rows."""
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
 
     def sum(self, items: Sequence[Any], method: Method, *arguments: Any) -> Any:
-        """The sum of method(item, *arguments) over the items."""
         n_slots = getattr(self.executor, "_max_workers", None) or os.cpu_count() or 1
         return sum_in_tasks([None] * n_slots, self._run, items, method, arguments)
 
-    def _run(self, tasks: list[tuple[None, list[Node]]], *call: Any) -> list[Any]:
+    def _run(self, tasks: list[tuple[None, list[Node]]], items: Any, *call: Any) -> list[Any]:
         """The results of tasks, in order; if one fails, none is left running."""
-        items, *rest = call
-        submit = self.executor.submit
-        futures = [submit(remote_sum, items, nodes, *rest) for _, nodes in tasks]
+        futures = [self.executor.submit(remote_sum, items, nodes, *call) for _, nodes in tasks]
         try:
             return [future.result() for future in futures]
         finally:

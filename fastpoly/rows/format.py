@@ -48,7 +48,7 @@ FORMAT = "fastpoly-shards"
 MOST_FEATURES = np.iinfo(np.int32).max - 1
 # The names of files that we write: what they hold, and a token of the write.
 OURS = re.compile(r"(raw-\d+|\d{6,}|encoding)-[a-z0-9]+\.fastpoly-[0-9a-f]{16}\.npy")
-_DIGEST = re.compile(r"[0-9a-f]{40}")
+Identities = dict[str, tuple[int, ...]]  # by the names of arrays
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class File:
         name, digest = entry["name"], entry["digest"]
         if not OURS.fullmatch(name):
             raise ValueError(f"{name!r} is not the name of a file of shards")
-        if not _DIGEST.fullmatch(digest):
+        if not re.fullmatch("[0-9a-f]{40}", digest):
             raise ValueError(f"the digest of {name} is not 40 hexadecimal digits")
         return cls(name, digest, np.dtype(dtype), shape)
 
@@ -214,14 +214,11 @@ class Manifest:
 
 def encoding_arrays(encoding: Encoding) -> dict[str, NDArray[Any]]:
     """The arrays of an encoding as files hold them, with NumPy's own texts as JSON."""
-    return {
-        name: _as_json(a.tolist()) if DTYPES[name] == "U" else a
-        for name, a in encoding.arrays().items()
-    }
-
-
-def _as_json(content: Any) -> NDArray[np.uint8]:
-    return np.frombuffer(json.dumps(content).encode(), np.uint8)
+    arrays = encoding.arrays()
+    for name, a in arrays.items():
+        if DTYPES[name] == "U":
+            arrays[name] = np.frombuffer(json.dumps(a.tolist()).encode(), np.uint8)
+    return arrays
 
 
 def _decoded(found: NDArray[Any], dtype: str) -> NDArray[Any]:
@@ -306,6 +303,23 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> None:
 
 
 # --- files ---
+
+
+def identity(path: str) -> tuple[int, ...]:
+    """Numbers that change when a file is written to or replaced.
+
+    Only the first two, the size and the time in whole seconds, are the same on all machines.
+    """
+    try:
+        state = os.stat(path)
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {error.strerror or error}") from None
+    return state.st_size, state.st_mtime_ns // 10**9, state.st_mtime_ns, state.st_ino
+
+
+def shared(identities: Identities) -> Identities:
+    """The part of each `identity` that all machines see."""
+    return {name: known[:2] for name, known in identities.items()}
 
 
 def mapped(file: BinaryIO, size: int) -> memoryview:

@@ -22,8 +22,7 @@ from fastpoly.rows.format import MOST_FEATURES
 from fastpoly.tables.fields import Levels, Number
 from fastpoly.tables.frames import Column, Distinct, is_frame, read_columns
 
-# Bytes of a text file that are read at once, and the most that a row may have. The time is the same
-# from 1 to 16 MB, and a batch takes about ten times as much memory.
+# Bytes of a text file that are read at once, and the most that a row may have.
 BLOCK_BYTES = 2**22
 FORMATS = {
     "csv": "csv", "tsv": "tsv", "parquet": "parquet", "pq": "parquet", "libsvm": "libsvm",
@@ -54,9 +53,6 @@ class Chunk:
     first: int = 0  # the number of the first row
     ids: Sequence[str] = ()  # columns of text that may stand for integers
 
-    def error(self, column: str, row: Any, problem: str) -> ValueError:
-        return ValueError(f"{self.source} {self.first + int(row)}: column {column!r} {problem}")
-
     def columns(self, names: Sequence[str] | None) -> dict[str, Column]:
         """Columns by name; all of them, if none are named."""
         frame = self.frame
@@ -84,12 +80,6 @@ def check_names(known: Any, wanted: Sequence[str], source: str = "a batch") -> N
             raise ValueError(f"{source} has more than one column {name!r}; rename or drop one")
         if name not in known:
             raise ValueError(f"{source} has no column {name!r}; it has {known[:20]}")
-
-
-def check_sizes(sizes: dict[str, int]) -> None:
-    """Raise unless all parts of a batch have as many rows."""
-    if len(set(sizes.values())) > 1:
-        raise ValueError(f"the parts of a batch have different numbers of rows: {sizes}")
 
 
 class Distincts:
@@ -144,13 +134,6 @@ class Distincts:
 def _is_integer(text: str) -> bool:
     """Whether a text is an integer of 64 bits as it is written: 7, but not 007, +7 or 7.0."""
     return text.removeprefix("-").isdecimal() and len(text) < 19 and str(int(text)) == text
-
-
-def missing(found: NDArray[Any] | Distinct) -> NDArray[np.bool_]:
-    """Which rows have no value."""
-    if isinstance(found, Distinct):
-        return found.codes < 0
-    return np.isnan(found) if found.dtype.kind == "f" else np.zeros(1, bool)
 
 
 class Table:
@@ -212,10 +195,14 @@ class Table:
         except ValueError as error:
             raise ValueError(f"{chunk.source} {chunk.first} and below: {error}") from None
         for name, key in ((self.weight, "w"), (self.target, "y")):
-            gaps = missing(arrays[key]) if name else np.zeros(1, bool)
-            if gaps.any():
-                problem = "is blank or missing; fill it or drop the row"
-                raise chunk.error(name, np.argmax(gaps), problem)
+            found = arrays.get(key)
+            gaps = found.codes < 0 if isinstance(found, Distinct) else found != found
+            if name and np.any(gaps):
+                row = chunk.first + int(np.argmax(gaps))
+                raise ValueError(
+                    f"{chunk.source} {row}: column {name!r} is blank or missing; fill it or drop "
+                    "the row"
+                )
         return arrays
 
     def _levels(self, column: Column) -> Distinct:
@@ -286,7 +273,9 @@ def pair_arrays(batch: tuple[Any, ...]) -> dict[str, Any]:
         raise ValueError("X of a batch contains NaN or infinity; remove or impute these entries")
     if any(not array.ndim for array in arrays.values()):
         raise ValueError("targets and weights of a batch must be arrays, got a single number")
-    check_sizes({name: array.shape[0] for name, array in arrays.items()})
+    sizes = {name: array.shape[0] for name, array in arrays.items()}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"the parts of a batch have different numbers of rows: {sizes}")
     return arrays
 
 

@@ -20,11 +20,10 @@ from fastpoly.kernels.losses import complete_loss
 from fastpoly.kernels.summed import SummedGamma
 from fastpoly.problem import resolve_loss
 from fastpoly.rows import design as designs
-from fastpoly.rows.block import Block, Point, Targets
+from fastpoly.rows.block import Block, Form, StoredBlocks, Targets
 from fastpoly.rows.design import Curvature, DenseCurvature, Design
-from fastpoly.rows.engine import Engine, ThreadEngine
-from fastpoly.rows.shard import Form, Part, Shard, StoredBlocks
-from fastpoly.rows.shards import Shards
+from fastpoly.rows.engine import Engine, Point, ThreadEngine
+from fastpoly.rows.shards import Part, Shard, Shards
 from fastpoly.rows.statistics import Scaling, Statistics
 from fastpoly.state import Floats, Model
 
@@ -75,12 +74,13 @@ class Rows:
     def of_shards(cls, shards: Shards, form: Form, n_threads: int | None = None) -> Self:
         """Rows in shards."""
         blocks = StoredBlocks(shards.listed(), form, shards.memory)
-        dense = shards.manifest.kind == "dense"
+        entries: float | None = None
+        if shards.manifest.kind != "dense":
+            entries = sum(shard.n_entries for shard in blocks.shards) / max(shards.n_samples, 1)
         d = shards.n_features + (form.fit_lower == "augment")
         return cls(
             blocks, shards.engine or ThreadEngine(n_threads), form.loss, form.m,
-            (shards.n_samples, d), form.activation, form.fit_lower,
-            None if dense else shards.n_entries / max(shards.n_samples, 1),
+            (shards.n_samples, d), form.activation, form.fit_lower, entries,
         )  # fmt: skip
 
     @property

@@ -1,9 +1,16 @@
-"""Rows in files: a folder of shards, mapped to memory, in the order in which they were written."""
+"""Rows in files: a folder of shards, mapped to memory, in the order in which they were written.
+
+A shard maps its files when it is first used, in any process. Pickling keeps only what it is made
+from. A process that receives a list of shards again (`fastpoly.rows.engine.receive`) reuses the one
+that it has, with its mapped files.
+"""
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -13,10 +20,204 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from fastpoly.kernels.checks import as_count, as_positive, as_seed
-from fastpoly.rows.engine import Engine, as_engine
-from fastpoly.rows.format import Manifest
-from fastpoly.rows.shard import Part, Shard, ShardList, shared
+from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
+from fastpoly.rows.engine import Engine, as_engine, receive
+from fastpoly.rows.format import File, Identities, Manifest, identity, shared
+from fastpoly.rows.statistics import Scaling, Statistics, row_statistics
+from fastpoly.state import Floats
 from fastpoly.tables import Encoding
+
+
+@dataclass(frozen=True)
+class Part:
+    """Random rows of every shard: those whose random number is inside low..high, or outside.
+
+    A part within another one has some of its rows, by random numbers of its own.
+    """
+
+    seed: int
+    low: float
+    high: float
+    outside: bool = False
+    within: Self | None = None
+
+    def mask(self, number: int, n_rows: int) -> NDArray[np.bool_]:
+        """Which rows of a shard belong to the part, (n_rows,)."""
+        depth, outer = 0, self.within
+        while outer is not None:
+            depth, outer = depth + 1, outer.within
+        counter = [0, 0, depth, number]
+        u = np.random.Generator(np.random.Philox(key=self.seed, counter=counter)).random(n_rows)
+        inside = (self.low <= u) & (u < self.high)
+        chosen = ~inside if self.outside else inside
+        return chosen if self.within is None else chosen & self.within.mask(number, n_rows)
+
+
+@dataclass(eq=False)
+class Shard:
+    """The rows of one shard, mapped when they are first used. It can be pickled.
+
+    `identities` are those of the files when the shards were opened, as far as they are known here.
+    """
+
+    folder: Path
+    number: int  # names the shard in errors, and seeds its random rows
+    files: dict[str, File]
+    kind: str
+    shape: tuple[int, int]  # (n, d)
+    n_classes: int  # 0 where targets are arbitrary numbers
+    part: Part | None
+    identities: Identities
+    _arrays: dict[str, NDArray] | None = None
+    _matrices: dict[bool, Matrix] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        known = shared(self.identities)
+        return {**self.__dict__, "identities": known, "_arrays": None, "_matrices": {}}
+
+    @property
+    def n_rows(self) -> int:
+        return self.shape[0]
+
+    @property
+    def n_entries(self) -> int:
+        """How many numbers are stored."""
+        return math.prod(self.files["x" if "x" in self.files else "indices"].shape)
+
+    @contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        """Name the shard and the file in errors."""
+        try:
+            yield
+        except ValueError as error:
+            path = self.folder / self.files[name].name
+            raise ValueError(f"shard {self.number}, file {path}: {error}") from None
+
+    @property
+    def arrays(self) -> dict[str, NDArray]:
+        """The arrays by name, checked and mapped at first use."""
+        if self._arrays is None:
+            self.check_unchanged()
+            arrays = {}
+            for name, file in self.files.items():
+                with self._naming(name):
+                    arrays[name] = file.map(self.folder)
+            self._arrays = arrays
+        return self._arrays
+
+    def check_unchanged(self) -> None:
+        """Raise if a file was written to or replaced since the shards were opened."""
+        for name, file in self.files.items():
+            with self._naming(name):
+                known = self.identities.get(name, ())
+                found = identity(str(self.folder / file.name))
+                if found[: len(known)] != known:
+                    raise ValueError("it changed after the shards were opened; open them again")
+            self.identities[name] = found
+
+    def verify(self) -> None:
+        """Compare digests and check all rows."""
+        for name, file in self.files.items():
+            with self._naming(name):
+                file.verify(self.folder)
+        self.matrix(False)
+        self.targets()
+        self.weights()
+        self.own_rows()
+
+    def matrix(self, augment: bool, scaling: Scaling | None = None) -> Matrix:
+        """X, checked on first use; copied only where sparse rows are scaled."""
+        factor = None if scaling is None else scaling.factor
+        dense, a = self.kind == "dense", self.arrays
+        with self._naming("x" if dense else "indices"):
+            if dense and factor is not None:
+                center = np.zeros(len(factor)) if scaling.center is None else scaling.center
+                return as_matrix(ScaledRows(a["x"], center, factor), augment)
+            stored = a.get("indices"), a.get("data"), a.get("indptr")
+            if augment not in self._matrices:
+                X = a["x"] if dense else StoredRows(self.shape, *stored)
+                self._matrices[augment] = as_matrix(X, augment)
+            if factor is None:
+                return self._matrices[augment]
+            indices, data, indptr = stored  # which have been checked
+            own = factor[indices]
+            own = own if data is None else data * own.astype(data.dtype)
+            return as_matrix(StoredRows(self.shape, indices, own, indptr), augment)
+
+    def statistics(self, by_class: Floats | None) -> Statistics:
+        """The statistics of these rows; `by_class` (n_classes,) are weights of the classes."""
+        X, w = self.matrix(False), self.weights(by_class)
+        if not X.sparse:
+            return row_statistics(X.array, self.targets(), w, self.n_classes)
+        data, indices, indptr = X.arrays
+        rows = StoredRows((X.n, X.d), indices, data, indptr)
+        return row_statistics(rows, self.targets(), w, self.n_classes)
+
+    def part_of(self, part: Part) -> Self:
+        """The same shard with the weights of other rows set to 0."""
+        other = object.__new__(type(self))  # not copy.copy, which leaves the mapped arrays out
+        other.__dict__.update(self.__dict__, part=replace(part, within=self.part))
+        return other
+
+    def targets(self) -> NDArray:
+        """The checked targets: class codes (n,), or numbers (n, n_targets)."""
+        y, n_classes = self.arrays["y"], self.n_classes
+        with self._naming("y"):
+            if not n_classes and not np.isfinite(y).all():
+                raise ValueError("it contains NaN or infinity")
+            if n_classes and len(y) and not (y.min() >= 0 and y.max() < n_classes):
+                raise ValueError(f"levels must lie in 0..{n_classes - 1}, got {y.max()}")
+        return y if y.dtype != np.int32 else y.copy()  # indices, which must not change
+
+    def _mask(self) -> NDArray[np.bool_] | None:
+        """Which rows belong to the part, (n_rows,)."""
+        return None if self.part is None else self.part.mask(self.number, self.n_rows)
+
+    def own_rows(self) -> Any:
+        """An index of the rows that belong to the part, in the order of the table."""
+        places, mask = self.arrays.get("places"), self._mask()
+        if places is None:
+            return slice(None) if mask is None else mask
+        seen = np.zeros(self.n_rows, bool)
+        if len(places) and places.min() >= 0 and places.max() < self.n_rows:
+            seen[places] = True
+        with self._naming("places"):
+            if not seen.all():
+                raise ValueError("it must hold the place of every row once")
+        return places if mask is None else places[mask[places]]
+
+    @property
+    def n_own_rows(self) -> int:
+        """How many rows belong to the part."""
+        mask = self._mask()
+        return self.n_rows if mask is None else int(np.count_nonzero(mask))
+
+    def weights(self, by_class: Floats | None = None) -> Floats | None:
+        """The weights of the rows, 0 for rows of other parts; None where all are 1.
+
+        With `by_class` (n_classes,), each is multiplied by the weight of its class.
+        """
+        w, mask = self.arrays.get("w"), self._mask()
+        if w is not None and not (np.isfinite(w).all() and (w >= 0).all()):
+            with self._naming("w"):
+                raise ValueError("weights must be finite and not negative")
+        if mask is not None:
+            w = mask.astype(np.float64) if w is None else np.where(mask, w, 0.0)
+        if by_class is None:
+            return w
+        w_class = by_class[self.targets()]
+        return w_class if w is None else w_class * w
+
+
+class ShardList(list[Shard]):
+    """The shards of one fit; `key` is the name by which other processes know them."""
+
+    def __init__(self, shards: Iterable[Shard], key: str | None = None) -> None:
+        super().__init__(shards)
+        self.key = key or secrets.token_hex(16)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return receive, (ShardList, self.key, list(self))
 
 
 class Shards:
@@ -45,12 +246,10 @@ class Shards:
     classes : ndarray, (n_levels,), or None
         The distinct targets, sorted; None where targets are arbitrary numbers.
     encoding : Encoding or None
-        How the columns of a table became codes; None for shards that were written from X.
-    field_names : tuple of str
-    feature_names : sequence of str, or None
-        Names such as "user=3"; None for shards that were written from X.
+        How the columns of a table became codes; None for shards that were written from X, as are
+        its `feature_names`, such as "user=3".
     digest : str
-        A digest of all data: shards with the same digest are the same.
+        Shards with the same digest are the same data.
 
     Examples
     --------
@@ -65,15 +264,13 @@ class Shards:
     """
 
     def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        verify: bool = False,
-        memory: float | None = None,
+        self, folder: str | os.PathLike[str], *, verify: bool = False, memory: float | None = None
     ) -> None:
         self.memory = None if memory is None else as_positive(memory, "memory")
         self.folder = Path(os.path.abspath(folder))
         self.manifest = Manifest.read(self.folder)
+        self.n_features = self.manifest.n_features
+        self.classes = np.array(self.manifest.classes) if self.manifest.classes else None
         self.numbers: tuple[int, ...] = tuple(range(len(self.manifest.rows)))
         self.part: Part | None = None
         self.engine: Engine | None = None
@@ -108,18 +305,7 @@ class Shards:
         return sum(self.manifest.rows[i] for i in self.numbers)
 
     @property
-    def n_features(self) -> int:
-        return self.manifest.n_features
-
-    @property
-    def n_entries(self) -> int:
-        """How many numbers are stored in all rows."""
-        files = (self.manifest.shards[i] for i in self.numbers)
-        return sum(math.prod(f["x" if "x" in f else "indices"].shape) for f in files)
-
-    @property
     def encoding(self) -> Encoding | None:
-        """How the columns of a table became codes; None for shards that were written from X."""
         if self.known_encoding is None and self.manifest.encoding:
             self.known_encoding = self.manifest.read_encoding(self.folder)
         return self.known_encoding
@@ -130,12 +316,7 @@ class Shards:
 
     @property
     def feature_names(self) -> Sequence[str] | None:
-        """Names such as "user=3"; None for shards that were written from X."""
         return None if self.encoding is None else self.encoding.level_names
-
-    @property
-    def classes(self) -> NDArray | None:
-        return np.array(self.manifest.classes) if self.manifest.classes else None
 
     @property
     def digest(self) -> str:
@@ -158,17 +339,9 @@ class Shards:
         return found.values
 
     def encode(self, table: Any) -> Any:
-        """A table with the columns of these shards as X, which a model of them takes.
+        """A frame or mapping with the columns of these shards as a csr_array (n, n_features).
 
-        Estimators that were fitted on these shards take the table itself.
-
-        Parameters
-        ----------
-        table : DataFrame, Arrow table or batch, or mapping of names to arrays
-
-        Returns
-        -------
-        csr_array, (n, n_features)
+        A model of the shards takes it. Estimators that were fitted on them take the table itself.
         """
         if self.encoding is None:
             raise ValueError("these shards have no fields, because they were written from X")
@@ -199,8 +372,8 @@ class Shards:
     def split(self, *shares: float, seed: int | None = 0) -> list[Self]:
         """Split the rows at random: one Shards per share. Shares must sum to at most 1.
 
-        Each one holds all files; rows that belong to another share have weight 0. The same seed
-        always gives the same rows; None draws one.
+        Rows that belong to another share have weight 0. The same seed always gives the same rows;
+        None draws one.
         """
         seed = as_seed(None) if seed is None else seed
         if not hasattr(seed, "__index__"):
@@ -233,11 +406,8 @@ class Shards:
 
         For a split, those of its rows; for `take`, shard by shard.
         """
-        classes, found = self.classes, []
-        for shard in self:
-            y = shard.targets()
-            found.append(y[shard.own_rows()] if classes is None else classes[y[shard.own_rows()]])
-        y = np.concatenate(found)
+        y = np.concatenate([shard.targets()[shard.own_rows()] for shard in self])
+        y = y if self.classes is None else self.classes[y]
         return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
 
     def class_counts(self) -> NDArray[np.intp]:
@@ -263,12 +433,7 @@ class Shards:
         return ShardList(self) if self.kept is None else self.kept
 
     def on(self, engine: Any) -> Self:
-        """The same rows, with passes that an executor or an engine runs.
-
-        Parameters
-        ----------
-        engine : concurrent.futures.Executor or Engine
-        """
+        """The same rows, with passes that a `concurrent.futures.Executor` or an engine runs."""
         return self._but(engine=as_engine(engine))
 
     def _but(self, **changes: Any) -> Self:

@@ -16,13 +16,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.state import Model
+from fastpoly.state import Floats, Model
 
-Floats = NDArray[np.float64]
-EPS = np.finfo(np.float64).eps
-# Features per row from which a polynomial network is trained in the span of dense rows.
-ROW_SPAN = 2
-MOST_SPAN = 1000  # rows: finding the span costs n^2 d, and no more were measured
+TINY = np.finfo(np.float64).tiny  # the smallest normal number
 
 
 @dataclass(frozen=True)
@@ -52,8 +48,17 @@ class Moments:
         Outliers hardly change them. Where half of a column is equal, the deviation takes its place.
         """
         found, w = cls.of(X, w), np.ones(len(X)) if w is None else w
-        center = _medians(X, w)
-        spread = 1.4826 * _medians(np.abs(X - center), w)
+
+        def medians(values: NDArray) -> Floats:
+            """The smallest entry of each column that half of the weight does not exceed."""
+            order = np.argsort(values, axis=0, kind="stable")
+            below = np.cumsum(w[order], axis=0)
+            middle = np.argmax(below >= 0.5 * below[-1], axis=0)[None]
+            places = np.take_along_axis(order, middle, axis=0)
+            return np.take_along_axis(values, places, axis=0)[0].astype(np.float64)
+
+        center = medians(X)
+        spread = 1.4826 * medians(np.abs(X - center))
         return cls(found.weight, center, np.where(spread > 0, spread, found.deviation))
 
     def __add__(self, other: Self) -> Self:
@@ -96,52 +101,25 @@ def mean_and_deviation(X: NDArray, w: Floats | None) -> tuple[Floats, Floats]:
     return first + mean * unit, np.sqrt(variance) * unit
 
 
-def _medians(X: NDArray, w: Floats) -> Floats:
-    """The smallest entry of each column that half of the weight does not exceed, (d,)."""
-    order = np.argsort(X, axis=0, kind="stable")
-    below = np.cumsum(w[order], axis=0)
-    middle = np.argmax(below >= 0.5 * below[-1], axis=0)
-    return X[order[middle, np.arange(X.shape[1])], np.arange(X.shape[1])].astype(np.float64)
-
-
 def varies(mean: Floats, deviation: Floats) -> NDArray[np.bool_]:
     """Which columns vary by more than the rounding of their entries, in normal numbers."""
-    return deviation > np.maximum(10 * EPS * np.abs(mean), np.finfo(np.float64).tiny)
+    return deviation > np.maximum(10 * np.finfo(np.float64).eps * np.abs(mean), TINY)
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counts, sizes and moments of some rows; `+` gives those of two sets of rows together.
-
-    Attributes
-    ----------
-    n_samples, n_features : int
-    weight : float
-        Sum of the weights of the rows; n_samples where there are none.
-    classes : ndarray, (n_levels,), or None
-        The distinct targets, sorted; None where targets are arbitrary numbers, or are not known.
-    weights, counts : ndarray, (n_levels,), or None
-        Weight and number of the rows of each class; rows of weight 0 do not count.
-    largest : float
-        The largest |x| of all rows.
-    by_column : ndarray, (n_features,)
-        The largest |x| of each feature in rows that count.
-    features : Moments or None
-        Means and deviations of the features; None where rows are sparse.
-    targets : Moments or None
-        Means and deviations of targets that are numbers.
-    """
+    """Counts, sizes and moments of some rows; `+` gives those of two sets of rows together."""
 
     n_samples: int
     n_features: int
-    weight: float
-    classes: NDArray | None
-    weights: Floats | None
-    counts: Floats | None
-    largest: float
-    by_column: Floats
-    features: Moments | None
-    targets: Moments | None
+    weight: float  # of all rows; n_samples where there are no weights
+    classes: NDArray | None  # (n_levels,), the distinct targets, sorted, where they are known
+    weights: Floats | None  # (n_levels,), of each class
+    counts: Floats | None  # (n_levels,), rows of each class that count: their weight is not 0
+    largest: float  # the largest |x| of all rows
+    by_column: Floats  # (n_features,), the largest |x| of each feature in rows that count
+    features: Moments | None  # None where rows are sparse
+    targets: Moments | None  # of targets that are numbers
 
     @property
     def unseen(self) -> NDArray[np.intp]:
@@ -151,7 +129,7 @@ class Statistics:
     def below_rounding(self) -> NDArray[np.intp]:
         """Features that vary, but by no more than the rounding of their entries."""
         if self.features is None:
-            return np.flatnonzero((self.by_column > 0) & (self.by_column < np.finfo(float).tiny))
+            return np.flatnonzero((self.by_column > 0) & (self.by_column < TINY))
         mean, deviation = self.features.mean, self.features.deviation
         return np.flatnonzero((deviation > 0) & ~varies(mean, deviation))
 
@@ -163,17 +141,13 @@ class Statistics:
         return replace(self, classes=classes, targets=moments)
 
     def __add__(self, other: Self) -> Self:
-        def both(a: Any, b: Any) -> Any:
-            return None if a is None else a + b
-
-        return replace(
-            self, n_samples=self.n_samples + other.n_samples, weight=self.weight + other.weight,
-            weights=both(self.weights, other.weights), counts=both(self.counts, other.counts),
-            largest=max(self.largest, other.largest),
-            by_column=np.maximum(self.by_column, other.by_column),
-            features=both(self.features, other.features),
-            targets=both(self.targets, other.targets),
-        )  # fmt: skip
+        names = "n_samples", "weight", "weights", "counts", "features", "targets"
+        added = {
+            name: None if (own := getattr(self, name)) is None else own + getattr(other, name)
+            for name in names
+        }
+        by_column = np.maximum(self.by_column, other.by_column)
+        return replace(self, largest=max(self.largest, other.largest), by_column=by_column, **added)
 
 
 def row_statistics(
@@ -186,7 +160,7 @@ def row_statistics(
     """
     n, d = X.shape
     counted = None if w is None or w.all() else w > 0
-    counts = weights = targets = None
+    counts = weights = targets = features = None
     if n_classes:
         present = y if counted is None else y[counted]
         counts = np.bincount(present, minlength=n_classes).astype(np.float64)
@@ -194,44 +168,30 @@ def row_statistics(
     elif y is not None:
         targets = Moments.of(y.reshape(n, -1), w)
     if hasattr(X, "indptr"):
-        by_column, features = _largest_sparse(X, counted), None
-        largest = _largest(X.data) if counted is not None else by_column.max()
+        values, by_column = X.data, np.zeros(d)
+        kept = slice(None) if counted is None else np.repeat(counted, np.diff(X.indptr))
+        np.maximum.at(by_column, X.indices[kept], np.abs(X.data[kept]))
     else:
-        rows = X if counted is None else X[counted]
-        by_column = np.maximum(rows.max(axis=0, initial=0), -rows.min(axis=0, initial=0))
-        by_column, features = by_column.astype(np.float64), Moments.of(X, w)
-        largest = _largest(X) if counted is not None else by_column.max()
+        values, features = X, Moments.of(X, w)
+        by_column = _largest(X if counted is None else X[counted], axis=0).astype(np.float64)
+    largest = float(by_column.max() if counted is None else _largest(values))
     weight = float(n if w is None else w.sum())
-    return Statistics(
-        n, d, weight, None, weights, counts, float(largest), by_column, features, targets
-    )
+    return Statistics(n, d, weight, None, weights, counts, largest, by_column, features, targets)
 
 
-def _largest(values: NDArray) -> float:
-    return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
-
-
-def _largest_sparse(X: Any, counted: NDArray[np.bool_] | None) -> Floats:
-    """The largest |x| of each column in the rows that count."""
-    data, indices = X.data, X.indices
-    if counted is not None:
-        kept = np.repeat(counted, np.diff(X.indptr))
-        data, indices = data[kept], indices[kept]
-    largest = np.zeros(X.shape[1])
-    np.maximum.at(largest, indices, np.abs(data))
-    return largest
+def _largest(values: NDArray, axis: int | None = None) -> NDArray:
+    """The largest |x|."""
+    return np.maximum(values.max(axis=axis, initial=0), -values.min(axis=axis, initial=0))
 
 
 class Scaling(NamedTuple):
     """Units in which a model is trained: features are f (x - c), and targets are (y - b) / u.
 
     What is None is not changed. `seen` (d,) are features that are not constant (or, where they are
-    not centered, not zero). The weights of the others mean nothing and become zero. Where there are
-    `tables`, x are codes, and the features that are trained are the columns of their tables.
-
-    `span` is where scaled rows lie, and where a model is trained: columns (r,) that are seen, or
-    an orthonormal basis (d, r). The rest of the space has no influence on the loss, and the best
-    parameters have no part in it.
+    not centered, not zero); the weights of the others become zero. Where there are `tables`, x are
+    codes, and the features that are trained are the columns of their tables. `span` is where scaled
+    rows lie, and where a model is trained: columns (r,) that are seen, or an orthonormal basis
+    (d, r). The rest of the space has no influence on the loss.
     """
 
     center: Floats | None  # c, (d,)
@@ -256,7 +216,7 @@ class Scaling(NamedTuple):
         Sparse X is never centered.
         """
         if found.features is None or not centered:
-            seen = found.by_column >= np.finfo(np.float64).tiny
+            seen = found.by_column >= TINY
             factor = 1 / np.where(seen, found.by_column, 1.0)
             return cls(None, None if (factor == 1).all() else factor, seen)
         mean, deviation = found.features.mean, found.features.deviation
@@ -266,9 +226,9 @@ class Scaling(NamedTuple):
     def in_fields(self, squares: Floats, fields: NDArray[np.intp]) -> Self:
         """Columns of a field in units that belong together: x / sqrt(q + mean of q over the field).
 
-        q (d,) are mean squares. So frequent levels are in standard units, and rare ones, which
-        would overfit, are held back. `fields` (d,) is the field of each column; -1 for a number,
-        which stays in its own units, and -2 for a 0/1 column, whose zeros are the other level.
+        q (d,) are mean squares, so rare levels, which would overfit, are held back. `fields` (d,)
+        is the field of each column; -1 for a number, which stays in its own units, and -2 for a 0/1
+        column, whose zeros are the other level.
         """
         own = np.where(squares > 0, fields, -1)
         counts = np.bincount(own[own >= 0], minlength=1)
@@ -297,10 +257,13 @@ class Scaling(NamedTuple):
 
     def features(self, X: Any) -> Any:
         """The scaled features in the span, (n, r)."""
-        scaled, span = self._scaled(X), self.span
-        if span is None:
-            return scaled
-        return scaled[:, span] if span.ndim == 1 else scaled @ span
+        return self._project(self._scaled(X))
+
+    def _project(self, A: Any) -> Any:
+        """What lies in the span of the rows of A (n, d), (n, r)."""
+        if self.span is None:
+            return A
+        return A[:, self.span] if self.span.ndim == 1 else A @ self.span
 
     def _scaled(self, X: Any) -> Any:
         """The scaled features, (n, d), in the dtype of X."""
@@ -330,41 +293,35 @@ class Scaling(NamedTuple):
 
         Columns that are not seen cost nothing then. Of a polynomial network, basis vectors and
         linear weights lie in the span of the rows: any other part would only add to the penalty.
+        Of dense rows it is used for two or more features per row, and up to 1000 rows: finding it
+        costs n^2 d.
         """
         n, d = X.shape
-        if (
-            activation == "squared"
-            and not hasattr(X, "indptr")
-            and n <= min(d // ROW_SPAN, MOST_SPAN)
-        ):
+        if activation == "squared" and not hasattr(X, "indptr") and n <= min(d // 2, 1000):
             # Singular vectors, with signs, do not depend on the order of the rows.
             basis, R = np.linalg.qr(self._scaled(X).T.astype(np.float64))
             basis = basis @ np.linalg.svd(R)[0]
             return self._replace(span=basis * np.where(basis.sum(axis=0) < 0, -1.0, 1.0))
-        return self if self.seen.all() else self._replace(span=self._columns())
-
-    def _columns(self) -> NDArray[np.intp]:
-        return np.flatnonzero(self.seen) if self.seen.any() else np.zeros(1, dtype=np.intp)
+        if self.seen.all():
+            return self
+        columns = np.flatnonzero(self.seen)
+        return self._replace(span=columns if len(columns) else np.zeros(1, dtype=np.intp))
 
     def narrow(self, model: Model) -> Model:
         """The part in the span of a model of all scaled features."""
-        span = self.span
-        return self._change(
-            model, len(self.seen), lambda A: A[:, span] if span.ndim == 1 else A @ span
-        )
+        return self._change(model, len(self.seen), self._project)
 
     def widen(self, model: Model) -> Model:
         """A model in the span as one of all scaled features."""
-        span = self.span
 
         def wide(A: Floats) -> Floats:
-            if span.ndim == 2:
-                return A @ span.T
+            if self.span.ndim == 2:
+                return A @ self.span.T
             all_columns = np.zeros((len(A), len(self.seen)))
-            all_columns[:, span] = A
+            all_columns[:, self.span] = A
             return all_columns
 
-        return self._change(model, 0 if span is None else span.shape[-1], wide)
+        return self._change(model, 0 if self.span is None else self.span.shape[-1], wide)
 
     def _change(self, model: Model, width: int, change: Callable[[Floats], Floats]) -> Model:
         """The model with every row (width,) of weights changed."""
@@ -374,20 +331,21 @@ class Scaling(NamedTuple):
         linear = None if model.linear is None else change(model.linear.T).T
         return model._replace(H=np.hstack([constant, change(H)]), linear=linear)
 
+    def _units(self, model: Model, factor: Floats) -> Model:
+        """The model with the weights of every feature times its factor, but for a constant."""
+        constants = np.ones(model.H.shape[1] - len(factor))  # the constant feature comes first
+        linear = None if model.linear is None else model.linear * factor[:, None]
+        return model._replace(H=model.H * np.concatenate([constants, factor]), linear=linear)
+
     def fold(self, model: Model, activation: str) -> Model:
         """Turn a model of scaled features and targets into one of the original ones."""
-        H, V, intercept, linear = self.widen(model)
-        if self.tables is not None:
-            H, V, intercept, linear = self.tables.level_model(model)
-        constants = H.shape[1] - len(self.seen)  # the constant feature comes first
+        model = self.widen(model) if self.tables is None else self.tables.level_model(model)
         factor = np.where(self.seen, 1.0 if self.factor is None else self.factor, 0.0)
-        H = H * np.concatenate([np.ones(constants), factor])
-        if linear is not None:
-            linear = linear * factor[:, None]
+        H, V, intercept, linear = self._units(model, factor)
         if self.center is not None:
-            move = _shift(H, self.center, activation)
-            intercept = intercept - self.center @ linear + V.T @ move[0]
-            linear = linear - move[1].T @ V
+            constant, slope = _shift(H, self.center, activation)
+            intercept = intercept - self.center @ linear + V.T @ constant
+            linear = linear - slope.T @ V
         if self.target_unit is not None:
             V, intercept = V * self.target_unit, intercept * self.target_unit + self.target_center
             linear = None if linear is None else linear * self.target_unit
@@ -396,20 +354,19 @@ class Scaling(NamedTuple):
     def unfold(self, model: Model, activation: str) -> Model:
         """The inverse of `fold`, with basis vectors of norm 1; without what is not in the span."""
         H, V, intercept, linear = model
-        constants = H.shape[1] - len(self.seen)
         if self.target_unit is not None:
             V, intercept = V / self.target_unit, (intercept - self.target_center) / self.target_unit
             linear = None if linear is None else linear / self.target_unit
         if self.center is not None:
-            move = _shift(H, self.center, activation)
-            linear = linear + move[1].T @ V
-            intercept = intercept + self.center @ linear - V.T @ move[0]
-        inverse = 1 / (np.ones(len(self.seen)) if self.factor is None else self.factor)
-        H = H * np.concatenate([np.ones(constants), inverse])
-        linear = None if linear is None else linear * inverse[:, None]
+            constant, slope = _shift(H, self.center, activation)
+            linear = linear + slope.T @ V
+            intercept = intercept + self.center @ linear - V.T @ constant
+        model = Model(H, V, intercept, linear)
+        if self.factor is not None:
+            model = self._units(model, 1 / self.factor)
         if self.tables is not None:
-            H, _, _, linear = self.tables.column_model(Model(H, V, intercept, linear))
-        H, V, intercept, linear = self.narrow(Model(H, V, intercept, linear))
+            model = self.tables.column_model(model)
+        H, V, intercept, linear = self.narrow(model)
         norms = np.linalg.norm(H, axis=1, keepdims=True)
         norms[norms == 0] = 1.0
         return Model(H / norms, V * norms**2, intercept, linear)

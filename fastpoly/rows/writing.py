@@ -9,9 +9,11 @@ earlier one. The manifest comes last, in one step, when all other files are on t
 holds the old rows until then, and the new ones from then on. Files of the old ones go after that.
 """
 
+import argparse
 import contextlib
 import os
 import secrets
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,38 +23,19 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES, as_count
-from fastpoly.rows.format import (
-    FORMAT,
-    MOST_FEATURES,
-    NAME,
-    OURS,
-    SHARDS_VERSION,
-    encoding_arrays,
-    layout,
-    write_array,
-    write_manifest,
-)
-from fastpoly.rows.ingest import Chunk, DataFile, Distincts, Table, pair_arrays
+from fastpoly.rows import format as shard_format
+from fastpoly.rows.ingest import FORMATS, Chunk, DataFile, Distincts, Table, pair_arrays
 from fastpoly.rows.shards import Shards
 from fastpoly.tables import Encoding
 from fastpoly.tables.frames import Column, Distinct, is_frame
 
-# The bins of a number are learned from this many rows at most, evenly spaced: 128 MB a column.
-MOST_LEARNED = 2**24
-
 
 def write_shards(
-    folder: str | os.PathLike[str],
-    batches: Any,
-    *,
-    one_hot: Sequence[str] = (),
-    numeric: Sequence[str] = (),
-    target: str | None = None,
-    weight: str | None = None,
-    rows_per_shard: int = BLOCK_DOUBLES,
-    overwrite: bool = False,
+    folder: str | os.PathLike[str], batches: Any, *, one_hot: Sequence[str] = (),
+    numeric: Sequence[str] = (), target: str | None = None, weight: str | None = None,
+    rows_per_shard: int = BLOCK_DOUBLES, overwrite: bool = False,
     progress: Callable[[int], Any] | None = None,
-) -> Shards:
+) -> Shards:  # fmt: skip
     """Write rows to a folder from which `Shards` reads them.
 
     Parameters
@@ -109,7 +92,7 @@ def write_shards(
         raise ValueError("target must be given with one_hot, numeric or weight")
     path = Path(os.path.abspath(folder))
     path.mkdir(parents=True, exist_ok=True)
-    manifest = path / NAME
+    manifest = path / shard_format.NAME
     if manifest.exists() and not overwrite:
         raise ValueError(f"{path} already holds shards; pass overwrite=True or another folder")
     writer = _Writer(path, table, as_count(rows_per_shard, "rows_per_shard"))
@@ -124,7 +107,10 @@ def write_shards(
         if not (manifest.exists() and writer.token.encode() in manifest.read_bytes()):
             _remove(path.glob(writer.name("*")))
         raise
-    shards, ours = Shards(path), {file for file in path.iterdir() if OURS.fullmatch(file.name)}
+    shards, ours = (
+        Shards(path),
+        {file for file in path.iterdir() if shard_format.OURS.fullmatch(file.name)},
+    )
     _remove(ours - {path / name for name in shards.manifest.file_names})
     return shards
 
@@ -230,7 +216,10 @@ class _Writer:
     def _write(self, content: str, array: NDArray) -> dict[str, str]:
         """Write a file that stays, and return its name and digest for the manifest."""
         name = self.name(content)
-        return {"name": name, "digest": write_array(self.folder / name, array, sync=True)}
+        return {
+            "name": name,
+            "digest": shard_format.write_array(self.folder / name, array, sync=True),
+        }
 
     def _raw(self, number: int, name: str) -> Path:
         return self.folder / self.name(f"raw-{number}-{name}")
@@ -297,13 +286,13 @@ class _Writer:
         fields, places = ([], []) if self.table is None else self.table.finish(self._numbers)
         encoding = Encoding(fields, np.zeros(sum(field.size for field in fields)))
         d = encoding.n_codes or self.width
-        if d > MOST_FEATURES:
-            raise ValueError(f"X has more than {MOST_FEATURES} columns or levels")
+        if d > shard_format.MOST_FEATURES:
+            raise ValueError(f"X has more than {shard_format.MOST_FEATURES} columns or levels")
         classes, levels = self.targets.finish()
         kind = "codes" if fields else "csr" if "csr" in self.names else "dense"
         content: dict[str, Any] = {
-            "format": FORMAT, "version": SHARDS_VERSION, "kind": kind, "n_samples": sum(self.rows),
-            "n_features": d, "n_fields": len(fields), "encoding": None,
+            "format": shard_format.FORMAT, "version": shard_format.SHARDS_VERSION, "kind": kind,
+            "n_samples": sum(self.rows), "n_features": d, "n_fields": len(fields), "encoding": None,
             "dtype": "<f4" if self.single and not fields else "<f8",
             "classes": classes, "n_targets": self.targets.n_targets, "weighted": "w" in self.names,
             "sorted": len(fields) == 2, "shards": [],
@@ -315,7 +304,7 @@ class _Writer:
             entries = len(arrays["indices"]) if kind == "csr" else 0
             files = {
                 name: self._write(f"{number:06d}-{name}", arrays[name].astype(dtype, copy=False))
-                for name, (dtype, _) in layout(content, n, entries).items()
+                for name, (dtype, _) in shard_format.layout(content, n, entries).items()
             }
             content["shards"].append({"rows": n, "entries": entries, "files": files})
             del arrays
@@ -324,13 +313,13 @@ class _Writer:
             encoding.frequencies /= content["n_samples"]
             content["encoding"] = {
                 name: {"length": len(a), **self._write(f"encoding-{name}", a)}
-                for name, a in encoding_arrays(encoding).items()
+                for name, a in shard_format.encoding_arrays(encoding).items()
             }
-        write_manifest(self.folder, content)
+        shard_format.write_manifest(self.folder, content)
 
     def _numbers(self, j: int) -> NDArray[np.float64]:
-        """Column j of the numbers of all rows, or of rows that are evenly spaced."""
-        step = -(-sum(self.rows) // MOST_LEARNED)
+        """Column j of the numbers of all rows, or of 2^24 that are evenly spaced (128 MB)."""
+        step = -(-sum(self.rows) // 2**24)
         parts, first = [], 0
         for number, n in enumerate(self.rows):
             raw = np.load(self._raw(number, "numbers"), mmap_mode="r")
@@ -373,3 +362,66 @@ class _Writer:
                 indices[:, f] = next(places)[next(codes)]
         indices += encoding.offsets[:-1].astype(np.int32)
         return indices
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command `fastpoly-shards`: write shards, or check those of a folder."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.folder is None or not (options.files or options.verify):
+        parser.error(
+            "name the folder and the files to read first (or a folder and --verify); --one-hot, "
+            "--numeric and --text take all names that follow them"
+        )
+    try:
+        shards = Shards(options.folder, verify=True) if options.verify else _write_files(options)
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        print(f"fastpoly-shards: {error}", file=sys.stderr)
+        return 1
+    sizes = {"row": shards.n_samples, "feature": shards.n_features, "shard": len(shards)}
+    counted = ", ".join(f"{n} {name}{'s' * (n != 1)}" for name, n in sizes.items())
+    print(f"{shards.folder}: {counted}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fastpoly-shards",
+        usage="%(prog)s FOLDER FILE ... [--one-hot COLUMN ...] [--target COLUMN] [more options]",
+        description="Write CSV, libsvm or parquet files as shards that fastpoly fits.",
+    )
+    parser.add_argument("folder", nargs="?", help="the folder for the shards")
+    parser.add_argument("files", nargs="*", help="the files to read")
+    parser.add_argument("--verify", action="store_true", help="check the shards of the folder")
+    parser.add_argument("--one-hot", nargs="+", default=[], metavar="COLUMN")
+    parser.add_argument("--numeric", nargs="+", default=[], metavar="COLUMN")
+    parser.add_argument(
+        "--text", nargs="+", default=[], metavar="COLUMN",
+        help="one-hot columns of a CSV file whose integers are to be strings",
+    )  # fmt: skip
+    parser.add_argument("--target", metavar="COLUMN", help="not for libsvm files")
+    parser.add_argument("--weight", metavar="COLUMN")
+    parser.add_argument(
+        "--format", choices=sorted(set(FORMATS.values())), help="by default from the suffix"
+    )
+    parser.add_argument("--delimiter", help="for CSV files; by default a comma")
+    parser.add_argument("--zero-based", action="store_true", help="libsvm indices start at 0")
+    parser.add_argument("--rows-per-shard", type=int, default=BLOCK_DOUBLES)
+    parser.add_argument("--overwrite", action="store_true")
+    parser.add_argument("--quiet", action="store_true", help="show no progress bar")
+    return parser
+
+
+def _write_files(options: argparse.Namespace) -> Shards:
+    files = [
+        DataFile(file, options.format, options.delimiter, options.text, options.zero_based)
+        for file in options.files
+    ]
+    from tqdm import tqdm
+
+    with tqdm(unit=" rows", unit_scale=True, disable=options.quiet) as bar:
+        return write_shards(
+            options.folder, files, one_hot=options.one_hot, numeric=options.numeric,
+            target=options.target, weight=options.weight, rows_per_shard=options.rows_per_shard,
+            overwrite=options.overwrite, progress=bar.update,
+        )  # fmt: skip
