@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.special import expit
+from scipy.stats import chisquare
 from sklearn.base import clone
 
 from fastpoly import (
@@ -22,17 +23,9 @@ from fastpoly import (
     PosteriorAverage,
     write_shards,
 )
-from fastpoly.estimators.posterior import one_hot_fields
+from fastpoly.draws import composite_temper, effective_draws, factorize, split_rhat
 from fastpoly.objective import Objective
-from fastpoly.posterior import (
-    Chain,
-    Prior,
-    Side,
-    composite_temper,
-    effective_draws,
-    factorize,
-    split_rhat,
-)
+from fastpoly.posterior import Chain, Prior, Side, one_hot_fields
 from fastpoly.problem import Problem
 from fastpoly.rows import as_rows
 from fastpoly.state import Model
@@ -480,3 +473,79 @@ def test_networks():
     machine = PolynomialNetworkRegressor(alpha=0.1, n_components=4, random_state=0)
     model = PosteriorAverage(machine, n_samples=100, random_state=0).fit(X, y)
     assert model.score(X, y) > 0.95
+
+
+def gibbs(codes, y, sizes, n_sweeps, rng):
+    """Hyperparameters of a machine of one basis vector with V = 1, by conjugate draws alone.
+
+    o = b + sum_f w_f[code] + h_0[code] h_1[code'] is linear in the entries of each field.
+    """
+    h, w = [rng.standard_normal(s) for s in sizes], [np.zeros(s) for s in sizes]
+    b, T, found = 0.0, 1.0, []
+    mu, lam, omega = np.zeros(2), np.ones(2), np.ones(2)
+    for _ in range(n_sweeps):
+        for f, size in enumerate(sizes):
+            own, other = codes[:, f], h[1 - f][codes[:, 1 - f]]
+            rest = b + w[1 - f][codes[:, 1 - f]]
+            for values, slope, center, strength in (
+                (h[f], other, mu[f], lam[f]), (w[f], np.ones(len(y)), 0.0, omega[f]),
+            ):  # fmt: skip
+                residual = y - rest - (w[f][own] if values is h[f] else h[f][own] * other)
+                precision = strength + T * np.bincount(own, slope**2, size)
+                mean = strength * center + T * np.bincount(own, slope * residual, size)
+                values[:] = mean / precision + rng.standard_normal(size) / np.sqrt(precision)
+            # mu ~ N(0, 1 / lam) and lam, omega ~ chi^2 with one degree of freedom
+            spread = ((h[f] - mu[f]) ** 2).sum() + mu[f] ** 2
+            lam[f] = rng.gamma(0.5 * (2 + size)) / (0.5 * (1 + spread))
+            mu[f] = h[f].sum() / (size + 1) + rng.standard_normal() / np.sqrt(lam[f] * (size + 1))
+            omega[f] = rng.gamma(0.5 * (1 + size)) / (0.5 * (1 + (w[f] ** 2).sum()))
+        o = sum(w[f][codes[:, f]] for f in range(2)) + h[0][codes[:, 0]] * h[1][codes[:, 1]]
+        b = (y - o).mean() + rng.standard_normal() / np.sqrt(T * len(y))
+        T = rng.gamma(0.5 * (1 + len(y))) / (0.5 * (1 + ((y - o - b) ** 2).sum()))
+        found.append(np.log([T, lam[0] * lam[1], *omega]))
+    return np.array(found)
+
+
+def test_hyperparameters_against_gibbs():
+    """Means and deviations of log T, log lam_0 lam_1 (the scales of h_0, h_1 drift), log Omega."""
+    rng, sizes = np.random.default_rng(17), (6, 5)
+    X, y = ratings(rng, 80, sizes)
+    y += 0.7 * rng.standard_normal(11)[X.indices[::2]]
+    codes = X.indices.reshape(-1, 2) - [0, sizes[0]]
+    expected = gibbs(codes, y, sizes, 12000, rng)[1000:]
+    objective = objective_of(X, y[:, None])
+    start = Model(rng.standard_normal((1, 11)), np.ones((1, 1)), np.zeros(1), np.zeros((11, 1)))
+    chain = Chain(objective, start, np.repeat([0, 1], sizes), 0, None, share=0.3)
+    found = []
+    for _ in range(12000):
+        chain.draw()
+        lam, Omega = chain.prior.lam[0], chain.prior.Omega[:, 0, 0]
+        found.append(np.log([chain.temper, lam[0] * lam[1], *Omega]))
+    found = np.array(found)[1000:]
+    deviation = expected.std(axis=0)
+    assert (np.abs(found.mean(axis=0) - expected.mean(axis=0)) < 0.25 * deviation).all()
+    np.testing.assert_allclose(found.std(axis=0), deviation, rtol=0.2)
+
+
+def test_simulation_based_calibration():
+    """Truths from the prior have uniform ranks among the draws of their posterior."""
+    rng, sizes, n_ranks = np.random.default_rng(18), (4, 3), 10
+    fields, ranks = np.repeat([0, 1], sizes), []
+    for _ in range(80):
+        X, _ = ratings(rng, 30, sizes)
+        H, W, T = rng.normal(0.5, 1, (1, 7)), 0.7 * rng.standard_normal((7, 1)), 2.0
+        truth = Model(H, np.ones((1, 1)), np.zeros(1), W)
+        o = Design(X, "anova").outputs(H, truth.V) + X @ W
+        objective = objective_of(X, o + rng.standard_normal(o.shape) / np.sqrt(T))
+        chain = Chain(objective, truth, fields, int(rng.integers(2**31)), T, share=0.3)
+        chain.prior.H[:], chain.prior.lam[:], chain.prior.Omega[:] = 0.5, 1.0, 1 / 0.49
+        chain.prior.draw = lambda model, rng: None
+        models = [chain.draw() for _ in range(15 * n_ranks)][15::15]
+        values = [
+            (h[0] * h[4], ((h - 0.5) ** 2).sum(), model.linear[0, 0], objective.loss(model))
+            for model in (truth, *models)
+            for h in model.H
+        ]
+        ranks.append((np.array(values[1:]) < values[0]).sum(axis=0))
+    for column in np.array(ranks).T:
+        assert chisquare(np.bincount(column, minlength=n_ranks)).pvalue > 0.01

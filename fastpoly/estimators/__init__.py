@@ -1,6 +1,5 @@
 """The scikit-learn layer; the only place that imports scikit-learn."""
 
-from fastpoly.estimators.encoder import TableEncoder
 from fastpoly.estimators.models import (
     FactorizationMachineClassifier,
     FactorizationMachineOrdinalRegressor,
@@ -8,6 +7,7 @@ from fastpoly.estimators.models import (
     PolynomialNetworkClassifier,
     PolynomialNetworkOrdinalRegressor,
     PolynomialNetworkRegressor,
+    TableEncoder,
 )
 from fastpoly.estimators.posterior import PosteriorAverage
 from fastpoly.estimators.search import PathSearchCV

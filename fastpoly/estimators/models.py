@@ -1,9 +1,20 @@
-"""The six estimators that users import, with the text that their docstrings share."""
+"""The six estimators that users import, with the text that they share, and TableEncoder."""
 
 import inspect
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from fastpoly.estimators.data import validate
 from fastpoly.estimators.targets import PolyClassifier, PolyOrdinalRegressor, PolyRegressor
+from fastpoly.kernels.checks import as_count
+from fastpoly.problem import check_choice
+from fastpoly.tables import Encoding
 
 Class = TypeVar("Class", bound=type)
 
@@ -18,10 +29,9 @@ Parameters
 ----------
 alpha : float, optional
     Strength of the penalty: loss + alpha Omega(V). The loss is a sum over the rows, not a mean, so
-    a suitable alpha grows with the number of rows. By default rows held out choose it: a walk from
-    the largest alpha down ends where their loss no longer falls (every fifth of up to 700 rows is
-    held out in turn, one third of more rows); the final fit uses all rows. The fitted value is
-    `alpha_`. It refers to standardized features. Cannot be combined with tau.
+    a suitable alpha grows with their number. It refers to standardized features, and excludes tau.
+    By default rows held out choose it (every fifth of up to 700 rows in turn, one third of more
+    rows), by a walk from the largest alpha down; the final fit uses all rows. See `alpha_`.
 tau : float, optional
     Constrained form: Omega(V) <= tau in place of the penalty.
 penalty : {"l1/l2", "l1", "l1/linf"} or penalty object, default="l1/l2"
@@ -31,14 +41,12 @@ loss : {loss}
 n_components : int, default=50
     Largest number of basis vectors.
 block : int or "auto", default="auto"
-    Largest number of basis vectors added per round. "auto" adds many with refit="full", otherwise
-    one.
+    Most basis vectors added per round. "auto" adds many with refit="full", otherwise one.
 refit : {"auto", "full", "output", None}, default="auto"
     What to fit after each added block: the output layer and the basis vectors ("full", not with
     tau), the output layer alone ("output"), or only the step toward the new vector (None). "auto"
-    is "full" with alpha and "output" with tau. It is also "output" for "l1" with fewer than 2 m
-    components, because there a vector of the joint descent serves one output only.
-    ``block=1, refit="output"`` is the algorithm of the paper.
+    is "full" with alpha, and "output" with tau or for "l1" with fewer than 2 m components, where a
+    vector would serve one output only. ``block=1, refit="output"`` is the algorithm of the paper.
 fit_lower : {"explicit", "augment", None}, default="explicit"
     Source of the linear terms. "explicit" fits an intercept and linear weights. "augment" puts a
     constant feature in front of every row, as in the paper; in a factorization machine that gives
@@ -49,63 +57,57 @@ alpha_linear : float, optional
 standardize : bool, default=True
     Whether to train in standard units, so that the scale of the features does not matter: dense X
     is centered and scaled to unit variance; sparse X, and any X where fit_lower is not "explicit",
-    is divided by the largest |x| of each column. Targets of the squared loss are scaled to unit
-    variance, those of the Huber loss by a robust deviation. The fitted model applies to the
-    original features and targets; `objective_`, `violation_`, alpha and tau are in standard units.
+    is divided by the largest |x| of each column. Targets of the squared loss get unit variance,
+    those of the Huber loss a robust unit. The fitted model applies to the original features and
+    targets; `objective_`, `violation_`, alpha and tau are in standard units.
 fields : list of int or str, optional
     Which columns of X belong together, such as one-hot columns of a category: the sizes of groups
-    of columns, or a name for each column. With `standardize`, the columns of a field have units
-    that suit each other, x / sqrt(q + mean of q over the field), with their mean squares q. Frames
-    have their own fields.
+    of columns, or a name for each column. With `standardize` their units suit each other,
+    x / sqrt(q + mean of q over the field), with mean squares q. Frames have their own fields.
 shapes : {"auto", "hinges", "steps", None}, default="auto"
     What the numbers of a table are made of, where X is a frame with levels or gaps: their value in
     soft units, which tame long tails (None); that and hinges, so that effects bend; or also steps
-    at up to 254 values, which only factorization machines take. What is finer is held back by a
-    stronger ridge. "auto" takes what is clearly best on rows held out. The
-    fitted value is `shapes_`.
+    at up to 254 values, which only factorization machines take. A stronger ridge holds back what is
+    finer. "auto" walks to finer ones while the loss of rows held out falls clearly. See `shapes_`.
 solver : {"auto", "fista", "newton"}, default="auto"
     Solver of the output refit; refit="full" has its own.
 max_iter : int, default=1000
     Largest number of iterations of one refit.
 tol : float, default=0.1
     Relative tolerance of the optimality at which training stops before n_components: no basis
-    vector has a violation above (1 + tol) alpha. With a smaller value than 0.1 the objective falls
-    by less than 0.3 % in most cases and predictions do not improve; use 1e-3 if you need a
-    certificate.
+    vector has a violation above (1 + tol) alpha. Below 0.1 the objective falls by less than 0.3 %
+    in most cases and predictions do not improve; use 1e-3 if you need a certificate.
 selection : {"refine", "random+refine", "l1", "random", "best_data", "exact"} or callable, \
 default="refine"
     How the next basis vectors are found; see `fastpoly.select_basis`. A callable takes a
     `fastpoly.selection.Request` and returns unit vectors (b, d).
 early_stopping : bool, default=False
-    Hold out a part of the data, score it after each round, stop when the score no longer improves,
-    and keep the model with the best score. Classes are held out in proportion, and so are ordinal
-    levels that occur often enough.
+    Hold out a part of the data, by class or level where they occur often enough, score it after
+    each round, stop when the score no longer improves, and keep the model with the best score.
 validation_fraction : float, default=0.25
     Share of the rows that is held out, with early_stopping.
 n_iter_no_change : int, default=10
     With early_stopping, training stops after this many rounds without a better score.
 warm_start : bool, default=False
-    Whether `fit` continues from the fitted model and adds basis vectors up to n_components, or
-    starts from scratch. On other rows, or with another alpha, tau, loss or penalty, the fitted
-    model is refitted first, which is often no faster than a new fit: most of that is the choice of
-    alpha and the descent of all vectors. For a few new rows there is `partial_fit`. The history
-    begins with this fit.
+    Whether `fit` continues from the fitted model and adds basis vectors up to n_components. On
+    other rows, or with another alpha, tau, loss or penalty, the model is refitted first, which is
+    often no faster than a new fit: most of that is the choice of alpha and the descent of all
+    vectors. For a few new rows there is `partial_fit`. The history begins with this fit.
 {more}n_threads : int, optional
-    Threads of the kernels. The default is one for small data, and in any Python thread but the main
-    one, so that a pool of threads does not use more threads than there are cores. Otherwise it is
-    OpenMP's number, which joblib sets in the processes that it starts.
+    Threads of the kernels. The default is one for small data and in any Python thread but the main
+    one, so that pools of threads do not use more than there are cores; otherwise OpenMP's number,
+    which joblib sets in the processes that it starts.
 checkpoint : str or path-like, optional
     A file that the fit is saved to and continues from. If it exists, `fit` resumes its run and ends
     with the same model, bit for bit for the same number of threads. n_components may be larger than
-    before (the blocks then differ from those of a single run). Everything else must be the same, or
-    the file is refused. The file is replaced in one step, holds plain arrays, and stays when the
-    fit is done. It cannot be combined with warm_start.
+    before (the blocks then differ from those of a single run); if anything else differs, the file
+    is refused. It is replaced in one step, holds plain arrays, and stays when the fit is done. It
+    cannot be combined with warm_start.
 checkpoint_every : float, default=60.0
-    Seconds between writes of the checkpoint; 0 for every round. It is also written when the fit
-    ends or is interrupted.
+    Seconds between writes of the checkpoint, which is also written at the end; 0 for every round.
 verbose : int, default=0
-    0 is silent, 1 shows a progress bar, and 2 or more logs every round at level INFO to the logger
-    "fastpoly"; ``logging.basicConfig(level=logging.INFO)`` shows that log.
+    1 shows a progress bar, and 2 or more logs every round at level INFO to the logger "fastpoly"
+    (``logging.basicConfig(level=logging.INFO)`` shows it).
 random_state : int, RandomState instance or None, default=None
     Seed of the selection and of the early_stopping split.
 
@@ -115,21 +117,16 @@ components_ : ndarray, (k, d), or (k, d + 1) with fit_lower="augment"
     Basis vectors; the weight of the constant feature comes first.
 output_weights_ : ndarray, (k, m)
     Output layer.
-intercept_ : ndarray, (m,)
-linear_coef_ : ndarray, (m, d)
-    Linear weights, only with fit_lower="explicit".
+intercept_, linear_coef_ : ndarray, (m,) and (m, d)
+    Linear terms; linear_coef_ only with fit_lower="explicit".
 feature_importances_ : ndarray, (d,)
     How much each feature matters, for `sklearn.feature_selection.SelectFromModel`.
 model_ : PolyModel
     The fitted model, which can be saved, and loaded without scikit-learn.
-{classes}n_components_ : int
-    k, the number of basis vectors.
-n_iter_ : int
-    Rounds of training.
-alpha_ : float
-    The alpha of the fit, only without tau.
-alpha_linear_ : float
-    The alpha_linear of the fit, only with fit_lower="explicit".
+{classes}n_components_, n_iter_ : int
+    k, the number of basis vectors, and the rounds of training.
+alpha_, alpha_linear_ : float
+    The strengths of the fit: alpha_ without tau, alpha_linear_ with fit_lower="explicit".
 shapes_ : {"hinges", "steps", None}
     The shapes of the fit, only where X was a frame with levels or gaps.
 objective_ : float
@@ -141,9 +138,8 @@ dual_gap_ : float
 history_ : dict of ndarray
     One entry per round: "objective", "loss", "penalty", "violation", "violation_bound", "gap",
     "gap_found", "n_components", "alpha" (NaN with tau), "seconds", and, with early_stopping,
-    "validation_score". The first one is the model without basis vectors, or the model that the
-    choice of alpha ended with. If the last round gained nothing, the model before it has another
-    entry.
+    "validation_score". The first one is the model without basis vectors, or that of the choice of
+    alpha. If the last round gained nothing, the model before it has another entry.
 n_features_in_ : int
 feature_names_in_ : ndarray of str
     Only if X had column names that are all strings.
@@ -169,8 +165,7 @@ no squares, which one-hot features do not need."""
     indicator.""",
         "more": """\
 class_weight : dict, list of dict, "balanced" or None, default=None
-    Weights of the classes, multiplied with sample_weight; a list has one dict per label, whose
-    weights are multiplied too.
+    Weights of the classes, times sample_weight; a list has one dict, a further factor, per label.
 """,
         "classes": """\
 classes_ : ndarray, (m,)
@@ -185,8 +180,6 @@ classes_ : ndarray, (m,)
     then linear, for targets with outliers; with `standardize`, distances are in units of the median
     absolute deviation of the targets, times 1.48. `fastpoly.kernels.losses.Huber(width)` has
     another width. "poisson": exp(o) - y o, for counts and rates y >= 0; `predict` gives exp(o).""",
-        "more": "",
-        "classes": "",
     },
     PolyOrdinalRegressor: {
         "outputs": """\
@@ -197,9 +190,8 @@ the expected rank among the declared levels, from 1. The most probable level is
 ``classes_[predict_proba(X).argmax(axis=1)]``.""",
         "loss": """\
 {"logistic"} or loss object, default="logistic"
-    Binary logistic loss of the m - 1 questions whether y is at most a level. The outputs of a loss
-    object, whose target must be "sign", are taken as log odds too. It has `predict_proba` if its
-    attribute log_odds is True.""",
+    Binary loss of the m - 1 questions whether y is at most a level. A loss object must have the
+    target "sign"; there is `predict_proba` if its attribute log_odds is True.""",
         "more": """\
 levels : array-like, optional
     The levels, the lowest first. Needed where they are not numbers, unless y is an ordered
@@ -219,7 +211,7 @@ def documented(cls: Class) -> Class:
         squares = cls._activation == "squared"
         names = ("PolynomialNetwork", "FactorizationMachine")[:: 1 if squares else -1]
         what = "Products of different features only." if squares else "Also has squares."
-        words = {"other": f"{cls.__name__.replace(*names)} : {what}"}
+        words = {"other": f"{cls.__name__.replace(*names)} : {what}", "more": "", "classes": ""}
         words |= WORDS[cls._activation] | WORDS[cls.__base__]
         text = TEXT
         for place, word in words.items():
@@ -240,12 +232,9 @@ class PolynomialNetworkClassifier(PolyClassifier):
     >>> from sklearn.preprocessing import scale
     >>> from fastpoly import PolynomialNetworkClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = PolynomialNetworkClassifier(alpha=0.1, n_components=8, random_state=0)
-    >>> model = model.fit(scale(X), y)
-    >>> model.score(scale(X), y) > 0.97
-    True
-    >>> model.predict_proba(scale(X[:5])).shape
-    (5, 3)
+    >>> model = PolynomialNetworkClassifier(alpha=0.1, random_state=0).fit(scale(X), y)
+    >>> model.score(scale(X), y) > 0.97, model.predict_proba(scale(X[:5])).shape
+    (True, (5, 3))
     """
 
     _activation = "squared"
@@ -264,8 +253,7 @@ class FactorizationMachineClassifier(PolyClassifier):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((200, 4))
     >>> labels = np.column_stack([X[:, 0] * X[:, 1] > 0, X[:, 2] > 0]).astype(int)
-    >>> model = FactorizationMachineClassifier(alpha=0.5, n_components=8, random_state=0)
-    >>> model = model.fit(X, labels)
+    >>> model = FactorizationMachineClassifier(alpha=0.5, random_state=0).fit(X, labels)
     >>> model.score(X, labels) > 0.9
     True
     """
@@ -364,3 +352,99 @@ class FactorizationMachineOrdinalRegressor(PolyOrdinalRegressor):
     """
 
     _activation = "anova"
+
+
+class TableEncoder(TransformerMixin, BaseEstimator):
+    """Columns of numbers from a frame with text, categories, bools, numbers, lists and gaps.
+
+    The estimators of this package encode frames by themselves; this is for others. Numbers are in
+    soft standard units, which tame long tails. A missing number is its column's center, with a
+    column that says so, if gaps occurred in `fit`. Texts, categories, bools and lists (genres) are
+    columns of 0 and 1, one for each level, one for rare and unseen levels, and one for gaps.
+
+    Parameters
+    ----------
+    shapes : {None, "hinges"}, default=None
+        "hinges" adds max(0, value - knot) at four knots to each number, so that effects may bend.
+    min_count : int, default=2
+        Levels of fewer rows are one level, which is also that of unseen ones.
+    sparse_output : bool, optional
+        Whether `transform` returns a csr_array. By default it does above 256 columns.
+
+    Attributes
+    ----------
+    encoding_ : fastpoly.tables.Encoding
+        What was learned; it prints, and holds plain arrays.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Only if X had column names that are all strings.
+
+    Examples
+    --------
+    >>> from fastpoly import TableEncoder
+    >>> frame = {"city": ["Oslo", "Rome", "Rome", "Oslo"], "age": [20.0, 30.0, None, 40.0]}
+    >>> encoder = TableEncoder().fit(frame)
+    >>> encoder.get_feature_names_out().tolist()
+    ['city=Oslo', 'city=Rome', 'city=<other>', 'age', 'age=<missing>']
+    >>> encoder.transform({"city": ["Lima"], "age": [30.0]}).round(2).tolist()
+    [[0.0, 0.0, 1.0, 0.0, 0.0]]
+    """
+
+    def __init__(
+        self, *, shapes: str | None = None, min_count: int = 2, sparse_output: bool | None = None
+    ) -> None:
+        self.shapes = shapes
+        self.min_count = min_count
+        self.sparse_output = sparse_output
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
+
+    @property
+    def _encoding(self) -> Encoding | None:
+        return getattr(self, "encoding_", None)
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn levels, centers and units.
+
+        Parameters
+        ----------
+        X : DataFrame, Arrow table, mapping or array-like, (n, d)
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        check_choice(self.shapes, "shapes", (None, "hinges"))
+        columns, min_count = self._read(X, reset=True), as_count(self.min_count, "min_count")
+        known, _ = Encoding.learn(columns, min_count=min_count)
+        self.encoding_ = known.as_form(self.shapes or "matrix")
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """The columns of numbers of X.
+
+        Parameters
+        ----------
+        X : as in `fit`; columns of frames are matched by name
+
+        Returns
+        -------
+        ndarray or csr_array, (n, n_columns)
+        """
+        check_is_fitted(self, "encoding_")
+        dense = None if self.sparse_output is None else not self.sparse_output
+        return self.encoding_.matrix(self._read(X, reset=False), dense=dense)
+
+    def _read(self, X: Any, reset: bool) -> Any:
+        if issparse(X):
+            raise TypeError("X must be a frame or an array, got a sparse matrix")
+        return validate(self, X, reset=reset)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """The names of the columns, such as "city=Oslo", "age" and "age > 30", (n_columns,)."""
+        check_is_fitted(self, "encoding_")
+        return np.array(list(self.encoding_.column_names), dtype=object)

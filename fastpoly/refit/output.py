@@ -44,29 +44,17 @@ LOOSEST_REFIT_TOL = 5e-2
 class Refit(NamedTuple):
     """A refitted output layer with its certificate, recomputed at the returned point.
 
-    Attributes
-    ----------
-    V : ndarray, (k, m)
-    intercept : ndarray, (m,)
-        Zero where the model has no explicit lower-order terms.
-    linear : ndarray, (d, m) or None
-    objective, loss : float
-        Loss plus penalty (the loss alone in the constrained form), ridge included; and the loss.
-    gap : float
-        Upper bound on objective - minimum. Rows that no penalty bounds (the intercept, linear
-        weights with alpha_linear = 0, all rows with alpha = 0) enter it as if their optimum were
-        no farther away than 1 + their norm, in units of their activations: with such rows, and
-        nearly collinear features, the error can be larger.
-    n_iter : int
-    converged : bool
+    Rows that no penalty bounds (the intercept, linear weights with alpha_linear = 0, all rows with
+    alpha = 0) enter the gap as if their optimum were no farther away than 1 + their norm, in units
+    of their activations: with such rows, and nearly collinear features, the error can be larger.
     """
 
-    V: Floats
-    intercept: Floats
-    linear: Floats | None
-    objective: float
+    V: Floats  # (k, m)
+    intercept: Floats  # (m,), zero without explicit lower-order terms
+    linear: Floats | None  # (d, m)
+    objective: float  # loss plus penalty (not in the constrained form), ridge included
     loss: float
-    gap: float
+    gap: float  # upper bound on objective - minimum
     n_iter: int
     converged: bool
 

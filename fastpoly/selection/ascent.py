@@ -173,8 +173,8 @@ def climb(
 def ascend(G: Floats, Y: Floats, penalty: Any, tol: float, max_iter: int = 30) -> Points:
     """The best maxima where ascents from the rows of Y (k, p), unit vectors, end; best first.
 
-    The first steps use slopes of a smoothed dual norm: with plain signs an eigenvector of G_c is
-    often a fixed point already, because multi-class gradients sum to zero over the outputs.
+    The first slopes are of a smoothed dual norm: with plain signs an eigenvector of G_c is often a
+    fixed point already, because multi-class gradients sum to zero over the outputs.
     """
     Y = Y[next(blocks(len(Y), len(G) * Y.shape[1]))]
     points = points_at(G, Y, penalty)
@@ -361,12 +361,8 @@ def upper_bound(
         if m == 1 or penalty.separable:
             return bound
         roots = (vectors * np.sqrt(sizes)[:, None, :]).transpose(1, 0, 2).reshape(p, m * p)
-        bound = min(bound, to_sum * _top_eigenvalue(roots @ roots.T))
+        bound = min(bound, to_sum * np.linalg.eigvalsh(roots @ roots.T)[-1])
     tall, flat = G.reshape(m * p, p), G.reshape(m, p * p)
     small = flat @ flat.T if m <= p * p else flat.T @ flat
-    squared = min(_top_eigenvalue(tall.T @ tall), _top_eigenvalue(small))
+    squared = min(np.linalg.eigvalsh(square)[-1] for square in (tall.T @ tall, small))
     return float(min(bound, to_euclidean * np.sqrt(max(squared, 0.0))))
-
-
-def _top_eigenvalue(S: Floats) -> float:
-    return float(np.linalg.eigvalsh(S)[-1])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fastpoly.kernels import checks
 from fastpoly.kernels.checks import Floats
@@ -75,39 +75,19 @@ class Request:
 class Selection(NamedTuple):
     """The result of `select_basis`: a block of b basis vectors, the best one first.
 
-    Attributes
-    ----------
-    h : ndarray, (d,)
-        The best basis vector, H[0].
-    H : ndarray, (b, d)
-        The basis vectors, of norm 1; the largest entry of each in size is positive.
-    Q : ndarray, (b, m)
-        The forms h' Gamma_c h: the gradients of the loss in the rows of V that they would get.
-    values : ndarray, (b,)
-        Their dual norms; for l1 the |form| of the vector's own output.
-    outputs : ndarray of int, (b,)
-        For l1, the output that each vector is for; -1 for the other penalties.
-    bound : float
-        Upper bound on the true maximum, as far as the eigen-solver's bounds hold; infinity for the
-        methods that solve no eigenproblem ("random+refine", "random", "best_data", own oracles).
-    vectors : ndarray, (m, d), or None
-        Dominant eigenvectors of the outputs: a `start` for the next selection.
-    n_matvecs : int
-        Passes over X for all outputs; 0 where the matrices are explicit and small.
-    confirmed : bool
-        Whether `value` is the maximum as far as the package can tell. For l1, for one output and
-        where all sign vectors are tried it follows from eigenvalues. Else it takes a thorough
-        search whose random starts kept ending where others had; that is no proof, as `bound` is.
+    `confirmed` says whether `value` is the maximum as far as the package can tell. For l1, for one
+    output and where all sign vectors are tried it follows from eigenvalues. Else it takes a
+    thorough search whose random starts kept ending where others had; that is no proof, as `bound`.
     """
 
-    h: Floats
-    H: Floats
-    Q: Any = None  # oracles may leave out what they do not know
-    values: Any = None
-    outputs: Any = None
-    bound: float = np.inf
-    vectors: Floats | None = None
-    n_matvecs: int = 0
+    h: Floats  # the best vector, H[0], (d,)
+    H: Floats  # vectors of norm 1; the largest entry of each in size is positive, (b, d)
+    Q: Any = None  # forms h' Gamma_c h, the gradients in the rows of V that they would get, (b, m)
+    values: Any = None  # dual norms of Q; for l1 the |form| of the vector's own output, (b,)
+    outputs: Any = None  # for l1, the output that each is for; -1 for other penalties, (b,)
+    bound: float = np.inf  # on the true maximum; infinite for methods without eigenproblems
+    vectors: Floats | None = None  # dominant eigenvectors, a `start` for the next selection, (m, d)
+    n_matvecs: int = 0  # passes over X for all outputs; 0 where matrices are explicit and small
     confirmed: bool = False
 
     @property
@@ -283,7 +263,7 @@ def choose_block(request: Request, found: Selection) -> Selection:
     gamma, penalty, H, Q, values, outputs = request.gamma, request.penalty, *found[1:5]
     if values is None:
         Q = forms_at(gamma, H) if Q is None else Q
-        values = _own_values(penalty, Q, outputs)
+        values = penalty.dual_norms(Q)
     chosen = np.arange(1)
     if request.signatures is not None:
         chosen = np.flatnonzero((values > request.threshold) | (np.arange(len(H)) == 0))
@@ -294,15 +274,13 @@ def choose_block(request: Request, found: Selection) -> Selection:
     H *= np.copysign(1.0, H[np.arange(len(H)), np.abs(H).argmax(axis=1)])[:, None]
     Q = forms_at(gamma, H) if Q is None else Q[chosen]
     Q[0] = gamma.forms(H[0])
-    outputs = None if outputs is None else outputs[chosen]
-    values = _own_values(penalty, Q, outputs)
+    outputs = np.full(len(H), -1) if outputs is None else outputs[chosen]
+    own = np.abs(Q[np.arange(len(Q)), outputs])
+    values = own if outputs[0] >= 0 else penalty.dual_norms(Q)
     if not np.isfinite(values[0]):
         raise ValueError("Gamma overflows; scale the data or the loss gradients down")
-    return found._replace(
-        h=H[0], H=H, Q=Q, values=values,
-        outputs=np.full(len(H), -1) if outputs is None else outputs,
-        bound=max(float(values[0]), found.bound),
-    )  # fmt: skip
+    bound = max(float(values[0]), found.bound)
+    return found._replace(h=H[0], H=H, Q=Q, values=values, outputs=outputs, bound=bound)
 
 
 def forms_at(gamma: Gamma, H: Floats) -> Floats:
@@ -310,11 +288,6 @@ def forms_at(gamma: Gamma, H: Floats) -> Floats:
     if isinstance(gamma, ExplicitGamma) and len(H) > 1:
         return forms_of(gamma.dense(), H)
     return np.array([gamma.forms(h) for h in H])
-
-
-def _own_values(penalty: Any, Q: Floats, outputs: NDArray[np.intp] | None) -> Floats:
-    """The dual norms, or the |forms| of the outputs that the vectors are for."""
-    return penalty.dual_norms(Q) if outputs is None else np.abs(Q[np.arange(len(Q)), outputs])
 
 
 class Signatures:

@@ -14,20 +14,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fastpoly.state import Floats
 from fastpoly.tables.frames import Column
-
-Floats = NDArray[np.float64]
 
 # The bins of a number, so that a code fits into a byte beside the one for missing values.
 MOST_BINS = 255
-# Of small tables, fewer bins: losses are much the same with 1 to 8 rows per bin, times are not.
-ROWS_PER_BIN, LEAST_BINS = 8, 16
-# Levels up to which a field is centered, by a dense table; of more levels, each one is rare. With
-# it, the log-loss of splice is .126 in place of .150; that of adult is the same.
-MOST_CENTERED = 64
 SHAPES = (None, "hinges", "coarse", "steps")
-N_HINGES = 4  # inner knots: 5 linear pieces
-N_COARSE = 30
 OTHER, MISSING = "<other>", "<missing>"
 
 
@@ -35,14 +27,8 @@ OTHER, MISSING = "<other>", "<missing>"
 class Levels:
     """A field of levels; with kind "list" a row may have several of them.
 
-    Attributes
-    ----------
-    name : str
-    values : ndarray, (q,)
-        The levels, sorted: texts (object), bool, int64 or float64.
-    missing : bool
-        Whether missing values occurred. If not, they count as an unseen level.
-    kind : {"levels", "list"}
+    `values` (q,) are sorted texts (object), bool, int64 or float64. Missing values count as an
+    unseen level, where none occurred.
     """
 
     name: str
@@ -135,11 +121,11 @@ def level_table(p: Floats, exclusive: bool = True) -> Floats:
     """The unit of each level, (L,): 1 / sqrt(p + mean of p); 0 for one without rows.
 
     The columns of few levels that exclude each other are centered, (L, L): products are then apart
-    from the effects of the levels alone.
+    from the effects of the levels alone. (Of more than 64 levels, each one is rare.)
     """
     seen = p > 0
     unit = np.where(seen, 1 / np.sqrt(p + (p[seen].mean() if seen.any() else 1.0)), 0.0)
-    return np.diag(unit) - p * unit if exclusive and len(p) <= MOST_CENTERED else unit
+    return np.diag(unit) - p * unit if exclusive and len(p) <= 64 else unit
 
 
 def _distinct_items(
@@ -156,17 +142,9 @@ def _distinct_items(
 class Number:
     """A field of a number, in up to 255 bins; edge i separates v <= edge from v > edge.
 
-    Attributes
-    ----------
-    name : str
-    edges : ndarray, (b - 1,)
-        Increasing.
-    values : ndarray, (b,)
-        The mean of each bin in soft units.
-    units : ndarray, (4,)
-        Center and unit of the number, mean and deviation of its soft form (see `soft`).
-    missing : bool
-        Whether missing values occurred. If not, they count as the center.
+    `values` (b,) are the means of the bins in soft units; `units` (4,) center and unit of the
+    number, mean and deviation of its soft form. Missing values count as the center, where none
+    occurred.
     """
 
     name: str
@@ -186,7 +164,8 @@ class Number:
             return cls(column.name, np.empty(0), np.zeros(1), np.array([0.0, 1, 0, 1]), missing)
         firsts = np.concatenate([[0], np.flatnonzero(v[1:] != v[:-1]) + 1])
         starts = np.arange(1, len(firsts))  # bins begin at these distinct values
-        most = int(np.clip(len(v) // ROWS_PER_BIN, LEAST_BINS, MOST_BINS))
+        # Of small tables, fewer bins: losses are much the same with 1 to 8 rows per bin.
+        most = int(np.clip(len(v) // 8, 16, MOST_BINS))
         if len(firsts) > most:
             # Half of the edges by rows, half by values; where these are the same, in between.
             share = np.linspace(0, 1, most + 1)[1:-1]
@@ -246,7 +225,7 @@ class Number:
         if shape is not None:
             columns += [np.maximum(self.values - k, 0) / unit for k in self._knots(inside)]
         if shape in ("coarse", "steps"):
-            above = np.arange(1, b) if shape == "steps" else self._starts(inside, N_COARSE)
+            above = np.arange(1, b) if shape == "steps" else self._starts(inside, 30)
             columns += list((np.arange(b) >= above[:, None]).astype(float))
         C = np.column_stack(columns)
         C -= inside @ C
@@ -267,7 +246,7 @@ class Number:
 
     def _knots(self, inside: Floats) -> Floats:
         """The knots of hinges, in soft units: edges between at least two bins on either side."""
-        starts = self._starts(inside, N_HINGES)
+        starts = self._starts(inside, 4)  # 5 linear pieces
         starts = starts[(starts > 1) & (starts < len(self.values) - 1)]
         return soften(self.edges[starts - 1], self.units)
 
