@@ -103,10 +103,8 @@ def write_shards(
         if not (manifest.exists() and writer.token.encode() in manifest.read_bytes()):
             _remove(path.glob(writer.name("*")))
         raise
-    shards, ours = (
-        Shards(path),
-        {file for file in path.iterdir() if shard_format.OURS.fullmatch(file.name)},
-    )
+    shards = Shards(path)
+    ours = {file for file in path.iterdir() if shard_format.OURS.fullmatch(file.name)}
     _remove(ours - {path / name for name in shards.manifest.file_names})
     return shards
 
@@ -212,10 +210,8 @@ class _Writer:
     def _write(self, content: str, array: NDArray) -> dict[str, str]:
         """Write a file that stays, and return its name and digest for the manifest."""
         name = self.name(content)
-        return {
-            "name": name,
-            "digest": shard_format.write_array(self.folder / name, array, sync=True),
-        }
+        digest = shard_format.write_array(self.folder / name, array, sync=True)
+        return {"name": name, "digest": digest}
 
     def _raw(self, number: int, name: str) -> Path:
         return self.folder / self.name(f"raw-{number}-{name}")
