@@ -1,12 +1,8 @@
 """A folder of shards, written in one pass over batches of rows, in bounded memory.
 
-Levels are numbered as they come in, and numbers are spilled as they are. When all rows are known,
-so is the encoding, and every shard is written in its final form, which does not depend on how the
-rows were cut into batches.
-
-The names of all files have a token of the write in them, so a write never touches the files of an
-earlier one. The manifest comes last, in one step, when all other files are on the disk: the folder
-holds the old rows until then, and the new ones from then on. Files of the old ones go after that.
+Rows are spilled as they come. When all are known, so is the encoding, and every shard is written in
+its final form, however the rows were cut into batches. All names have a token of the write, and the
+manifest comes last, in one step: until then the folder holds the old rows.
 """
 
 import argparse
