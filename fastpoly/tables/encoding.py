@@ -112,12 +112,78 @@ class Encoding:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Plain arrays that hold the encoding."""
-        return to_arrays(self.fields, self.frequencies, self.form)
+        kinds: list[str] = []
+        texts: list[str] = []
+        integers, floats, sizes = [np.empty(0, np.int64)], [np.empty(0)], []
+        for field in self.fields:
+            if isinstance(field, Number):
+                kinds.append("number")
+                sizes.append(len(field.edges))
+                floats += [field.edges, field.values, field.units]
+                continue
+            sort = field.values.dtype.kind
+            kinds.append(f"{field.kind}:{_TYPES[sort]}")
+            sizes.append(len(field.values))
+            if sort == "O":
+                texts += field.values.tolist()
+            else:
+                (floats if sort == "f" else integers).append(field.values)
+        return {
+            "form": np.array(self.form),
+            "names": _json([field.name for field in self.fields]),
+            "kinds": np.array(kinds),
+            "missing": np.array([field.missing for field in self.fields]),
+            "sizes": np.array(sizes, np.int64),
+            "texts": _json(texts),
+            "integers": np.concatenate(integers).astype(np.int64),
+            "floats": np.concatenate(floats),
+            "frequencies": self.frequencies,
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The encoding of `arrays`; ValueError where they are not those of one."""
-        return cls(*from_arrays(arrays))
+        if arrays.keys() != DTYPES.keys():
+            raise ValueError(f"an encoding has the arrays {sorted(DTYPES)}, got {sorted(arrays)}")
+        for name, array in arrays.items():
+            wanted = DTYPES[name]
+            if (array.dtype.kind if wanted == "U" else array.dtype.str) != wanted:
+                raise ValueError(f"{name} of an encoding must not have dtype {array.dtype}")
+            if array.ndim != (name != "form"):
+                raise ValueError(f"{name} of an encoding must not have shape {array.shape}")
+        form, names = str(arrays["form"]), _texts(arrays["names"], "names")
+        if form not in FORMS:
+            raise ValueError(f"the form of an encoding must be one of {FORMS}, got {form!r}")
+        count = len(names)
+        if not count or len(set(names)) < count:
+            raise ValueError("the names of an encoding must be distinct, and at least one")
+        if any(len(arrays[name]) != count for name in ("kinds", "missing", "sizes")):
+            raise ValueError(f"kinds, missing and sizes of an encoding must have {count} entries")
+        parts = {
+            "text": _Parts(_as_objects(_texts(arrays["texts"], "texts"))),
+            "integer": _Parts(arrays["integers"]),
+            "float": _Parts(arrays["floats"]),
+        }
+        kinds, missing, sizes = (arrays[name].tolist() for name in ("kinds", "missing", "sizes"))
+        fields: list[Levels | Number] = []
+        for name, kind, gaps, size in zip(names, kinds, missing, sizes, strict=True):
+            if kind == "number":
+                fields.append(_number(name, parts["float"], size, gaps))
+                continue
+            kind, _, sort = kind.partition(":")
+            if kind not in ("levels", "list") or sort not in _TYPES.values():
+                raise ValueError(f"column {name!r} has an unknown kind")
+            values = parts["integer" if sort == "bool" else sort].take(size)
+            values = values.astype(bool) if sort == "bool" else values
+            if not (values[1:] > values[:-1]).all() or (sort == "float" and not _finite(values)):
+                raise ValueError(f"the levels of column {name!r} must increase")
+            fields.append(Levels(name, values, gaps, kind))
+        if any(part.left for part in parts.values()):
+            raise ValueError("an encoding has more levels than its sizes say")
+        p = arrays["frequencies"]
+        if len(p) != sum(field.size for field in fields) or not ((p >= 0) & (p <= 1)).all():
+            raise ValueError("the frequencies of an encoding must be shares, one for each code")
+        return cls(fields, p, form)
 
     def as_form(self, form: str) -> Self:
         """The same encoding, with rows in another form."""
@@ -146,29 +212,21 @@ class Encoding:
         return self._codes(self.columns(frame))
 
     def _codes(self, columns: dict[str, Column]) -> Any:
-        n, plain = next(iter(columns.values())).size, [f for f in self.fields if f.kind != "list"]
-        indices = np.empty((n, len(plain)), np.int32)
-        starts = dict(zip(self.names, self.offsets[:-1].tolist(), strict=True))
-        for j, field in enumerate(plain):
+        if any(field.kind == "list" for field in self.fields):
+            blocks = [field.indicators(columns[field.name]) for field in self.fields]
+            return sp.hstack(blocks, "csr")
+        n = next(iter(columns.values())).size
+        indices = np.empty((n, len(self.fields)), np.int32)
+        for j, (field, first, _) in enumerate(self._parts()):
             indices[:, j] = field.codes(columns[field.name])
-            indices[:, j] += starts[field.name]
-        if len(plain) == len(self.fields):
-            return StoredRows((n, self.n_codes), indices)
-        rows, parts = [np.repeat(np.arange(n), len(plain))], [indices.ravel()]
-        for field in self.fields:
-            if field.kind == "list":
-                begins, codes = field.lists(columns[field.name])
-                rows.append(np.repeat(np.arange(n), np.diff(begins)))
-                parts.append((codes + starts[field.name]).astype(np.int32))
-        data = np.ones(sum(map(len, parts)))
-        entries = data, (np.concatenate(rows), np.concatenate(parts))
-        return sp.csr_array(entries, shape=(n, self.n_codes))
+            indices[:, j] += first
+        return StoredRows((n, self.n_codes), indices)
 
     def tables(self, shape: str | None = None, frequencies: Floats | None = None) -> list[Floats]:
         """The table of each field: the units of levels, (L_f,), or the columns of bins, (L_f, d_f).
 
-        A number's table holds beside its value hinges, and steps at about 30 ("coarse") or at all
-        edges. `frequencies` (L,) are shares of codes in other rows than those of `learn`.
+        A number's table holds beside its value hinges, or hinges and steps at all edges.
+        `frequencies` (L,) are shares of codes in other rows than those of `learn`.
         """
         if shape not in SHAPES:
             raise ValueError(f"shape must be one of {SHAPES}, got {shape!r}")
@@ -184,13 +242,9 @@ class Encoding:
         """The names of the columns of `rows`."""
         if self.form == "codes":
             return self.level_names
-        names: list[str] = []
-        for field, first, last in self._parts():
-            if isinstance(field, Number):
-                names += field.feature_names(self.form == "hinges", self.frequencies[first:last])
-            else:
-                names += self.level_names[first:last]
-        return [name.replace("\0", "\\0") for name in names]
+        hinges, p = self.form == "hinges", self.frequencies
+        names = [f.feature_names(hinges, p[first:last]) for f, first, last in self._parts()]
+        return [name.replace("\0", "\\0") for own in names for name in own]
 
     @property
     def fields_of_columns(self) -> NDArray[np.intp]:
@@ -232,11 +286,10 @@ class Encoding:
         for field, first, last in self._parts():
             column, p = columns[field.name], self.frequencies[first:last]
             if isinstance(field, Number):
-                block = field.features(column, self.form == "hinges", p)
+                blocks.append(field.features(column, self.form == "hinges", p))
             else:
                 block = field.indicators(column)
-                block = block.toarray() if dense else block
-            blocks.append(block)
+                blocks.append(block.toarray() if dense else block)
         return np.hstack(blocks) if dense else sp.hstack([sp.csr_array(b) for b in blocks], "csr")
 
     def _parts(self) -> Iterator[tuple[Levels | Number, int, int]]:
@@ -262,86 +315,6 @@ class CodeNames(Sequence[str]):
         at = int(np.searchsorted(self.encoding.offsets, j, "right")) - 1
         name = self.encoding.fields[at].code_name(j - int(self.encoding.offsets[at]))
         return name.replace("\0", "\\0")  # which the names of a model cannot hold
-
-
-def to_arrays(
-    fields: tuple[Levels | Number, ...], frequencies: NDArray[np.float64], form: str
-) -> dict[str, NDArray[Any]]:
-    """The arrays of an encoding."""
-    kinds: list[str] = []
-    texts: list[str] = []
-    integers, floats, sizes = [np.empty(0, np.int64)], [np.empty(0)], []
-    for field in fields:
-        if isinstance(field, Number):
-            kinds.append("number")
-            sizes.append(len(field.edges))
-            floats += [field.edges, field.values, field.units]
-            continue
-        sort = field.values.dtype.kind
-        kinds.append(f"{field.kind}:{_TYPES[sort]}")
-        sizes.append(len(field.values))
-        if sort == "O":
-            texts += field.values.tolist()
-        else:
-            (floats if sort == "f" else integers).append(field.values)
-    return {
-        "form": np.array(form),
-        "names": _json([field.name for field in fields]),
-        "kinds": np.array(kinds),
-        "missing": np.array([field.missing for field in fields]),
-        "sizes": np.array(sizes, np.int64),
-        "texts": _json(texts),
-        "integers": np.concatenate(integers).astype(np.int64),
-        "floats": np.concatenate(floats),
-        "frequencies": frequencies,
-    }
-
-
-def from_arrays(
-    arrays: Mapping[str, NDArray[Any]],
-) -> tuple[list[Levels | Number], NDArray[np.float64], str]:
-    """The fields, frequencies and form; ValueError where arrays are not those of an encoding."""
-    if arrays.keys() != DTYPES.keys():
-        raise ValueError(f"an encoding has the arrays {sorted(DTYPES)}, got {sorted(arrays)}")
-    for name, array in arrays.items():
-        wanted = DTYPES[name]
-        if (array.dtype.kind if wanted == "U" else array.dtype.str) != wanted:
-            raise ValueError(f"{name} of an encoding must not have dtype {array.dtype}")
-        if array.ndim != (name != "form"):
-            raise ValueError(f"{name} of an encoding must not have shape {array.shape}")
-    form, names = str(arrays["form"]), _texts(arrays["names"], "names")
-    if form not in FORMS:
-        raise ValueError(f"the form of an encoding must be one of {FORMS}, got {form!r}")
-    count = len(names)
-    if not count or len(set(names)) < count:
-        raise ValueError("the names of an encoding must be distinct, and at least one")
-    if any(len(arrays[name]) != count for name in ("kinds", "missing", "sizes")):
-        raise ValueError(f"kinds, missing and sizes of an encoding must have {count} entries")
-    parts = {
-        "text": _Parts(_as_objects(_texts(arrays["texts"], "texts"))),
-        "integer": _Parts(arrays["integers"]),
-        "float": _Parts(arrays["floats"]),
-    }
-    kinds, missing, sizes = (arrays[name].tolist() for name in ("kinds", "missing", "sizes"))
-    fields: list[Levels | Number] = []
-    for name, kind, gaps, size in zip(names, kinds, missing, sizes, strict=True):
-        if kind == "number":
-            fields.append(_number(name, parts["float"], size, gaps))
-            continue
-        kind, _, sort = kind.partition(":")
-        if kind not in ("levels", "list") or sort not in _TYPES.values():
-            raise ValueError(f"column {name!r} has an unknown kind")
-        values = parts["integer" if sort == "bool" else sort].take(size)
-        values = values.astype(bool) if sort == "bool" else values
-        if not (values[1:] > values[:-1]).all() or (sort == "float" and not _finite(values)):
-            raise ValueError(f"the levels of column {name!r} must increase")
-        fields.append(Levels(name, values, gaps, kind))
-    if any(part.left for part in parts.values()):
-        raise ValueError("an encoding has more levels than its sizes say")
-    p = arrays["frequencies"]
-    if len(p) != sum(field.size for field in fields) or not ((p >= 0) & (p <= 1)).all():
-        raise ValueError("the frequencies of an encoding must be shares, one for each code")
-    return fields, p, form
 
 
 class _Parts:

@@ -19,7 +19,7 @@ from fastpoly.tables.frames import Column
 
 # The bins of a number, so that a code fits into a byte beside the one for missing values.
 MOST_BINS = 255
-SHAPES = (None, "hinges", "coarse", "steps")
+SHAPES = (None, "hinges", "steps")
 OTHER, MISSING = "<other>", "<missing>"
 
 
@@ -75,13 +75,12 @@ class Levels:
 
     def indicators(self, column: Column) -> sp.csr_array:
         """One column of 0 and 1 for each code, (n, size)."""
-        if self.kind == "list":
-            begins, codes = self.lists(column)
-        else:
-            codes = self.codes(column)
-            begins = np.arange(len(codes) + 1)
-        shape = len(begins) - 1, self.size
-        return sp.csr_array((np.ones(len(codes)), codes, begins), shape=shape)
+        rows = self.lists(column) if self.kind == "list" else _alone(self.codes(column))
+        return _one_hot(*rows, self.size)
+
+    def feature_names(self, hinges: bool, p: Floats) -> list[str]:
+        """Names of the columns of `indicators`."""
+        return [self.code_name(code) for code in range(self.size)]
 
     def _places(self, column: Column, values: NDArray[Any]) -> NDArray[np.intp]:
         """The codes of distinct values."""
@@ -136,6 +135,15 @@ def _distinct_items(
     keys = np.unique(rows.astype(np.int64) * max(size, 1) + codes) if len(codes) else rows
     counts = np.bincount(keys // max(size, 1), minlength=len(begins) - 1)
     return np.concatenate([[0], np.cumsum(counts)]), keys % max(size, 1)
+
+
+def _alone(codes: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """Codes, one a row, as lists of one."""
+    return np.arange(len(codes) + 1), codes
+
+
+def _one_hot(begins: NDArray[np.int64], codes: NDArray[np.intp], size: int) -> sp.csr_array:
+    return sp.csr_array((np.ones(len(codes)), codes, begins), shape=(len(begins) - 1, size))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -204,6 +212,10 @@ class Number:
             codes[gaps] = self.size - 1 if self.missing else center
         return codes
 
+    def indicators(self, column: Column) -> sp.csr_array:
+        """One column of 0 and 1 for each code, (n, size)."""
+        return _one_hot(*_alone(self.codes(column)), self.size)
+
     def soft(self, column: Column) -> tuple[Floats, NDArray[np.bool_]]:
         """The number in soft standard units (a gap is its center), and where gaps are."""
         found = column.numbers()
@@ -224,9 +236,8 @@ class Number:
         columns = [self.values / unit]
         if shape is not None:
             columns += [np.maximum(self.values - k, 0) / unit for k in self._knots(inside)]
-        if shape in ("coarse", "steps"):
-            above = np.arange(1, b) if shape == "steps" else self._starts(inside, 30)
-            columns += list((np.arange(b) >= above[:, None]).astype(float))
+        if shape == "steps":
+            columns += list((np.arange(b) >= np.arange(1, b)[:, None]).astype(float))
         C = np.column_stack(columns)
         C -= inside @ C
         if not self.missing:
@@ -236,17 +247,16 @@ class Number:
         table[b, -1] = 1 / np.sqrt(p[b] + 0.5)  # a level beside that of all other rows
         return table
 
-    def _starts(self, inside: Floats, count: int) -> NDArray[np.intp]:
-        """Bins, but for the first, that begin at about equal shares of the rows."""
-        if len(self.values) == 1:
-            return np.empty(0, np.intp)
-        below = np.cumsum(inside)
-        below, share = below[:-1], np.linspace(0, below[-1], count + 2)[1:-1]
-        return np.unique(np.minimum(np.searchsorted(below, share), len(below) - 1)) + 1
-
     def _knots(self, inside: Floats) -> Floats:
-        """The knots of hinges, in soft units: edges between at least two bins on either side."""
-        starts = self._starts(inside, 4)  # 5 linear pieces
+        """The knots of hinges, in soft units, which cut the rows into about five equal parts.
+
+        They are edges with at least two bins on either side.
+        """
+        if len(self.values) == 1:
+            return np.empty(0)
+        below = np.cumsum(inside)
+        share, below = np.linspace(0, below[-1], 6)[1:-1], below[:-1]
+        starts = np.unique(np.minimum(np.searchsorted(below, share), len(below) - 1)) + 1
         starts = starts[(starts > 1) & (starts < len(self.values) - 1)]
         return soften(self.edges[starts - 1], self.units)
 
