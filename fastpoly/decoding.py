@@ -13,10 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, log_softmax, softmax
 
 from fastpoly.kernels.checks import as_float_array
+from fastpoly.state import Floats
 
-Floats = NDArray[np.float64]
-
-MAX_LOG = np.log(np.finfo(np.float64).max)
 TASKS = ("regression", "rates", "classification", "multilabel", "ordinal")
 NUMERIC = ("regression", "rates", "classification")  # tasks whose single output is a number
 NUMBERS = "iufb"  # kinds of dtype whose levels are numbers
@@ -74,7 +72,7 @@ def predictions(
     O = decision_values(O, task)
     if task != "rates":
         return O
-    if O.max(initial=0.0) > MAX_LOG:
+    if O.max(initial=0.0) > np.log(np.finfo(np.float64).max):
         raise ValueError("the rates overflow: X is too far from the training rows")
     return np.exp(O)
 

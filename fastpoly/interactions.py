@@ -4,14 +4,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
+from fastpoly.state import Floats
 
 
 def largest_pairs(
-    F: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    count: int,
-    fields: NDArray[np.int64] | None = None,
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
+    F: Floats, weights: Floats, count: int, fields: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
     """The pairs i < j with the largest |P_ij|, P = F' diag(weights) F.
 
     F (k, d), weights (k,). The same in NumPy, with P in memory:
@@ -20,16 +18,10 @@ def largest_pairs(
         best = np.lexsort((j, i, -abs(p)))[:count];  i[best], j[best], p[best]
 
     With g_i = sqrt|weights| * F_:i, |P_ij| <= |g_i| |g_j|. Features are taken in decreasing order
-    of |g_i|, one block of rows of P at a time. As soon as `count` larger products are known, the
-    bound cuts off columns, and then everything that remains. BLAS finds the candidates. The
-    products that are compared and returned are sums over k in a fixed order, so neither they nor
-    the order of equal ones depend on the blocks or on BLAS. (Sums that cancel to 0 up to rounding
-    count as 0 where BLAS finds 0.)
-
-    Pairs of features of one field, `fields` (d,), are left out, but for a field of -1.
-
-    Returns i, j and P_ij of at most `count` pairs, by decreasing |P_ij|, then by increasing i, then
-    j. Pairs whose product is 0 are left out.
+    of |g_i|, one block of rows of P at a time; the bound cuts off columns, and then everything that
+    remains. BLAS finds the candidates, but products are sums over k in a fixed order, so that
+    results do not depend on blocks or BLAS. Pairs of one field (d,), but for -1, and products of 0
+    are left out.
     """
     norms = _column_norms(np.sqrt(np.abs(weights))[:, None] * F)
     order = np.argsort(-norms, kind="stable")
@@ -81,19 +73,14 @@ def same_field(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
     return (a[:, None] == b) & (a >= 0)[:, None]
 
 
-def _column_norms(G: NDArray[np.float64]) -> NDArray[np.float64]:
+def _column_norms(G: Floats) -> Floats:
     """Euclidean norms of columns; scaled, so that no square underflows."""
     largest = np.abs(G).max(axis=0, initial=0)
     scale = np.where(largest > 0, largest, 1)
     return largest * np.sqrt(((G / scale) ** 2).sum(axis=0))
 
 
-def _products(
-    F: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    i: NDArray[np.intp],
-    j: NDArray[np.intp],
-) -> NDArray[np.float64]:
+def _products(F: Floats, weights: Floats, i: NDArray[np.intp], j: NDArray[np.intp]) -> Floats:
     """P_ij of given pairs; the same bits for (i, j) and (j, i)."""
     total = np.zeros(len(i))
     for f, weight in zip(F, weights, strict=True):
@@ -102,13 +89,9 @@ def _products(
 
 
 def strongest_features(
-    F: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    count: int,
-    *,
-    squares: bool,
+    F: Floats, weights: Floats, count: int, *, squares: bool,
     fields: NDArray[np.int64] | None = None,
-) -> NDArray[np.intp]:
+) -> NDArray[np.intp]:  # fmt: skip
     """The `count` features with the largest max_j |P_ij|, P = F' diag(weights) F, without P.
 
     Going down the entries of P by size, a feature first appears at its largest one, and more than
@@ -125,12 +108,7 @@ def strongest_features(
     return np.sort(np.argsort(-largest, kind="stable")[:count])
 
 
-def importances(
-    F: NDArray[np.float64],
-    V: NDArray[np.float64],
-    linear: NDArray[np.float64],
-    activation: str,
-) -> NDArray[np.float64]:
+def importances(F: Floats, V: Floats, linear: Floats, activation: str) -> Floats:
     """Shares of the features in the coefficients of all terms of all outputs, (d,).
 
     F (k, d), V (k, m), linear (m, d). A feature has the root of the sum of squares of the

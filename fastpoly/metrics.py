@@ -96,7 +96,8 @@ def ndcg(
                 f"the {gain} gain overflows at y = {ranking.y.max()}; rescale the relevances"
             )
     discounts = np.where(ranking.rank < ranking.k, 1 / np.log2(ranking.rank + 2), 0)
-    dcg, ideal = ranking.sums(gains, discounts, average=ties == "average")
+    dcg = ranking.sums(gains, discounts, ranking.score, average=ties == "average")
+    ideal = ranking.sums(gains, discounts, gains)
     values = np.full(len(dcg), WITHOUT_GAIN[without_gain])
     found = ideal > 0
     values[found] = np.minimum(dcg[found] / ideal[found], 1)  # above 1 by rounding only
@@ -143,7 +144,7 @@ def recall(
     relevant = (ranking.y > 0).astype(np.float64)
     if not per_group and not relevant.any():
         raise ValueError("no group has a relevant item, with y > 0")
-    hits, _ = ranking.sums(relevant, 1.0 * (ranking.rank < ranking.k), average=True)
+    hits = ranking.sums(relevant, ranking.rank < ranking.k, ranking.score, average=True)
     total = np.bincount(ranking.group, relevant)
     values = np.divide(hits, total, out=np.full(len(hits), np.nan), where=total > 0)
     return (ranking.names, values) if per_group else float(np.nanmean(values))
@@ -161,32 +162,29 @@ class Ranking:
         self.k = n if k is None else as_count(k, "k")
         if n == 0:
             raise ValueError("y is empty: there is no group to score")
-        if self.y.min() < 0:
-            raise ValueError(
-                f"y must be >= 0, got a minimum of {self.y.min()}; shift the relevances"
-            )
+        if (least := self.y.min()) < 0:
+            raise ValueError(f"y must be >= 0, got a minimum of {least}; shift the relevances")
         self.score = as_float_array(score, "score", (n,))
         self.names, self.group = as_groups(groups, n)
         self.sizes = np.bincount(self.group)
         self.starts = np.cumsum(self.sizes) - self.sizes
         self.rank = np.arange(n) - np.repeat(self.starts, self.sizes)
 
-    def sums(self, gains: Any, discounts: Any, average: bool) -> tuple[Any, Any]:
-        """The sums of discounted gains of all groups, ranked by score and by gain.
+    def sums(self, gains: Any, discounts: Any, key: Any, average: bool = False) -> Any:
+        """The sum of discounted gains of every group, whose rows are ranked by falling key.
 
-        In a random order of items with equal scores, their mean is the expected gain at each of
-        their ranks; `average` takes it.
+        In a random order of rows with equal keys, their mean is the expected gain at each of their
+        ranks; `average` takes it.
         """
-        by_score, by_gain = (np.lexsort((-key, self.group)) for key in (self.score, gains))
-        ranked = gains[by_score]
+        order = np.lexsort((-key, self.group))
+        ranked = gains[order]
         if average:
-            first = np.append(True, np.diff(self.score[by_score]) != 0)
+            first = np.append(True, np.diff(key[order]) != 0)
             first[self.starts] = True
             ties = np.flatnonzero(first)
             lengths = np.diff(np.append(ties, len(gains)))
             ranked = np.repeat(np.add.reduceat(ranked, ties) / lengths, lengths)
-        sums = [np.add.reduceat(each * discounts, self.starts) for each in (ranked, gains[by_gain])]
-        return sums[0], sums[1]
+        return np.add.reduceat(ranked * discounts, self.starts)
 
 
 def as_groups(groups: Any, n: int) -> tuple[NDArray, NDArray[np.intp]]:

@@ -16,7 +16,7 @@ from fastpoly.kernels.features import ACTIVATIONS, make_features
 from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
 from fastpoly.state import Floats, Model
-from fastpoly.storage.model_file import read_model, write_model
+from fastpoly.storage.npz import read_model, write_model
 from fastpoly.tables import Encoding
 
 
@@ -69,7 +69,7 @@ class PolyModel(Reading):
     -----
     `save` writes a .npz file of these arrays by their names, which `numpy.load` reads, with
     `format_version` (2; files of 1 have neither fields nor background). What is None is left out,
-    and so is a log_odds of True; an encoding has arrays `encoding.*` (`fastpoly.tables.arrays`).
+    and so is a log_odds of True; an encoding has arrays `encoding.*` (`fastpoly.tables.encoding`).
 
     Examples
     --------

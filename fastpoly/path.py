@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fastpoly.algorithm import PROGRESS_SHARE_OF_TOL, STALL_ROUNDS, Options, train
 from fastpoly.kernels.blas_threads import one_blas_thread
@@ -19,14 +19,7 @@ from fastpoly.problem import Problem
 from fastpoly.refit.joint import fit_linear_terms
 from fastpoly.rows import as_rows
 from fastpoly.selection import select_basis
-from fastpoly.state import State
-
-Floats = NDArray[np.float64]
-
-# A walk goes on to the next alpha, where there is more to gain, when a round gains less than this,
-# relative to the objective and in units of tol. That halves the time of `PathSearchCV`, with the
-# same log-loss.
-LITTLE_GAIN = STALL_ROUNDS * PROGRESS_SHARE_OF_TOL
+from fastpoly.state import Floats, State
 
 
 def alpha_max(
@@ -48,15 +41,9 @@ def alpha_max(
 
     Parameters
     ----------
-    design : Design
-    y, loss, penalty, alpha_linear, sample_weight, n_outputs
+    design, y, loss, penalty, alpha_linear, sample_weight, n_outputs, random_state
         As for `conditional_gradient`.
     tol : float
-    random_state : int, Generator or None
-
-    Returns
-    -------
-    float
 
     Examples
     --------
@@ -127,9 +114,9 @@ def walk(
 
 
 def gained_little(state: State, tol: float) -> bool:
-    """Whether the last round at this alpha gained almost nothing."""
-    recent = state.memory.recent
-    return bool(recent) and recent[-1] - state.objective <= LITTLE_GAIN * tol * abs(state.objective)
+    """Whether the last round at this alpha gained little; there is more to gain at the next one."""
+    recent, least = state.memory.recent, STALL_ROUNDS * PROGRESS_SHARE_OF_TOL * tol
+    return bool(recent) and recent[-1] - state.objective <= least * abs(state.objective)
 
 
 def regularization_path(

@@ -17,15 +17,15 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.sparse import csr_array, diags_array, issparse
 from scipy.sparse.linalg import svds
-from scipy.special import expit, logit, softmax
 
+from fastpoly.draws import compressed
 from fastpoly.kernels.blas_threads import one_blas_thread
-from fastpoly.kernels.checks import as_float_array
+from fastpoly.kernels.checks import as_count, as_float_array
 from fastpoly.objective import Objective
 from fastpoly.rows import CodedRows, Design, Rows
+from fastpoly.rows.block import Block
 from fastpoly.state import Floats, Model
 
 Fields = NDArray[np.intp]
@@ -313,96 +313,7 @@ class Chain:
         return chain
 
 
-# --- the mean as one model ---
-
-
-def compressed(
-    models: Callable[[], Iterator[Model]], fields: Fields, exclusive: NDArray[np.bool_],
-    squared: bool, unit: Floats, n_components: int, width: int = 40,
-) -> tuple[Floats, Floats, float]:  # fmt: skip
-    """H (r, d), V (r, m) of the mean of models that share V, and the share of squares they miss.
-
-    Output c of the mean is x' M_c x with M_c = sum_r v_rc E[h_r h_r'], which has no low rank. It is
-    approximated in the least squares of the entries that matter, weighted by `unit` (d,), the root
-    mean squares of columns, and within `width` dimensions of each field.
-    """
-    own = [np.flatnonzero(fields == f) for f in range(len(exclusive))]
-    V, n = next(models()).V, 0
-
-    def draws() -> Iterator[list[Floats]]:  # by field, (k, d_f) each, one draw at a time in memory
-        return ([model.H[:, j] * unit[j] for j in own] for model in models())
-
-    bases = field_ranges(draws, [len(j) for j in own], V, exclusive, width)
-    labels = np.repeat(np.arange(len(own)), [Q.shape[1] for Q in bases])
-    G, H = np.zeros((V.shape[1], len(labels), len(labels))), np.zeros((len(V), len(labels)))
-    for parts in draws():
-        n += 1
-        P = np.hstack([part @ Q for part, Q in zip(parts, bases, strict=True)])
-        H += P
-        for c, core in enumerate(G):
-            core += (P.T * V[:, c]) @ P
-    mask = (labels[:, None] != labels) | ~exclusive[labels]
-    if not squared:  # a column does not meet itself
-        whole = np.array([len(j) == Q.shape[1] for j, Q in zip(own, bases, strict=True)])
-        mask &= ~np.diag(whole[labels])
-    largest = np.argsort(-np.linalg.norm(H, axis=1), kind="stable")[:n_components]
-    H, V, missed = factorize(G / n, mask, H[largest] / n, V[largest])
-    full = np.zeros((len(H), len(fields)))
-    for f, (j, Q) in enumerate(zip(own, bases, strict=True)):
-        full[:, j] = H[:, labels == f] @ Q.T
-    H = np.divide(full, unit, out=np.zeros_like(full), where=unit > 0)
-    norms = np.linalg.norm(H, axis=1, keepdims=True)
-    norms[norms == 0] = 1.0
-    return H / norms, V * norms**2, missed
-
-
-def field_ranges(
-    draws: Callable[[], Iterator[list[Floats]]], sizes: list[int], V: Floats,
-    exclusive: NDArray[np.bool_], width: int,
-) -> list[Floats]:  # fmt: skip
-    """Orthonormal columns for every field, (d_f, at most width), that nearly span the mean."""
-    rng = np.random.default_rng(0)
-    tests = np.split(rng.standard_normal((sum(sizes), width)), np.cumsum(sizes)[:-1])
-    weight = V @ rng.standard_normal((V.shape[1], width))
-    for _ in range(2):  # the second sketch has far less of the noise of the draws
-        sketches = [np.zeros((size, width)) for size in sizes]
-        for parts in draws():
-            ahead = [part @ test for part, test in zip(parts, tests, strict=True)]
-            total = sum(ahead)
-            for sketch, part, one, apart in zip(sketches, parts, ahead, exclusive, strict=True):
-                sketch += part.T @ (weight * (total - apart * one))
-        bases = [np.linalg.qr(sketch)[0] for sketch in sketches]
-        for test, Q in zip(tests, bases, strict=True):
-            test[:, : Q.shape[1]] = Q
-    return [np.eye(s) if s <= width else Q for s, Q in zip(sizes, bases, strict=True)]
-
-
-def factorize(
-    G: Floats, mask: NDArray[np.bool_], H: Floats, V: Floats
-) -> tuple[Floats, Floats, float]:
-    """Minimize sum_c |mask (G_c - H' diag(V_c) H)|^2 from H (r, D), V (r, m); G is (m, D, D).
-
-    Also returns the share of |G|^2 that is left.
-    """
-    r, D = H.shape
-    total = float((G * mask * G).sum()) or 1.0
-
-    def value_grad(x: Floats) -> tuple[float, Floats]:
-        H, V = x[: r * D].reshape(r, D), x[r * D :].reshape(r, -1)
-        E = (np.einsum("rc,ri,rj->cij", V, H, H, optimize=True) - G) * mask
-        EH = np.einsum("cij,rj->cri", E, H, optimize=True)
-        gH = 4 * np.einsum("rc,cri->ri", V, EH)
-        gV = 2 * np.einsum("cri,ri->rc", EH, H)
-        return float((E * E).sum()) / total, np.concatenate([gH.ravel(), gV.ravel()]) / total
-
-    found = minimize(
-        value_grad, np.concatenate([H.ravel(), V.ravel()]), jac=True, method="L-BFGS-B",
-        options={"maxiter": 500},
-    )  # fmt: skip
-    return found.x[: r * D].reshape(r, D), found.x[r * D :].reshape(r, -1), float(found.fun)
-
-
-# --- rows that watch a chain ---
+# --- the rows of a chain ---
 
 
 def watched(
@@ -436,59 +347,47 @@ def watched(
     return outputs
 
 
-def composite_temper(O: Floats) -> float:
-    """T for the outputs O (n, m) of ordered levels, whose loss counts each row m times.
+def field_labels(rows: Rows, sizes: list[int] | None) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """The field of every column, and whether a row has at most one entry in each field."""
+    constant = int(rows.fit_lower == "augment")
+    if isinstance(rows, CodedRows):
+        return rows.fields, rows.exclusive
+    d = rows.n_features - constant
+    sizes = one_hot_fields(rows) if sizes is None else [as_count(s, "fields") for s in sizes]
+    if sum(sizes) != d:
+        raise ValueError(f"fields must add up to the {d} columns of X, got {sum(sizes)}")
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    exclusive = np.full(len(sizes), len(sizes) > 1)
+    labels = np.append(np.zeros(constant, np.intp), labels + constant)  # the constant comes first
+    return labels, np.append(np.ones(constant, bool), exclusive)
 
-    It is v'Hv / v'Jv for a common shift v of all outputs, with the curvature H of the loss and the
-    covariance J of its gradients under the model itself: p_c (1 - p_e) for levels c <= e.
+
+def one_hot_fields(rows: Rows) -> list[int]:
+    """The sizes of the fields of one-hot rows; one field where there are none.
+
+    All rows must have as many entries, and the columns of their first, second, ... entries must not
+    overlap.
     """
-    P = np.sort(expit(O), axis=1)
-    curvature = (P * (1 - P)).sum()
-    later = np.cumsum((1 - P)[:, ::-1], axis=1)[:, ::-1] - (1 - P)  # sum of 1 - p_e over e > c
-    return float(curvature / (curvature + 2 * (P * later).sum())) if curvature else 1.0
+    d = rows.n_features - (rows.fit_lower == "augment")
+    found = rows.sum(entry_ranges)
+    if len({len(one) for one in found}) > 1 or not len(found[0]):
+        return [d]
+    first, last = np.min(found, axis=0)[:, 0], np.max(found, axis=0)[:, 1]
+    apart = (last[:-1] < first[1:]).all()
+    return np.diff(np.r_[0, last[:-1] + 1, d]).tolist() if apart else [d]
 
 
-def split_rhat(draws: Floats) -> float:
-    """The median of the split R-hat over the outputs of draws, (N, ...): 1 if they have mixed."""
-    half = len(draws) // 2
-    if half < 2:
-        return 1.0
-    halves = np.stack([draws[:half], draws[-half:]])
-    within = halves.var(axis=1, ddof=1).mean(axis=0)
-    between = halves.mean(axis=1).var(axis=0, ddof=1)
-    some = within > 0
-    ratio = (half - 1) / half + between[some] / within[some]
-    return float(np.sqrt(np.median(ratio))) if some.any() else 1.0
+def entry_ranges(block: Block) -> list[NDArray]:
+    """The least and largest column of each entry of the rows of a block, in a list of one.
 
-
-def effective_draws(draws: Floats) -> float:
-    """The median over outputs of the number of independent draws, by means of batches."""
-    length = max(1, int(np.sqrt(len(draws))))
-    n_batches = len(draws) // length
-    batches = draws[: n_batches * length].reshape(n_batches, length, *draws.shape[1:])
-    spread = length * batches.mean(axis=1).var(axis=0)
-    some = spread > 0
-    found = len(draws) * draws.var(axis=0)[some] / spread[some]
-    return float(min(np.median(found), len(draws))) if some.any() else float(len(draws))
-
-
-def calibrated(model: Model, O: Floats, draws: Floats, target: str) -> Model:
-    """The model with outputs scaled so that its probabilities are the means of those of draws.
-
-    The probabilities of mean outputs are too sure. Each output gets the slope of the log odds of
-    the mean probability over the outputs O (n, m) of the model; draws are (N, n, m).
+    (width, 2), or (0, 2) where rows are dense or differ in their number of entries.
     """
-    if target == "sign":
-        P = expit(draws).mean(axis=0)
-        wanted, weight = logit(np.clip(P, 1e-9, 1 - 1e-9)), P * (1 - P)
-        slope = (weight * wanted * O).sum(axis=0) / (weight * O * O).sum(axis=0)
-    elif target == "label":
-        P = softmax(draws, axis=2).mean(axis=0)
-        wanted = np.log(np.maximum(P, 1e-9))
-        wanted, O = (A - A.mean(axis=1, keepdims=True) for A in (wanted, O))
-        slope = np.full(O.shape[1], (P * wanted * O).sum() / (P * O * O).sum())
-    else:
-        return model
-    slope = np.where(np.isfinite(slope), np.clip(slope, 0.1, 1.0), 1.0)
-    linear = None if model.linear is None else model.linear * slope
-    return Model(model.H, model.V * slope, model.intercept * slope, linear)
+    matrix = block.design.matrix
+    if not matrix.sparse or not matrix.n:
+        return [np.empty((0, 2))]
+    _, indices, indptr = matrix.arrays
+    width = int(indptr[1])
+    if (np.diff(indptr) != width).any():
+        return [np.empty((0, 2))]
+    columns = np.sort(np.reshape(indices, (matrix.n, width)), axis=1)
+    return [np.stack([columns.min(axis=0), columns.max(axis=0)], axis=1)]

@@ -14,7 +14,7 @@ ROOT = Path(fastpoly.__file__).parent
 # From the bottom up. A module may import from lower layers and, without cycles, from its own.
 LAYERS = (
     ("kernels",),
-    ("problem", "state", "metrics", "interactions", "contributions", "decoding", "tables"),
+    ("problem", "state", "draws", "metrics", "interactions", "contributions", "decoding", "tables"),
     ("rows",),
     ("objective",),
     ("selection", "refit"),

@@ -31,7 +31,7 @@ from fastpoly import (
 )
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.matrix import as_matrix
-from fastpoly.storage.model_file import MODEL_VERSION
+from fastpoly.storage.npz import MODEL_VERSION
 from fastpoly.tables import Encoding
 
 check = settings(

@@ -23,17 +23,9 @@ from fastpoly import (
     PosteriorAverage,
     write_shards,
 )
-from fastpoly.estimators.posterior import one_hot_fields
+from fastpoly.draws import composite_temper, effective_draws, factorize, split_rhat
 from fastpoly.objective import Objective
-from fastpoly.posterior import (
-    Chain,
-    Prior,
-    Side,
-    composite_temper,
-    effective_draws,
-    factorize,
-    split_rhat,
-)
+from fastpoly.posterior import Chain, Prior, Side, one_hot_fields
 from fastpoly.problem import Problem
 from fastpoly.rows import as_rows
 from fastpoly.state import Model
@@ -546,7 +538,7 @@ def test_simulation_based_calibration():
         o = Design(X, "anova").outputs(H, truth.V) + X @ W
         objective = objective_of(X, o + rng.standard_normal(o.shape) / np.sqrt(T))
         chain = Chain(objective, truth, fields, int(rng.integers(2**31)), T, share=0.3)
-        chain.prior.mu[:], chain.prior.lam[:], chain.prior.Omega[:] = 0.5, 1.0, 1 / 0.49
+        chain.prior.H[:], chain.prior.lam[:], chain.prior.Omega[:] = 0.5, 1.0, 1 / 0.49
         chain.prior.draw = lambda model, rng: None
         models = [chain.draw() for _ in range(15 * n_ranks)][15::15]
         values = [

@@ -158,6 +158,33 @@ def test_shapes_are_chosen_on_rows_held_out():
     assert model.score(table, y) > 0.95
 
 
+def test_products_of_numbers_need_no_shapes():
+    """Linear models of noise may prefer a finer form by chance; products then decide."""
+    for seed in range(4):
+        X = np.random.default_rng(seed).normal(size=(150, 5))
+        table = {f"v{j}": x.tolist() for j, x in enumerate(X.T)}
+        model = fastpoly.FactorizationMachineRegressor(random_state=0)
+        model.fit(table, X[:, 0] * X[:, 1] + 0.7 * X[:, 2])
+        assert model.shapes_ is None
+        assert model.score(table, X[:, 0] * X[:, 1] + 0.7 * X[:, 2]) > 0.95
+
+
+def test_forms_are_judged_on_the_same_rows():
+    table, score = columns()
+    model = fastpoly.FactorizationMachineRegressor(random_state=0)
+    held = []
+    for shape in (None, "steps"):
+        model.set_params(shapes=shape)
+        model._scaling = model._units(data := model._prepare(table, score, None))
+        objective = model._objective(data)
+        by = held[0][0] if held else objective.rows
+        folds = strengths.make_folds(objective, model._options(), drawn_by=by)
+        parts = [part.rows for fold in folds for part in fold.held]
+        held.append((objective.rows, [part.codes.block.targets.values for part in parts]))
+    for one, other in zip(*(values for _, values in held), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_held_out_targets_change_no_model_that_they_judge():
     """Other targets of the rows held out leave the models of the rows to train on as they were."""
     table, score = columns()

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from fastpoly import posterior
 from fastpoly.decoding import level_probabilities, level_values
+from fastpoly.draws import calibrated, composite_temper, effective_draws, split_rhat
 from fastpoly.estimators.advice import warn
 from fastpoly.estimators.arriving import Prior
 from fastpoly.estimators.base import PolyEstimator
@@ -25,8 +26,6 @@ from fastpoly.kernels.checks import as_count, as_positive
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
 from fastpoly.path import walk
-from fastpoly.rows import CodedRows, Rows
-from fastpoly.rows.block import Block
 from fastpoly.state import Floats, Model
 from fastpoly.storage.checkpoint import fingerprint, read_record, write_record
 
@@ -176,7 +175,7 @@ class PosteriorAverage(MetaEstimator):
             estimator._scaling = estimator._scaling._replace(seen=every)
         objective = estimator._objective(data)
         objective = objective.at(estimator.alpha_, getattr(estimator, "alpha_linear_", None))
-        fields, exclusive = field_labels(objective.rows, sizes)
+        fields, exclusive = posterior.field_labels(objective.rows, sizes)
         fit, chain = "", None
         if path is not None:
             own = repr((self.n_warmup, self.memory, self.random_state))
@@ -250,7 +249,7 @@ class PosteriorAverage(MetaEstimator):
         temper = None if estimator.loss == "squared" else 1.0
         chain = posterior.Chain(objective, start, fields, seed, temper, sides, memory=self.memory)
         if estimator._task == "ordinal":
-            chain.temper = posterior.composite_temper(chain.watch(start))
+            chain.temper = composite_temper(chain.watch(start))
         return chain
 
     def _advance(self, chain: posterior.Chain, fit: str) -> None:
@@ -280,15 +279,15 @@ class PosteriorAverage(MetaEstimator):
         """The mean and the draws; keep what is known of the chain."""
         outputs, target = np.array(chain.outputs), chain.objective.problem.loss.target
         model, self.missed_ = chain.mean(self.n_components, exclusive)
-        model = posterior.calibrated(model, chain.watch(model), outputs, target)
+        model = calibrated(model, chain.watch(model), outputs, target)
         unit, activation = estimator._scaling, estimator._activation
         draws = [unit.fold(draw, activation) for draw in chain.kept_models()]
         self.n_draws_, self.temper_ = len(draws), chain.temper
         self._labels = chain.prior.fields
         target_unit = 1.0 if unit.target_unit is None else unit.target_unit
         self._noise = np.asarray(target_unit) / np.sqrt(chain.temper)
-        self.rhat_ = posterior.split_rhat(outputs)
-        self.effective_draws_ = posterior.effective_draws(outputs)
+        self.rhat_ = split_rhat(outputs)
+        self.effective_draws_ = effective_draws(outputs)
         if self.rhat_ > 1.1:  # the halves of the chain differ by more than a third of a deviation
             warn(
                 f"the chain has not mixed: R-hat is {self.rhat_:.2f}, and its draws amount to "
@@ -442,49 +441,3 @@ def over_columns(
         X.over_columns(model, activation, split),
         [X.over_columns(draw, activation, ids) for draw in draws],
     )
-
-
-def field_labels(rows: Rows, sizes: list[int] | None) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """The field of every column, and whether a row has at most one entry in each field."""
-    constant = int(rows.fit_lower == "augment")
-    if isinstance(rows, CodedRows):
-        return rows.fields, rows.exclusive
-    d = rows.n_features - constant
-    sizes = one_hot_fields(rows) if sizes is None else [as_count(s, "fields") for s in sizes]
-    if sum(sizes) != d:
-        raise ValueError(f"fields must add up to the {d} columns of X, got {sum(sizes)}")
-    labels = np.repeat(np.arange(len(sizes)), sizes)
-    exclusive = np.full(len(sizes), len(sizes) > 1)
-    labels = np.append(np.zeros(constant, np.intp), labels + constant)  # the constant comes first
-    return labels, np.append(np.ones(constant, bool), exclusive)
-
-
-def one_hot_fields(rows: Rows) -> list[int]:
-    """The sizes of the fields of one-hot rows; one field where there are none.
-
-    All rows must have as many entries, and the columns of their first, second, ... entries must not
-    overlap.
-    """
-    d = rows.n_features - (rows.fit_lower == "augment")
-    found = rows.sum(entry_ranges)
-    if len({len(one) for one in found}) > 1 or not len(found[0]):
-        return [d]
-    first, last = np.min(found, axis=0)[:, 0], np.max(found, axis=0)[:, 1]
-    apart = (last[:-1] < first[1:]).all()
-    return np.diff(np.r_[0, last[:-1] + 1, d]).tolist() if apart else [d]
-
-
-def entry_ranges(block: Block) -> list[NDArray]:
-    """The least and largest column of each entry of the rows of a block, in a list of one.
-
-    (width, 2), or (0, 2) where rows are dense or differ in their number of entries.
-    """
-    matrix = block.design.matrix
-    if not matrix.sparse or not matrix.n:
-        return [np.empty((0, 2))]
-    _, indices, indptr = matrix.arrays
-    width = int(indptr[1])
-    if (np.diff(indptr) != width).any():
-        return [np.empty((0, 2))]
-    columns = np.sort(np.reshape(indices, (matrix.n, width)), axis=1)
-    return [np.stack([columns.min(axis=0), columns.max(axis=0)], axis=1)]

@@ -366,16 +366,13 @@ class PathSearchCV(MetaEstimator):
 
     def _warn_at_borders(self, n_sizes: int) -> None:
         """Warn if a larger grid may hold a better pair."""
-        alpha, size = self.best_params_.values()
-        cures = []
+        (alpha, size), default, cures = self.best_params_.values(), self.alphas is None, []
         if alpha == self.alphas_[-1] and len(self.alphas_) > 1:
-            cure = "lower alpha_min_ratio" if self.alphas is None else "add smaller alphas"
+            cure = "lower alpha_min_ratio" if default else "add smaller alphas"
             cures.append(f"the best alpha, {alpha:.3g}, is the smallest of the grid: {cure}")
         if self._largest_alpha_is_best():
-            what = (
-                "the best model has no interactions" if self.alphas is None else "add larger ones"
-            )
-            cures.append(f"the best alpha, {alpha:.3g}, is the largest of the grid: {what}")
+            cure = "the best model has no interactions" if default else "add larger ones"
+            cures.append(f"the best alpha, {alpha:.3g}, is the largest of the grid: {cure}")
         elif size == n_sizes:
             cures.append(f"the best size is n_components={n_sizes}: raise n_components")
         if cures:
@@ -383,7 +380,7 @@ class PathSearchCV(MetaEstimator):
 
     def _largest_alpha_is_best(self) -> bool:
         """Whether the smallest models are best."""
-        alpha = self.best_params_[self._prefix + "alpha"]
+        alpha, _ = self.best_params_.values()
         return alpha == self.alphas_[0] and len(self.alphas_) > 1
 
     def _best(self) -> PolyEstimator:

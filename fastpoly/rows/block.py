@@ -78,6 +78,7 @@ class Block:
     ) -> None:  # fmt: skip
         self.design, self.targets, self.loss, self.m = design, targets, loss, m
         self.w, self.place = w, place
+        self.activation, self.fit_lower = design.activation, design.fit_lower
         self.explicit = design.fit_lower == "explicit"
         self._point = -1  # the number of the point for which arrays are kept
         self._kept: dict[str, Any] = {}

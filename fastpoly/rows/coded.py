@@ -242,9 +242,8 @@ class CodedRows(Rows):
         if self.tables.n_levels != codes.n_features:
             raise ValueError(f"the tables have {self.tables.n_levels} levels, X {codes.n_features}")
         shape = codes.n_samples, tables.n_columns + constant
-        super().__init__(
-            (), codes.engine, codes.loss, codes.m, shape, codes.activation, lower, codes.entries
-        )
+        super().__init__((), codes.engine, codes, shape, codes.entries)
+        self.fit_lower, self.explicit = lower, lower == "explicit"
 
     @property
     def in_memory(self) -> bool:

@@ -178,15 +178,13 @@ class Curvature(NamedTuple):
 class DenseCurvature:
     """The curvature of the loss in an eigenbasis that all basis vectors share, for few features.
 
-    With u_ir the curvature of the loss along z_ir = h_r'x_i, vector r sees the curvature B_r = X'
-    diag(u_r) X. The Gauss-Newton part of u_ir is almost zero for vectors of little weight, and
-    steps are then far too long. So half of the rest is added, in absolute value: |d_i'v_r| for the
-    row gradients d_i. Without it, columns of very different scales stall, and segment with l1/linf
-    takes 1.4 times as long. All vectors share the eigenbasis T of the normalized mean of the B_r,
-    penalty included, in units of its diagonal, because columns may differ by many orders of
-    magnitude. Each vector has its own diagonal of T' B_r T. For ANOVA, z_ir^2 / 2 stands in for the
-    kernel. There are three sums over rows, `totals`, `mean` and `along`, each of which needs the
-    result of the one before, and a fourth, `gram`. Targets Y are (n, 1 or m), outputs O (n, m).
+    With u_ir the curvature of the loss along z_ir = h_r'x_i, vector r sees B_r = X' diag(u_r) X.
+    The Gauss-Newton part of u_ir is almost zero for vectors of little weight, and steps are then
+    far too long. So half of the rest is added, |d_i'v_r| for the row gradients d_i. All vectors
+    share the eigenbasis T of the normalized mean of the B_r, penalty included, in units of its
+    diagonal; each has its own diagonal of T' B_r T. For ANOVA, z_ir^2 / 2 stands in for the kernel.
+    Each of the sums `totals`, `mean` and `along` needs the result of the one before; `gram` is the
+    last. Targets Y are (n, 1 or m), outputs O (n, m).
     """
 
     def __init__(

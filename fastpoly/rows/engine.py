@@ -68,9 +68,8 @@ def subtrees(first: int, last: int) -> list[Node]:
     """The fewest nodes that cover the positions first..last-1, in order."""
     nodes = []
     while first < last:
-        level = (first & -first).bit_length() - 1 if first else (last - first).bit_length() - 1
-        while first + (1 << level) > last:
-            level -= 1
+        level = (last - first).bit_length() - 1  # the largest that fits, if it begins here
+        level = min(level, (first & -first).bit_length() - 1) if first else level
         nodes.append((level, first >> level))
         first += 1 << level
     return nodes

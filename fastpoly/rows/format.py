@@ -10,7 +10,7 @@ files hold:
     all kinds   y (rows,) codes of classes, or (rows, n_targets) numbers; w (rows,) if there are
                 weights; places (rows,) if rows are sorted: where each row of the table is stored
 
-Codes have an encoding, the arrays of `fastpoly.tables.arrays`, with texts as JSON in arrays of
+Codes have an encoding, the arrays of `fastpoly.tables.encoding`, with texts as JSON in arrays of
 bytes. A file that differs from its manifest in dtype, shape or size is refused before anything
 reads it.
 """
@@ -39,7 +39,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fastpoly.tables import Encoding
-from fastpoly.tables.arrays import DTYPES
+from fastpoly.tables.encoding import DTYPES
 
 SHARDS_VERSION = 3  # 2: sorted rows know their places; 3: codes have the encoding of a table
 NAME = "manifest.json"

@@ -6,7 +6,9 @@ on a cluster. Nothing above this module knows the difference.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count, pairwise
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -45,30 +47,28 @@ class Gradient(NamedTuple):
 class Rows:
     """Blocks of rows with targets and weights, for one loss.
 
-    `shape` is (n_samples, n_features), with the constant of fit_lower="augment". `entries` is the
-    number of stored entries per row; None where rows are dense. One block needs no engine.
+    `form` has their activation, fit_lower, loss and m. `shape` is (n_samples, n_features), with the
+    constant of fit_lower="augment". `entries` is the number of stored entries per row; None where
+    rows are dense. One block needs no engine.
     """
 
     def __init__(
-        self, blocks: Any, engine: Engine | None, loss: Any, m: int, shape: tuple[int, int],
-        activation: str, fit_lower: str | None, entries: float | None,
+        self, blocks: Any, engine: Engine | None, form: Any,
+        shape: tuple[int, int], entries: float | None,
     ) -> None:  # fmt: skip
-        self.blocks, self.engine, self.loss, self.m = blocks, engine, loss, m
+        self.blocks, self.engine, self.loss, self.m = blocks, engine, form.loss, form.m
         self.n_samples, self.n_features = shape
-        self.activation, self.fit_lower, self.entries = activation, fit_lower, entries
-        self.explicit = fit_lower == "explicit"
+        self.activation, self.fit_lower, self.entries = form.activation, form.fit_lower, entries
+        self.explicit = form.fit_lower == "explicit"
         self._points = count()
         self._known: dict[Any, float] = {}
 
     @classmethod
     def of_block(cls, block: Block) -> Self:
         """Rows in memory."""
-        design, M = block.design, block.design.matrix
+        M = block.design.matrix
         entries = len(M.arrays[1]) / max(M.n, 1) if M.sparse else None
-        return cls(
-            [block], None, block.loss, block.m, (M.n, M.d), design.activation, design.fit_lower,
-            entries,
-        )  # fmt: skip
+        return cls([block], None, block, (M.n, M.d), entries)
 
     @classmethod
     def of_shards(cls, shards: Shards, form: Form, n_threads: int | None = None) -> Self:
@@ -77,11 +77,8 @@ class Rows:
         entries: float | None = None
         if shards.manifest.kind != "dense":
             entries = sum(shard.n_entries for shard in blocks.shards) / max(shards.n_samples, 1)
-        d = shards.n_features + (form.fit_lower == "augment")
-        return cls(
-            blocks, shards.engine or ThreadEngine(n_threads), form.loss, form.m,
-            (shards.n_samples, d), form.activation, form.fit_lower, entries,
-        )  # fmt: skip
+        shape = shards.n_samples, shards.n_features + (form.fit_lower == "augment")
+        return cls(blocks, shards.engine or ThreadEngine(n_threads), form, shape, entries)
 
     @property
     def block(self) -> Block | None:
@@ -176,7 +173,13 @@ class Rows:
         d = self.n_features
         if explicit_pays(self.n_samples, d, self.m, d if self.entries is None else self.entries):
             return ExplicitGamma(self.sum(Block.gamma_matrices, point))
-        return SummedGamma(d, self.m, Operators(self, point), self.sample)
+        operators = SimpleNamespace(
+            matvecs=partial(self.sum, Block.gamma_matvecs, point),
+            forms=partial(self.sum, Block.gamma_forms, point),
+            combine=partial(self.sum, Block.gamma_combine, point),
+            dense=partial(self.sum, Block.gamma_matrices, point),
+        )
+        return SummedGamma(d, self.m, operators, self.sample)
 
     def sample(self, most: int, rng: np.random.Generator) -> Activations:
         """The activations of at most this many distinct rows, drawn at random."""
@@ -267,31 +270,9 @@ class Rows:
         return group
 
     def _part(self, part: Part) -> "Rows":
-        whole = self.blocks
+        whole, shape = self.blocks, (self.n_samples, self.n_features)
         blocks = StoredBlocks(whole.shards, whole.form, whole.memory, part)
-        return Rows(
-            blocks, self.engine, self.loss, self.m, (self.n_samples, self.n_features),
-            self.activation, self.fit_lower, self.entries,
-        )  # fmt: skip
-
-
-class Operators:
-    """Gamma_c at a point as sums over blocks, for `SummedGamma`."""
-
-    def __init__(self, rows: Rows, point: Point) -> None:
-        self.rows, self.point = rows, point
-
-    def matvecs(self, S: Floats | None, B: Floats) -> Floats:
-        return self.rows.sum(Block.gamma_matvecs, self.point, S, B)
-
-    def forms(self, S: Floats | None, h: Floats) -> Floats:
-        return self.rows.sum(Block.gamma_forms, self.point, S, h)
-
-    def dense(self, S: Floats | None) -> Floats:
-        return self.rows.sum(Block.gamma_matrices, self.point, S)
-
-    def combine(self, S: Floats | None, w: Floats, h: Floats) -> Floats:
-        return self.rows.sum(Block.gamma_combine, self.point, S, w, h)
+        return Rows(blocks, self.engine, self, shape, self.entries)
 
 
 @dataclass(frozen=True)
@@ -352,39 +333,33 @@ class ShardDesign:
             for name, given in (("y", y), ("sample_weight", sample_weight)):
                 if given is not None:
                     raise ValueError(f"{name} must be None: these targets have no classes")
-            loss, table, w = resolve_loss(loss, np.ones((1, m))), None, None
+            loss = resolve_loss(loss, np.ones((1, m)))
             if loss.target == "label":
                 raise ValueError(
                     f"{type(loss).__name__} needs classes, but the targets of the shards are "
                     'numbers; use loss="squared"'
                 )
-            loss = complete_loss(loss)
-        else:
-            y, loss = self._class_targets(y, loss, classes)
-            loss = complete_loss(loss)
-            targets, m = Targets.of(loss, y, n_outputs)
-            table = targets.expanded()
-            w = as_weights(sample_weight, "sample_weight", len(classes), some=True)
-        return Form(self.activation, self.fit_lower, loss, m, table, w, self.scaling)
-
-    def _class_targets(
-        self, y: ArrayLike | None, loss: Any, classes: NDArray
-    ) -> tuple[NDArray, Any]:
-        """The targets of every class, and the loss."""
+            own = complete_loss(loss)
+            return Form(self.activation, self.fit_lower, own, m, scaling=self.scaling)
         n = len(classes)
         if y is not None:
             y = as_float_array(y, "y", (n, *(None,) * (np.ndim(y) - 1)))
-            return y, resolve_loss(loss, y)
-        loss = resolve_loss(loss, np.arange(n))
-        if loss.target == "label":
-            return np.arange(n), loss
-        if loss.target != "sign":
-            return as_float_array(classes, "the targets of the shards", (None,)), loss
-        if n != 2:
-            raise ValueError(
-                f"y must be given: {type(loss).__name__} takes signs, and there are {n} classes"
-            )
-        return np.array([-1.0, 1.0]), loss
+        loss = resolve_loss(loss, np.arange(n) if y is None else y)
+        if y is None and loss.target == "label":
+            y = np.arange(n)
+        elif y is None and loss.target == "sign":
+            if n != 2:
+                raise ValueError(
+                    f"y must be given: {type(loss).__name__} takes signs, and there are {n} classes"
+                )
+            y = np.array([-1.0, 1.0])
+        elif y is None:
+            y = as_float_array(classes, "the targets of the shards", (None,))
+        loss = complete_loss(loss)
+        targets, m = Targets.of(loss, y, n_outputs)
+        w = as_weights(sample_weight, "sample_weight", n, some=True)
+        table = targets.expanded()
+        return Form(self.activation, self.fit_lower, loss, m, table, w, self.scaling)
 
 
 def shard_statistics(

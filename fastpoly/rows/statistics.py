@@ -25,8 +25,8 @@ TINY = np.finfo(np.float64).tiny  # the smallest normal number
 class Moments:
     """Mean and standard deviation of columns, (d,) each, and the weight of their rows.
 
-    They are merged, not computed from a sum of squares. That loses no digits where the mean is much
-    larger than the deviation, and the deviation of a constant column is exactly 0.
+    They are merged, not computed from a sum of squares, which would lose the digits of columns
+    whose mean is much larger than their deviation.
     """
 
     weight: float
@@ -76,9 +76,8 @@ def mean_and_deviation(X: NDArray, w: Floats | None) -> tuple[Floats, Floats]:
     """Weighted mean and standard deviation of columns, (d,) each, in two passes.
 
     Rows of weight 0 do not count. The sums are of differences from one row, so that the deviation
-    of a constant column is exactly 0. The differences are divided by the largest one, so that
-    squares neither overflow nor vanish. Rows are added in their order, and not by BLAS: the bits
-    depend neither on the order of X in memory nor on threads.
+    of a constant column is exactly 0, divided by the largest one, so that squares neither overflow
+    nor vanish. Rows are added in their order: the bits do not depend on memory order or threads.
     """
     if w is not None and not w.all():
         X, w = X[w > 0], w[w > 0]

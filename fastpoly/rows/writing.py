@@ -1,12 +1,8 @@
 """A folder of shards, written in one pass over batches of rows, in bounded memory.
 
-Levels are numbered as they come in, and numbers are spilled as they are. When all rows are known,
-so is the encoding, and every shard is written in its final form, which does not depend on how the
-rows were cut into batches.
-
-The names of all files have a token of the write in them, so a write never touches the files of an
-earlier one. The manifest comes last, in one step, when all other files are on the disk: the folder
-holds the old rows until then, and the new ones from then on. Files of the old ones go after that.
+Rows are spilled as they come. When all are known, so is the encoding, and every shard is written in
+its final form, however the rows were cut into batches. All names have a token of the write, and the
+manifest comes last, in one step: until then the folder holds the old rows.
 """
 
 import argparse
@@ -107,10 +103,8 @@ def write_shards(
         if not (manifest.exists() and writer.token.encode() in manifest.read_bytes()):
             _remove(path.glob(writer.name("*")))
         raise
-    shards, ours = (
-        Shards(path),
-        {file for file in path.iterdir() if shard_format.OURS.fullmatch(file.name)},
-    )
+    shards = Shards(path)
+    ours = {file for file in path.iterdir() if shard_format.OURS.fullmatch(file.name)}
     _remove(ours - {path / name for name in shards.manifest.file_names})
     return shards
 
@@ -216,10 +210,8 @@ class _Writer:
     def _write(self, content: str, array: NDArray) -> dict[str, str]:
         """Write a file that stays, and return its name and digest for the manifest."""
         name = self.name(content)
-        return {
-            "name": name,
-            "digest": shard_format.write_array(self.folder / name, array, sync=True),
-        }
+        digest = shard_format.write_array(self.folder / name, array, sync=True)
+        return {"name": name, "digest": digest}
 
     def _raw(self, number: int, name: str) -> Path:
         return self.folder / self.name(f"raw-{number}-{name}")

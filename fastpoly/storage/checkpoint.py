@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import as_float_array
-from fastpoly.state import STOPS, TIMED, Model, RunMemory, State, check_start
+from fastpoly.state import STOPS, TIMED, Floats, Model, RunMemory, State, check_start
 from fastpoly.storage.npz import read_arrays, write_arrays
 
-Floats = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
 
 CHECKPOINT_VERSION = 3  # files of 1 and 2, of 0.1 before its release, held less of a run
@@ -39,18 +38,10 @@ CERTIFICATE = tuple(f.name for f in fields(State) if f.type is float and f.defau
 
 @dataclass(frozen=True)
 class Stages:
-    """The models after each round; basis vectors that stay are stored once.
+    """The models after each round, and `HISTORY` and the seconds of each.
 
-    An output refit does not change the other basis vectors or their order, so k rounds need k
-    vectors, not k (k + 1) / 2. The joint descent moves them all, but it has few rounds.
-
-    Attributes
-    ----------
-    models : tuple of Model
-        H is a tuple of vectors (d,), the same objects in all rounds that have them.
-    numbers : tuple of tuples of float
-        `HISTORY` and the seconds of each round.
-    n_features : int
+    The H of a model is a tuple of vectors (d,), the same objects in all rounds that have them: an
+    output refit keeps the other vectors and their order, so k rounds need k vectors.
     """
 
     models: tuple[Model, ...] = ()
@@ -124,19 +115,9 @@ class Stages:
 
 @dataclass
 class FitRecord:
-    """What a fit remembers of its rounds.
+    """What a fit remembers: the seed of the rows held out, its last state, and all rounds.
 
-    Attributes
-    ----------
-    seed : int
-        It decides which rows are held out.
-    state : State or None
-        The last state, from which the run goes on.
-    best : State or None
-        With early stopping, the state of the best score.
-    scores : list of float
-        With early stopping, the score of every round.
-    stages : Stages
+    With early stopping, also the state of the best score, and the scores of all rounds.
     """
 
     seed: int = 0
@@ -206,24 +187,10 @@ def save_state(path: str | os.PathLike[str], state: State, problem: str = "") ->
 
 
 def load_state(path: str | os.PathLike[str], problem: str = "") -> State:
-    """Read a state that `save_state` wrote.
+    """Read a state that `save_state` wrote for the same `problem`.
 
-    Parameters
-    ----------
-    path : str or path-like
-    problem : str
-        Must be the string that was given to `save_state`.
-
-    Returns
-    -------
-    State
-
-    Raises
-    ------
-    ValueError
-        If the file is damaged, of another version or problem, or not a consistent state.
-    OSError
-        If the file cannot be opened (such as FileNotFoundError).
+    ValueError if the file is damaged, of another version or problem, or not a consistent state;
+    OSError if it cannot be opened.
     """
     state = load_record(path, problem).state
     if state is None:

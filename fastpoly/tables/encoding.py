@@ -2,9 +2,20 @@
 
     P (n x L) one-hot codes, a block of columns per field;  B (L x d) block diagonal, a table each
 
-An encoding holds plain arrays. It pickles, and `arrays` writes it without pickle.
+An encoding holds plain arrays. It pickles, and `arrays` writes it without pickle:
+
+form         str, scalar        what rows become: "codes", "matrix" or "hinges"
+names        uint8              the names of the F columns, JSON
+kinds        str (F,)           "number", "levels:text", "list:integer", ...
+missing      bool (F,)          whether gaps occurred
+sizes        int64 (F,)         the number of levels, or of edges
+texts        uint8              all levels that are texts, JSON
+integers     int64              all levels that are integers or bools
+floats       float64            levels that are floats; edges, values and units of numbers
+frequencies  float64 (L,)
 """
 
+import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -14,26 +25,22 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fastpoly.kernels.matrix import StoredRows
-from fastpoly.tables.arrays import FORMS, from_arrays, to_arrays
-from fastpoly.tables.fields import SHAPES, Levels, Number
+from fastpoly.state import Floats
+from fastpoly.tables.fields import MOST_BINS, SHAPES, Levels, Number
 from fastpoly.tables.frames import Column, read_columns
 
-Floats = NDArray[np.float64]
-
-# Columns up to which rows of a matrix are dense: passes over them are faster, whatever is 0.
-MOST_DENSE = 256
+FORMS = ("codes", "matrix", "hinges")
+DTYPES = {
+    "form": "U", "names": "|u1", "kinds": "U", "missing": "|b1", "sizes": "<i8", "texts": "|u1",
+    "integers": "<i8", "floats": "<f8", "frequencies": "<f8",
+}  # fmt: skip
+_TYPES = {"O": "text", "b": "bool", "i": "integer", "f": "float"}
 
 
 class Encoding:
-    """Fields of a frame, in the order of its columns.
+    """Fields of a frame, in the order of its columns, and the shares (L,) of rows with each code.
 
-    Parameters
-    ----------
-    fields : sequence of Levels and Number
-    frequencies : ndarray, (L,)
-        The share of the rows that have each code.
-    form : {"codes", "matrix", "hinges"}
-        What `rows` makes of a frame: codes, or plain columns without or with hinges.
+    `form` is what `rows` makes of a frame: codes, or plain columns without or with hinges.
     """
 
     def __init__(
@@ -104,13 +111,79 @@ class Encoding:
         return type(self)(self.fields, other.frequencies, other.form) == other
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Plain arrays that hold the encoding; see `fastpoly.tables.arrays`."""
-        return to_arrays(self.fields, self.frequencies, self.form)
+        """Plain arrays that hold the encoding."""
+        kinds: list[str] = []
+        texts: list[str] = []
+        integers, floats, sizes = [np.empty(0, np.int64)], [np.empty(0)], []
+        for field in self.fields:
+            if isinstance(field, Number):
+                kinds.append("number")
+                sizes.append(len(field.edges))
+                floats += [field.edges, field.values, field.units]
+                continue
+            sort = field.values.dtype.kind
+            kinds.append(f"{field.kind}:{_TYPES[sort]}")
+            sizes.append(len(field.values))
+            if sort == "O":
+                texts += field.values.tolist()
+            else:
+                (floats if sort == "f" else integers).append(field.values)
+        return {
+            "form": np.array(self.form),
+            "names": _json([field.name for field in self.fields]),
+            "kinds": np.array(kinds),
+            "missing": np.array([field.missing for field in self.fields]),
+            "sizes": np.array(sizes, np.int64),
+            "texts": _json(texts),
+            "integers": np.concatenate(integers).astype(np.int64),
+            "floats": np.concatenate(floats),
+            "frequencies": self.frequencies,
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The encoding of `arrays`; ValueError where they are not those of one."""
-        return cls(*from_arrays(arrays))
+        if arrays.keys() != DTYPES.keys():
+            raise ValueError(f"an encoding has the arrays {sorted(DTYPES)}, got {sorted(arrays)}")
+        for name, array in arrays.items():
+            wanted = DTYPES[name]
+            if (array.dtype.kind if wanted == "U" else array.dtype.str) != wanted:
+                raise ValueError(f"{name} of an encoding must not have dtype {array.dtype}")
+            if array.ndim != (name != "form"):
+                raise ValueError(f"{name} of an encoding must not have shape {array.shape}")
+        form, names = str(arrays["form"]), _texts(arrays["names"], "names")
+        if form not in FORMS:
+            raise ValueError(f"the form of an encoding must be one of {FORMS}, got {form!r}")
+        count = len(names)
+        if not count or len(set(names)) < count:
+            raise ValueError("the names of an encoding must be distinct, and at least one")
+        if any(len(arrays[name]) != count for name in ("kinds", "missing", "sizes")):
+            raise ValueError(f"kinds, missing and sizes of an encoding must have {count} entries")
+        parts = {
+            "text": _Parts(_as_objects(_texts(arrays["texts"], "texts"))),
+            "integer": _Parts(arrays["integers"]),
+            "float": _Parts(arrays["floats"]),
+        }
+        kinds, missing, sizes = (arrays[name].tolist() for name in ("kinds", "missing", "sizes"))
+        fields: list[Levels | Number] = []
+        for name, kind, gaps, size in zip(names, kinds, missing, sizes, strict=True):
+            if kind == "number":
+                fields.append(_number(name, parts["float"], size, gaps))
+                continue
+            kind, _, sort = kind.partition(":")
+            if kind not in ("levels", "list") or sort not in _TYPES.values():
+                raise ValueError(f"column {name!r} has an unknown kind")
+            values = parts["integer" if sort == "bool" else sort].take(size)
+            values = values.astype(bool) if sort == "bool" else values
+            if not (values[1:] > values[:-1]).all() or (sort == "float" and not _finite(values)):
+                raise ValueError(f"the levels of column {name!r} must increase")
+            fields.append(Levels(name, values, gaps, kind))
+        if any(part.left for part in parts.values()):
+            raise ValueError("an encoding has more levels than its sizes say")
+        p = arrays["frequencies"]
+        if len(p) != sum(field.size for field in fields) or not ((p >= 0) & (p <= 1)).all():
+            raise ValueError("the frequencies of an encoding must be shares, one for each code")
+        return cls(fields, p, form)
 
     def as_form(self, form: str) -> Self:
         """The same encoding, with rows in another form."""
@@ -139,34 +212,21 @@ class Encoding:
         return self._codes(self.columns(frame))
 
     def _codes(self, columns: dict[str, Column]) -> Any:
-        n, plain = next(iter(columns.values())).size, [f for f in self.fields if f.kind != "list"]
-        indices = np.empty((n, len(plain)), np.int32)
-        starts = dict(zip(self.names, self.offsets[:-1].tolist(), strict=True))
-        for j, field in enumerate(plain):
+        if any(field.kind == "list" for field in self.fields):
+            blocks = [field.indicators(columns[field.name]) for field in self.fields]
+            return sp.hstack(blocks, "csr")
+        n = next(iter(columns.values())).size
+        indices = np.empty((n, len(self.fields)), np.int32)
+        for j, (field, first, _) in enumerate(self._parts()):
             indices[:, j] = field.codes(columns[field.name])
-            indices[:, j] += starts[field.name]
-        if len(plain) == len(self.fields):
-            return StoredRows((n, self.n_codes), indices)
-        rows, parts = [np.repeat(np.arange(n), len(plain))], [indices.ravel()]
-        for field in self.fields:
-            if field.kind == "list":
-                begins, codes = field.lists(columns[field.name])
-                rows.append(np.repeat(np.arange(n), np.diff(begins)))
-                parts.append((codes + starts[field.name]).astype(np.int32))
-        data = np.ones(sum(map(len, parts)))
-        entries = data, (np.concatenate(rows), np.concatenate(parts))
-        return sp.csr_array(entries, shape=(n, self.n_codes))
+            indices[:, j] += first
+        return StoredRows((n, self.n_codes), indices)
 
     def tables(self, shape: str | None = None, frequencies: Floats | None = None) -> list[Floats]:
         """The table of each field: the units of levels, (L_f,), or the columns of bins, (L_f, d_f).
 
-        Parameters
-        ----------
-        shape : {None, "hinges", "coarse", "steps"}
-            What a number's table holds beside its value: hinges, and steps at about 30 or at all
-            edges.
-        frequencies : ndarray, (L,), optional
-            The shares of codes in other rows than those of `learn`, or by weight.
+        A number's table holds beside its value hinges, or hinges and steps at all edges.
+        `frequencies` (L,) are shares of codes in other rows than those of `learn`.
         """
         if shape not in SHAPES:
             raise ValueError(f"shape must be one of {SHAPES}, got {shape!r}")
@@ -182,13 +242,9 @@ class Encoding:
         """The names of the columns of `rows`."""
         if self.form == "codes":
             return self.level_names
-        names: list[str] = []
-        for field, first, last in self._parts():
-            if isinstance(field, Number):
-                names += field.feature_names(self.form == "hinges", self.frequencies[first:last])
-            else:
-                names += self.level_names[first:last]
-        return [name.replace("\0", "\\0") for name in names]
+        hinges, p = self.form == "hinges", self.frequencies
+        names = [f.feature_names(hinges, p[first:last]) for f, first, last in self._parts()]
+        return [name.replace("\0", "\\0") for own in names for name in own]
 
     @property
     def fields_of_columns(self) -> NDArray[np.intp]:
@@ -226,15 +282,14 @@ class Encoding:
         most 256, up to which dense rows are faster; else a csr_array.
         """
         columns, blocks = self.columns(frame), []
-        dense = len(self.fields_of_columns) <= MOST_DENSE if dense is None else dense
+        dense = len(self.fields_of_columns) <= 256 if dense is None else dense
         for field, first, last in self._parts():
             column, p = columns[field.name], self.frequencies[first:last]
             if isinstance(field, Number):
-                block = field.features(column, self.form == "hinges", p)
+                blocks.append(field.features(column, self.form == "hinges", p))
             else:
                 block = field.indicators(column)
-                block = block.toarray() if dense else block
-            blocks.append(block)
+                blocks.append(block.toarray() if dense else block)
         return np.hstack(blocks) if dense else sp.hstack([sp.csr_array(b) for b in blocks], "csr")
 
     def _parts(self) -> Iterator[tuple[Levels | Number, int, int]]:
@@ -260,3 +315,56 @@ class CodeNames(Sequence[str]):
         at = int(np.searchsorted(self.encoding.offsets, j, "right")) - 1
         name = self.encoding.fields[at].code_name(j - int(self.encoding.offsets[at]))
         return name.replace("\0", "\\0")  # which the names of a model cannot hold
+
+
+class _Parts:
+    """Consecutive parts of an array."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.array, self.at = array, 0
+
+    @property
+    def left(self) -> int:
+        return len(self.array) - self.at
+
+    def take(self, size: int) -> NDArray[Any]:
+        if not 0 <= size <= self.left:
+            raise ValueError("an encoding has fewer levels or edges than its sizes say")
+        self.at += size
+        return self.array[self.at - size : self.at]
+
+
+def _number(name: str, floats: _Parts, size: int, missing: bool) -> Number:
+    if not 0 <= size < MOST_BINS:
+        raise ValueError(f"column {name!r} must have 1 to {MOST_BINS} bins")
+    edges, values, units = floats.take(size), floats.take(size + 1), floats.take(4)
+    if not (_finite(edges) and _finite(values) and _finite(units)):
+        raise ValueError(f"edges, values and units of column {name!r} must be finite")
+    if not (edges[1:] > edges[:-1]).all() or not units[1] > 0 or not units[3] > 0:
+        raise ValueError(f"the edges of column {name!r} must increase, its units be positive")
+    return Number(name, edges, values, units, missing)
+
+
+def _finite(values: NDArray[np.float64]) -> bool:
+    return bool(np.isfinite(values).all())
+
+
+def _json(texts: list[str]) -> NDArray[np.uint8]:
+    # JSON keeps NUL and halves of surrogate pairs, which NumPy's own texts and UTF-8 lose.
+    return np.frombuffer(json.dumps(texts).encode(), np.uint8)
+
+
+def _texts(stored: NDArray[np.uint8], name: str) -> list[str]:
+    try:
+        found = json.loads(stored.tobytes())
+    except (ValueError, RecursionError):
+        found = None
+    if type(found) is not list or not all(type(text) is str for text in found):
+        raise ValueError(f"{name} of an encoding must be a list of texts in JSON")
+    return found
+
+
+def _as_objects(texts: list[str]) -> NDArray[Any]:
+    found = np.empty(len(texts), object)
+    found[:] = texts
+    return found

@@ -14,20 +14,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fastpoly.state import Floats
 from fastpoly.tables.frames import Column
-
-Floats = NDArray[np.float64]
 
 # The bins of a number, so that a code fits into a byte beside the one for missing values.
 MOST_BINS = 255
-# Of small tables, fewer bins: losses are much the same with 1 to 8 rows per bin, times are not.
-ROWS_PER_BIN, LEAST_BINS = 8, 16
-# Levels up to which a field is centered, by a dense table; of more levels, each one is rare. With
-# it, the log-loss of splice is .126 in place of .150; that of adult is the same.
-MOST_CENTERED = 64
-SHAPES = (None, "hinges", "coarse", "steps")
-N_HINGES = 4  # inner knots: 5 linear pieces
-N_COARSE = 30
+SHAPES = (None, "hinges", "steps")
 OTHER, MISSING = "<other>", "<missing>"
 
 
@@ -35,14 +27,8 @@ OTHER, MISSING = "<other>", "<missing>"
 class Levels:
     """A field of levels; with kind "list" a row may have several of them.
 
-    Attributes
-    ----------
-    name : str
-    values : ndarray, (q,)
-        The levels, sorted: texts (object), bool, int64 or float64.
-    missing : bool
-        Whether missing values occurred. If not, they count as an unseen level.
-    kind : {"levels", "list"}
+    `values` (q,) are sorted texts (object), bool, int64 or float64. Missing values count as an
+    unseen level, where none occurred.
     """
 
     name: str
@@ -89,13 +75,12 @@ class Levels:
 
     def indicators(self, column: Column) -> sp.csr_array:
         """One column of 0 and 1 for each code, (n, size)."""
-        if self.kind == "list":
-            begins, codes = self.lists(column)
-        else:
-            codes = self.codes(column)
-            begins = np.arange(len(codes) + 1)
-        shape = len(begins) - 1, self.size
-        return sp.csr_array((np.ones(len(codes)), codes, begins), shape=shape)
+        rows = self.lists(column) if self.kind == "list" else _alone(self.codes(column))
+        return _one_hot(*rows, self.size)
+
+    def feature_names(self, hinges: bool, p: Floats) -> list[str]:
+        """Names of the columns of `indicators`."""
+        return [self.code_name(code) for code in range(self.size)]
 
     def _places(self, column: Column, values: NDArray[Any]) -> NDArray[np.intp]:
         """The codes of distinct values."""
@@ -135,11 +120,11 @@ def level_table(p: Floats, exclusive: bool = True) -> Floats:
     """The unit of each level, (L,): 1 / sqrt(p + mean of p); 0 for one without rows.
 
     The columns of few levels that exclude each other are centered, (L, L): products are then apart
-    from the effects of the levels alone.
+    from the effects of the levels alone. (Of more than 64 levels, each one is rare.)
     """
     seen = p > 0
     unit = np.where(seen, 1 / np.sqrt(p + (p[seen].mean() if seen.any() else 1.0)), 0.0)
-    return np.diag(unit) - p * unit if exclusive and len(p) <= MOST_CENTERED else unit
+    return np.diag(unit) - p * unit if exclusive and len(p) <= 64 else unit
 
 
 def _distinct_items(
@@ -152,21 +137,22 @@ def _distinct_items(
     return np.concatenate([[0], np.cumsum(counts)]), keys % max(size, 1)
 
 
+def _alone(codes: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """Codes, one a row, as lists of one."""
+    return np.arange(len(codes) + 1), codes
+
+
+def _one_hot(begins: NDArray[np.int64], codes: NDArray[np.intp], size: int) -> sp.csr_array:
+    return sp.csr_array((np.ones(len(codes)), codes, begins), shape=(len(begins) - 1, size))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Number:
     """A field of a number, in up to 255 bins; edge i separates v <= edge from v > edge.
 
-    Attributes
-    ----------
-    name : str
-    edges : ndarray, (b - 1,)
-        Increasing.
-    values : ndarray, (b,)
-        The mean of each bin in soft units.
-    units : ndarray, (4,)
-        Center and unit of the number, mean and deviation of its soft form (see `soft`).
-    missing : bool
-        Whether missing values occurred. If not, they count as the center.
+    `values` (b,) are the means of the bins in soft units; `units` (4,) center and unit of the
+    number, mean and deviation of its soft form. Missing values count as the center, where none
+    occurred.
     """
 
     name: str
@@ -186,7 +172,8 @@ class Number:
             return cls(column.name, np.empty(0), np.zeros(1), np.array([0.0, 1, 0, 1]), missing)
         firsts = np.concatenate([[0], np.flatnonzero(v[1:] != v[:-1]) + 1])
         starts = np.arange(1, len(firsts))  # bins begin at these distinct values
-        most = int(np.clip(len(v) // ROWS_PER_BIN, LEAST_BINS, MOST_BINS))
+        # Of small tables, fewer bins: losses are much the same with 1 to 8 rows per bin.
+        most = int(np.clip(len(v) // 8, 16, MOST_BINS))
         if len(firsts) > most:
             # Half of the edges by rows, half by values; where these are the same, in between.
             share = np.linspace(0, 1, most + 1)[1:-1]
@@ -225,6 +212,10 @@ class Number:
             codes[gaps] = self.size - 1 if self.missing else center
         return codes
 
+    def indicators(self, column: Column) -> sp.csr_array:
+        """One column of 0 and 1 for each code, (n, size)."""
+        return _one_hot(*_alone(self.codes(column)), self.size)
+
     def soft(self, column: Column) -> tuple[Floats, NDArray[np.bool_]]:
         """The number in soft standard units (a gap is its center), and where gaps are."""
         found = column.numbers()
@@ -245,9 +236,8 @@ class Number:
         columns = [self.values / unit]
         if shape is not None:
             columns += [np.maximum(self.values - k, 0) / unit for k in self._knots(inside)]
-        if shape in ("coarse", "steps"):
-            above = np.arange(1, b) if shape == "steps" else self._starts(inside, N_COARSE)
-            columns += list((np.arange(b) >= above[:, None]).astype(float))
+        if shape == "steps":
+            columns += list((np.arange(b) >= np.arange(1, b)[:, None]).astype(float))
         C = np.column_stack(columns)
         C -= inside @ C
         if not self.missing:
@@ -257,17 +247,16 @@ class Number:
         table[b, -1] = 1 / np.sqrt(p[b] + 0.5)  # a level beside that of all other rows
         return table
 
-    def _starts(self, inside: Floats, count: int) -> NDArray[np.intp]:
-        """Bins, but for the first, that begin at about equal shares of the rows."""
-        if len(self.values) == 1:
-            return np.empty(0, np.intp)
-        below = np.cumsum(inside)
-        below, share = below[:-1], np.linspace(0, below[-1], count + 2)[1:-1]
-        return np.unique(np.minimum(np.searchsorted(below, share), len(below) - 1)) + 1
-
     def _knots(self, inside: Floats) -> Floats:
-        """The knots of hinges, in soft units: edges between at least two bins on either side."""
-        starts = self._starts(inside, N_HINGES)
+        """The knots of hinges, in soft units, which cut the rows into about five equal parts.
+
+        They are edges with at least two bins on either side.
+        """
+        if len(self.values) == 1:
+            return np.empty(0)
+        below = np.cumsum(inside)
+        share, below = np.linspace(0, below[-1], 6)[1:-1], below[:-1]
+        starts = np.unique(np.minimum(np.searchsorted(below, share), len(below) - 1)) + 1
         starts = starts[(starts > 1) & (starts < len(self.values) - 1)]
         return soften(self.edges[starts - 1], self.units)
 

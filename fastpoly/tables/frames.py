@@ -27,15 +27,7 @@ class Distinct(NamedTuple):
 
 
 class Column:
-    """One column of a frame.
-
-    Attributes
-    ----------
-    name : str
-    kind : {"levels", "number", "list"}
-    size : int
-        Number of rows.
-    """
+    """One column of a frame, of kind "levels", "number" or "list"."""
 
     def __init__(self, name: str, data: Any, kind: str) -> None:
         self.name, self.data, self.kind, self.size = name, data, kind, len(data)
