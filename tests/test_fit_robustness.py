@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 from itertools import islice
 
 import numpy as np
@@ -15,8 +16,15 @@ import scipy.sparse as sp
 from reference_fits import made_up, run
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
 
-from fastpoly import Design, PolynomialNetworkRegressor, alpha_max, conditional_gradient
+from fastpoly import (
+    Design,
+    PolynomialNetworkClassifier,
+    PolynomialNetworkRegressor,
+    alpha_max,
+    conditional_gradient,
+)
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.losses import LOSSES
 from fastpoly.kernels.penalties import PENALTIES
@@ -378,3 +386,18 @@ def test_a_tolerance_that_is_out_of_reach_ends_with_a_warning():
     whole = clone(model).set_params(max_iter=100).fit(X, y)
     assert whole._state.memory.spent > 1100
     assert whole.objective_ < model.objective_
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_no_advice_to_raise_what_is_searched(n_jobs):
+    """A search over n_components is not told to raise it."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 6))
+    y = (X[:, 0] * X[:, 1] + X[:, 2] * X[:, 3] > 0).astype(int)
+    model = PolynomialNetworkClassifier(alpha=1e-3, block=1, refit="output", random_state=0)
+    with pytest.warns(UserWarning, match="stopped at n_components"):
+        clone(model).set_params(n_components=1).fit(X, y)
+    search = GridSearchCV(model, {"n_components": [1, 2]}, cv=2, n_jobs=n_jobs)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "training stopped at n_components")
+        search.fit(X, y)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
+from types import FrameType
 from typing import Any, Self
 
 from sklearn.exceptions import ConvergenceWarning
@@ -20,8 +21,10 @@ from fastpoly.state import State
 logger = logging.getLogger("fastpoly")
 
 SLOW_SECONDS = 5.0  # after which a fit warns that it is slow for its size
-# Packages whose frames lie between the code of a user and a warning of fastpoly.
-BETWEEN = ("fastpoly.", "sklearn.", "joblib.")
+# Packages whose frames lie between the code of a user and a warning of fastpoly, and those in which
+# another thread or process begins.
+BETWEEN = ("fastpoly", "sklearn", "joblib")
+WORKERS = ("threading", "multiprocessing", "concurrent")
 
 Advice = tuple[str, type[Warning]]
 _collected: ContextVar[list[Advice] | None] = ContextVar("collected", default=None)
@@ -30,16 +33,42 @@ _collected: ContextVar[list[Advice] | None] = ContextVar("collected", default=No
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line of the user's code that called fastpoly, perhaps by scikit-learn.
 
+    In a worker of joblib there is no such line: there, at the method of fastpoly that was called.
     (`skip_file_prefixes` of `warnings.warn` finds the line only from Python 3.12 on.)
     """
     collected = _collected.get()
     if collected is not None:
         collected.append((message, category))
         return
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(BETWEEN):
-        frame, level = frame.f_back, level + 1
+    ours = 1
+    for level, (package, _) in enumerate(_callers(), start=2):
+        if package in WORKERS:
+            level = ours
+        elif package in BETWEEN:
+            ours = level if package == "fastpoly" else ours
+            continue
+        break
     warnings.warn(message, category, stacklevel=level)
+
+
+def _callers() -> Iterator[tuple[str, FrameType]]:
+    """The package and the frame of every caller of a function of this module, from it outward."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        yield frame.f_globals.get("__name__", "").partition(".")[0], frame
+        frame = frame.f_back
+
+
+def is_searched(parameter: str) -> bool:
+    """Whether this fit is one of a search of scikit-learn that tries values of the parameter."""
+    for package, frame in _callers():
+        if package == "sklearn":
+            local = frame.f_locals
+            chosen = getattr(local.get("self"), "best_params_", None)  # while it fits the best one
+            for tried in (local.get("parameters"), chosen):
+                if any(name.rpartition("__")[2] == parameter for name in tried or ()):
+                    return True
+    return False
 
 
 @contextmanager
@@ -159,7 +188,7 @@ def poor_fit(model: Any, small: float, by_score: bool = False) -> Advice | None:
             what, cures = f"tol={model.tol:g} is not reached: rounds {why}", f"raise tol, {cures}"
         last = f"raise max_iter, which is {model.max_iter}" if model.refit else 'use refit="output"'
         return f"{what}; {cures}, or {last}", ConvergenceWarning
-    if state.stop == "n_components" and far and not by_score:
+    if state.stop == "n_components" and far and not (by_score or is_searched("n_components")):
         return (
             f"training stopped at n_components={model.n_components}, and more basis vectors would "
             f"improve the model: the violation is {violation / alpha:.2g} alpha; raise "
