@@ -203,3 +203,21 @@ def test_bad_tables():
     model.fit(X, np.arange(10.0))
     with pytest.raises(ValueError, match="expecting 8 features"):
         model.predict(Joined(rows, user=B, item=B, ids=False))
+
+
+def test_models_name_columns_and_know_fields():
+    rng = np.random.default_rng(8)
+    users = {"user": np.arange(20), "age": np.array(list("abcd"))[np.arange(20) % 4]}
+    items = {"item": np.arange(6), "tags": [["x"] * (j % 2) + ["y"] for j in range(6)]}
+    rows = {"user": rng.integers(20, size=600), "item": rng.integers(6, size=600)}
+    X = Joined(rows, user=users, item=items)
+    y = np.where(rows["user"] % 4 == 1, 2.0, -1.0) * np.where(rows["item"] % 2, 1.0, -1.0)
+    machine = fastpoly.FactorizationMachineRegressor(random_state=0)
+    for model in (machine, fastpoly.PosteriorAverage(machine, n_samples=30, random_state=0)):
+        found = {pair[:2] for pair in model.fit(X, y).top_interactions(k=40)}
+        assert ("user.age=b", "item.tags=x") in found
+        kinds = [{name.partition("=")[0] for name in pair} for pair in found]
+        assert {"user"} not in kinds  # two users or two ages never meet
+        assert {"user.age"} not in kinds
+    model = fastpoly.FactorizationMachineRegressor(alpha=1.0).fit(X, y).fit(X.plain(), y)
+    assert all(isinstance(each, int) for each in model.top_interactions(k=1)[0][:2])

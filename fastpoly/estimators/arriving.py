@@ -277,7 +277,7 @@ class Arriving(Predictor):
 def curvature(rows: Rows, model: Model) -> Model:
     """The curvature of the loss in each parameter, and 0 in the output layer."""
     basis, _, *lower = rows.diagonal_curvature(model, flat=True)
-    intercept, linear = lower or (np.zeros_like(model.intercept), None)
+    intercept, linear = lower if rows.explicit else (np.zeros_like(model.intercept), None)
     return Model(basis, np.zeros_like(model.V), intercept, linear)
 
 

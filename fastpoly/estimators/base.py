@@ -279,7 +279,7 @@ class PolyEstimator(Arriving):
         """Checked rows, in memory or in shards, with targets in the form of the loss."""
         names, values = column_names(y), None  # before y becomes an array
         if reset:
-            self._encoding = self._fields = None
+            self._encoding = self._fields = self._column_names = None
             vars(self).pop("shapes_", None)
         if self.fields is not None and (isinstance(X, Shards) or is_frame(X)):
             raise ValueError("fields must be None: frames and shards have their own")
@@ -301,7 +301,11 @@ class PolyEstimator(Arriving):
         data = TrainingRows(X, y, Targets(values, table), m, w, self.n_threads)
         if isinstance(X, dict) or (data.stored and self._encoding is not None):
             return self._in_shape(data, reset)
-        return data if data.stored or isinstance(X, Joined) else self._in_fields(data)
+        if isinstance(X, Joined):
+            self._fields = np.where(X.exclusive[X.fields], X.fields, -1)
+            self._column_names = X.feature_names
+            return data
+        return data if data.stored else self._in_fields(data)
 
     def _in_shape(self, data: TrainingRows, reset: bool) -> TrainingRows:
         """The columns of a table as codes with tables, or as plain columns of a network.
@@ -344,6 +348,8 @@ class PolyEstimator(Arriving):
             numbers = any(field.kind == "number" for field in known.fields)
             shapes = SHAPES[self._activation] if numbers else (None,)
             shapes = ("plain", *shapes[1:]) if plain else shapes
+            if not data.stored and len(data.targets.values) < 50:  # too few rows to tell
+                shapes = shapes[:1]
         at, found = 0, None
         if len(shapes) > 1:
             at, found = best_form(map(objective, shapes), self._options(), self.alpha_linear)

@@ -58,6 +58,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     _stages: Stages
     _encoding: Encoding | None = None  # of the columns of a frame, or of shards
     _fields: NDArray[np.intp] | None = None  # whose columns exclude each other
+    _column_names: Sequence[str] | None = None  # of joined tables
     _target_names: list[str] | None
     n_features_in_: int
     model_: PolyModel
@@ -311,7 +312,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """The names of the features, if `fit` saw any."""
         if self._encoding is not None:
             return self._encoding.column_names
-        names = getattr(self, "feature_names_in_", None)
+        names = getattr(self, "feature_names_in_", self._column_names)
         return None if names is None else list(map(str, names))
 
     def _output_labels(self) -> tuple[str, list[Any]] | None:
