@@ -219,6 +219,8 @@ def search_thoroughly(
     # Only directions are taken from it; at this scale no entry overflows.
     single = np.ldexp(G, -np.frexp(np.abs(G).max())[1]).astype(np.float32)
 
+    # Single-precision BLAS reads past the end of short rows, and may call that invalid.
+    @np.errstate(invalid="ignore")
     def maxima(Y: Floats, ends: Floats | None) -> Points:
         found = points_at(single, Y.astype(np.float32), penalty)
         if kinks:
