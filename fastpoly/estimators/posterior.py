@@ -134,8 +134,10 @@ class PosteriorAverage(MetaEstimator):
         self.random_state = random_state
 
     def __getattr__(self, name: str) -> Any:
-        """What is not here is that of the estimator: the fitted one, where there is one."""
-        known = self.__dict__.get("estimator_", self.__dict__.get("estimator"))
+        """What is not here is that of the fitted estimator; before, of the one to fit."""
+        known = self.__dict__.get("estimator_")
+        if known is None and not name.endswith("_"):
+            known = self.__dict__.get("estimator")
         if name.startswith("_") or known is None or name in ("fit", "partial_fit"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(known, name)
@@ -193,6 +195,8 @@ class PosteriorAverage(MetaEstimator):
         self.estimator_ = estimator._with_model(model)
         self._draws = [estimator._poly_model(draw) for draw in draws]
         if joined:
+            self._labels = X.labels(estimator.fit_lower)
+            self.estimator_._scaling = estimator._units(data)
             self.estimator_._keep_background(data)
         return self
 
@@ -393,13 +397,18 @@ class PosteriorAverage(MetaEstimator):
         check_is_fitted(self, "estimator_")
         return self.estimator_._folded(X, y, sample_weight, self._prior_of)
 
-    def _prior_of(self, model: Model, X: Any) -> Prior:
-        """The prior of the field that these rows lack, from its levels in the mean."""
+    def _prior_of(self, model: Model, X: Any, new: NDArray[np.intp]) -> Prior:
+        """The prior of the field of new columns, from its levels in the mean.
+
+        Columns beyond those of the fit are of the field that these rows lack.
+        """
         constant = model.H.shape[1] - X.shape[1]
         labels, d = self._labels[constant:], len(self._labels) - constant
         known = X.indices[X.indices < d]
         known = known[np.abs(model.H[:, known + constant]).max(axis=0, initial=0.0) > 0]
         lacking = np.setdiff1d(labels, labels[known])
+        if (new < d).all():
+            lacking = np.unique(labels[new])
         if len(lacking) > 1 or (not len(lacking) and labels.max(initial=0) > 0):
             raise ValueError(
                 "the field of the new levels is not clear: fold in the levels of one field, in "
