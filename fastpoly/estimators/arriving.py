@@ -150,8 +150,10 @@ class Arriving(Predictor):
             self.model_.check_width(X.n_features)
             X = X.plain()
         if not issparse(X) or self._scaling.center is not None or self._encoding is not None:
-            raise ValueError("fold_in needs sparse or joined X, and a model that was fitted on such "
-                             "X; a frame of ids is Joined(frame, user=None, item=None)")  # fmt: skip
+            raise ValueError(
+                "fold_in needs sparse or joined X, and a model that was fitted on such X; a frame "
+                "of ids is Joined(frame, user=None, item=None)"
+            )
         X = csr_array(X)
         d = len(self._scaling.seen)
         if X.shape[1] < d:

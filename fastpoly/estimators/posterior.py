@@ -161,9 +161,12 @@ class PosteriorAverage(MetaEstimator):
         self._check(X)
         fitted, path = clone(self.estimator), self.checkpoint
         rows, sizes, sides = X, self.fields, {}
-        if joined := isinstance(X, Joined) and X.ids:
-            rows, sizes = X.codes, np.diff(X.tables.level_offsets).tolist()
-            sides = {e: posterior.Side.of(*known) for e, known in X.sides().items()}
+        joined = X if isinstance(X, Joined) else getattr(X, "joined", None)
+        if joined is not None and joined.ids:
+            rows, sizes = joined.of_ids(X), joined.sizes
+            sides = {e: posterior.Side.of(*known) for e, known in joined.sides().items()}
+        else:
+            joined = None
         if path is not None and getattr(fitted, "checkpoint", "none") is None:
             fitted.checkpoint = f"{os.fspath(path)}.fit"
         with warnings.catch_warnings():  # a chain may have vectors where its start has none
@@ -172,7 +175,7 @@ class PosteriorAverage(MetaEstimator):
         estimator = getattr(fitted, "best_estimator_", fitted)
         data = estimator._prepare(rows, y, sample_weight)
         estimator._scaling = estimator._units(data)
-        if joined:  # keys without rows mean something, by their tables
+        if joined is not None:  # keys without rows mean something, by their tables
             every = np.ones_like(estimator._scaling.seen)
             estimator._scaling = estimator._scaling._replace(seen=every)
         objective = estimator._objective(data)
@@ -189,13 +192,13 @@ class PosteriorAverage(MetaEstimator):
         chain = chain or self._begin(estimator, objective, fields, sides)
         self._advance(chain, fit)
         model, draws = self._finish(estimator, chain, exclusive)
-        if joined:
-            model, draws = over_columns(X, estimator._activation, chain.prior, model, draws)
+        if joined is not None:
+            model, draws = over_columns(joined, estimator._activation, chain.prior, model, draws)
             data = estimator._prepare(X, y, sample_weight)
         self.estimator_ = estimator._with_model(model)
         self._draws = [estimator._poly_model(draw) for draw in draws]
-        if joined:
-            self._labels = X.labels(estimator.fit_lower)
+        if joined is not None:
+            self._labels = joined.labels(estimator.fit_lower)
             self.estimator_._scaling = estimator._units(data)
             self.estimator_._keep_background(data)
         return self
