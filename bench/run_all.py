@@ -2,7 +2,7 @@
 
 Finished runs are kept, so an interrupted run continues where it stopped when it is called again. To
 measure again, name an empty folder with --results or remove the files `*_runs.json`. With --quick,
-those that have no quick mode worth its time are left out.
+those that take minutes even then are left out.
 """
 
 import sys
@@ -29,9 +29,9 @@ import tables
 
 EXPERIMENTS = (
     subproblem, multiclass, penalties, refit_comparison, search, recsys, peers, defaults,
-    sizes, default_walks, tables,
+    sizes, default_walks, tables, stress, cluster_bits,
 )  # fmt: skip
-LONG = (posterior, certificates, stress, cluster_bits)
+LONG = (posterior, certificates)
 
 
 def main() -> None:
