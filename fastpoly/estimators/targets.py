@@ -47,7 +47,10 @@ def with_parameters(**own: Any) -> Callable[[Class], Class]:
         for name, default in own.items():
             known[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
 
-        def __init__(self: Any, **given: Any) -> None:
+        def __init__(self: Any, *unnamed: Any, **given: Any) -> None:
+            if unnamed:
+                name = type(self).__name__
+                raise TypeError(f"name the parameters of {name}: {name}(alpha={shown(unnamed[0])})")
             for name in given.keys() - known.keys():
                 names = ", ".join(list(known)[1:])
                 raise TypeError(f"{type(self).__name__} has no parameter {name!r}; known: {names}")
