@@ -35,7 +35,7 @@ from fastpoly.rows.statistics import Moments, Scaling, Statistics, row_statistic
 from fastpoly.state import Floats
 from fastpoly.strengths import Search
 from fastpoly.tables.fields import level_table
-from fastpoly.tables.frames import is_frame, read_columns
+from fastpoly.tables.frames import Column, is_frame, read_columns
 
 # Entries of X (1 MB) up to which copies cost nothing and threads gain nothing.
 SMALL_DATA_ENTRIES = BLOCK_DOUBLES // 8
@@ -138,6 +138,14 @@ def _frame_rows(model: Any, X: Any, reset: bool) -> Any:
         model = copy(model)  # names are checked
         set_names(model, model.n_features_in_)
     return _array_rows(model, X, reset)
+
+
+def plain_numbers(columns: Mapping[str, Column]) -> NDArray | None:
+    """The columns of a table as an array, if all are numbers without gaps."""
+    if any(column.kind != "number" for column in columns.values()):
+        return None
+    X = np.column_stack([column.numbers() for column in columns.values()])
+    return None if np.isnan(X).any() else X
 
 
 def set_names(model: Any, d: int, names: Sequence[Any] | None = None) -> None:

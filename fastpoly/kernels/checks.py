@@ -91,7 +91,9 @@ def as_weights(w: ArrayLike | None, name: str, n: int, *, some: bool = False) ->
 
 
 def shown(x: object) -> str:
-    """x as a message shows it: the representation, that of a NumPy scalar without its type."""
+    """x as a message shows it: the representation, those of NumPy scalars without their types."""
+    if type(x) in (list, tuple):
+        x = type(x)([v.item() if isinstance(v, np.generic) else v for v in x])
     return repr(x.item() if isinstance(x, np.generic) else x)
 
 
@@ -102,6 +104,8 @@ def as_count(x: int, name: str, *, or_zero: bool = False) -> int:
     x = x.__index__()
     if x < (0 if or_zero else 1):
         raise ValueError(f"{name} must be at least {0 if or_zero else 1}, got {x}")
+    if x >= 2**63:
+        raise ValueError(f"{name} must be below 2**63")
     return x
 
 
