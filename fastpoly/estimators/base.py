@@ -4,6 +4,7 @@ import copy
 import os
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import starmap
 from time import monotonic
@@ -142,6 +143,11 @@ class PolyEstimator(Arriving):
         self._scaling = data.within_span(units, self._activation)
         objective = self._objective(data)
         begin = record.state or self._start(earlier, start, data.m)
+        if begin is not None and begin.n_components > self.n_components:
+            raise ValueError(
+                f"the fit goes on from {begin.n_components} basis vectors, and n_components="
+                f"{self.n_components} is less; it can only grow"
+            )
         found = data.search if self._scaling is units else None  # of the same features
         if self.tau is None and self.alpha is None:
             states = train_default(objective, self._options(), self.alpha_linear, begin, found)
@@ -176,18 +182,10 @@ class PolyEstimator(Arriving):
         path = os.path.abspath(self.checkpoint)
         if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path)):
             raise ValueError(f"checkpoint must be a file in an existing folder, got {path}")
-        try:
+        with suppress(FileNotFoundError):
             record = load_record(self.checkpoint, fit)
-        except FileNotFoundError:
-            return record
         if record.stages and record.stages.n_features != d + (self.fit_lower == "augment"):
             raise ValueError(f"{path} has models of other features; {CURE}")
-        k = 0 if record.state is None else record.state.n_components
-        if k > self.n_components:
-            raise ValueError(
-                f"{os.fspath(self.checkpoint)} has {k} basis vectors, and n_components="
-                f"{self.n_components} is less; it can only grow"
-            )
         return record
 
     def _fingerprint(self, data: TrainingRows) -> str:
@@ -245,11 +243,6 @@ class PolyEstimator(Arriving):
         """The estimator of the earlier fit, if this is a warm start."""
         if not self.warm_start or not hasattr(self, "_state"):
             return None
-        if self.n_components < self._state.n_components:
-            raise ValueError(
-                f"n_components={self.n_components} is less than the {self._state.n_components} "
-                "basis vectors that are fitted; with warm_start=True it can only grow"
-            )
         if self.fit_lower != self._fitted_lower:
             raise ValueError(
                 f"fit_lower was {self._fitted_lower!r} in the earlier fit and cannot change with "

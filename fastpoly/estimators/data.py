@@ -213,6 +213,12 @@ def strata(y: NDArray | None, task: str, share: float) -> NDArray | None:
     return codes if enough else None
 
 
+def split_rows(y: NDArray, task: str, share: float, seed: int | None) -> list[NDArray[np.intp]]:
+    """The numbers of rows to train on and of a share held out, by class or level where possible."""
+    rows, by = np.arange(len(y)), strata(y, task, share)
+    return train_test_split(rows, test_size=share, random_state=seed, stratify=by)
+
+
 def is_small(X: Any) -> bool:
     """Whether copies of X cost nothing and threads gain nothing."""
     return X.shape[0] * X.shape[1] <= SMALL_DATA_ENTRIES
@@ -270,8 +276,7 @@ class TrainingRows:
         if self.stored:
             train, held = self.X.split(1 - share, share, seed=seed)
             return replace(self, X=train.opened()), replace(self, X=held.opened())
-        rows, by = np.arange(self.X.shape[0]), strata(self.y, task, share)
-        train, held = train_test_split(rows, test_size=share, random_state=seed, stratify=by)
+        train, held = split_rows(self.y, task, share, seed)
         return self._take(train), self._take(held)
 
     def _take(self, rows: NDArray[np.intp]) -> Self:
