@@ -548,6 +548,18 @@ def test_a_wrong_fit_lower_is_refused_before_anything_else(data):
             REGRESSORS[0](fit_lower="x").fit(X + 1e3, score)
 
 
+def test_messages_name_the_class_of_the_user_and_plain_numbers(data):
+    cls, (X, score) = CLASSIFIERS[0], data
+    with pytest.raises(TypeError, match=rf"^name the parameters of {cls.__name__}: .*alpha=3"):
+        cls(3)
+    with pytest.raises(ValueError, match=r"got \[9\]$"):
+        cls(fields=[np.int64(9)]).fit(X, score > 0)
+    with pytest.raises(ValueError, match="there is no class 7; known"):
+        cls(alpha=1.0).fit(X, score > 0).top_interactions(np.int64(7), 1)
+    with pytest.raises(ValueError, match="could not convert string to float: 'a'; y holds text"):
+        REGRESSORS[0]().fit(X, ["a"] * len(X))
+
+
 @pytest.mark.parametrize("cls", ALL)
 def test_masked_entries_are_refused(cls, data):
     X, score = data
@@ -555,7 +567,8 @@ def test_masked_entries_are_refused(cls, data):
     mask[3, 1] = True
     masked = np.ma.masked_array(np.where(mask, -999.0, X), mask=mask)
     model = cls(alpha=1.0, random_state=0)
-    for bad in ((masked, y), (X, np.ma.masked_array(y, mask=mask[:, 1]))):
+    weights = np.ma.masked_array(np.ones(len(X)), mask=mask[:, 1])
+    for bad in ((masked, y), (X, np.ma.masked_array(y, mask=mask[:, 1])), (X, y, weights)):
         with pytest.raises(ValueError, match="has masked entries; fill or remove them"):
             model.fit(*bad)
     model.fit(np.ma.masked_array(X, mask=False), y)

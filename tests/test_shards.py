@@ -326,6 +326,13 @@ def test_bad_batches_are_refused_and_leave_nothing(tmp_path, batches, how, messa
     assert not list(tmp_path.iterdir())
 
 
+def test_rows_in_the_place_of_the_folder(tmp_path):
+    with pytest.raises(TypeError, match=r"folder must be the path of a folder, got DataFrame"):
+        write_shards(pd.DataFrame({"a": [1], "y": [1]}), tmp_path)
+    with pytest.raises(TypeError, match="got <U1; convert it, or give a frame and name its target"):
+        write_shards(tmp_path, [(np.array([["a"]]), [1])])
+
+
 NAMES_OF_OTHERS = {
     "mine.npy", "20240101-temps.npy", "raw-1-x.npy", "000000-x.npy", "field-0.npy",
     "000000-x.0123456789abcdef.npy",

@@ -28,7 +28,7 @@ from fastpoly.estimators.data import (
     validate_targets,
 )
 from fastpoly.joined import Joined
-from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_weights
+from fastpoly.kernels.checks import as_array, as_count, as_flag, as_positive, as_weights
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
 from fastpoly.problem import Problem, check_choice, check_strength
@@ -379,7 +379,7 @@ class PolyEstimator(Arriving):
         """Weights of the rows, or, with shards, of the classes; None where all are 1."""
         if sample_weight is None:
             return None
-        w = _check_sample_weight(sample_weight, y, dtype=np.float64)
+        w = _check_sample_weight(as_array(sample_weight, "sample_weight"), y, dtype=np.float64)
         return as_weights(w, "sample_weight", len(w), some=True)
 
     def _seed(self) -> int:

@@ -1,6 +1,7 @@
 """The rows of estimators: X and y, checked, and the training rows that the core sums over."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -164,7 +165,8 @@ def explained_text(cure: str) -> Iterator[None]:
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise
-        raise ValueError(f"{error}; {cure}") from None
+        text = re.sub(r"np\.str_\((.*)\)", r"\1", str(error))
+        raise ValueError(f"{text}; {cure}") from None
 
 
 def checked_csr(X: Any) -> Any:

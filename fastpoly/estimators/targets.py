@@ -52,7 +52,7 @@ def with_parameters(**own: Any) -> Callable[[Class], Class]:
         def __init__(self: Any, *unnamed: Any, **given: Any) -> None:
             user, names = type(self).__name__, ", ".join(defaults)
             if unnamed:
-                raise TypeError(f"{user} takes parameters by name only: {names}")
+                raise TypeError(f"name the parameters of {user}: {user}(alpha={shown(unnamed[0])})")
             for name in given.keys() - defaults.keys():
                 raise TypeError(f"{user} has no parameter {name!r}; known: {names}")
             vars(self).update(defaults | given)

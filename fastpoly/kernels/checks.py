@@ -91,10 +91,9 @@ def as_weights(w: ArrayLike | None, name: str, n: int, *, some: bool = False) ->
 
 
 def shown(x: object) -> str:
-    """x as a message shows it: the representation, those of NumPy scalars without their types."""
-    if type(x) in (list, tuple):
-        x = type(x)([v.item() if isinstance(v, np.generic) else v for v in x])
-    return repr(x.item() if isinstance(x, np.generic) else x)
+    """x as a message shows it: the representation, NumPy scalars without their type."""
+    with np.printoptions(legacy="1.21"):
+        return repr(x)
 
 
 def as_count(x: int, name: str, *, or_zero: bool = False) -> int:

@@ -268,7 +268,10 @@ def pair_arrays(batch: tuple[Any, ...]) -> dict[str, Any]:
         if values.ndim != 2:
             raise ValueError(f"X of a batch must be 2-D, got shape {values.shape}")
     if values.dtype.kind not in "buif":
-        raise TypeError(f"X of a batch must hold numbers, got {values.dtype}; convert it")
+        raise TypeError(
+            f"X of a batch must hold numbers, got {values.dtype}; convert it, or give a frame and "
+            "name its target"
+        )
     if not np.isfinite(values).all():
         raise ValueError("X of a batch contains NaN or infinity; remove or impute these entries")
     if any(not array.ndim for array in arrays.values()):

@@ -86,6 +86,11 @@ def write_shards(
         table = Table(one_hot, numeric, target, weight)
     elif one_hot or numeric or weight:
         raise ValueError("target must be given with one_hot, numeric or weight")
+    if not isinstance(folder, str | os.PathLike):
+        raise TypeError(
+            f"folder must be the path of a folder, got {type(folder).__name__}; rows come second: "
+            "write_shards(folder, batches)"
+        )
     path = Path(os.path.abspath(folder))
     path.mkdir(parents=True, exist_ok=True)
     manifest = path / shard_format.NAME
