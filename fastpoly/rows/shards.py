@@ -347,8 +347,10 @@ class Shards:
             raise ValueError("these shards have no fields, because they were written from X")
         from fastpoly.rows.ingest import Chunk
 
-        columns = Chunk(table).columns(self.encoding.names)
-        indices = self.encoding.codes(columns).indices
+        codes = self.encoding.codes(Chunk(table).columns(self.encoding.names))
+        if isinstance(codes, csr_array):
+            return codes
+        indices = codes.indices
         begins = np.arange(0, indices.size + 1, indices.shape[1])
         entries = np.ones(indices.size), indices.ravel(), begins
         return csr_array(entries, shape=(len(indices), self.n_features))
