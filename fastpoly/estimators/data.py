@@ -36,7 +36,7 @@ from fastpoly.rows.statistics import Moments, Scaling, Statistics, row_statistic
 from fastpoly.state import Floats
 from fastpoly.strengths import Search
 from fastpoly.tables.fields import level_table
-from fastpoly.tables.frames import is_frame, read_columns
+from fastpoly.tables.frames import Column, is_frame, read_columns
 
 # Entries of X (1 MB) up to which copies cost nothing and threads gain nothing.
 SMALL_DATA_ENTRIES = BLOCK_DOUBLES // 8
@@ -141,6 +141,14 @@ def _frame_rows(model: Any, X: Any, reset: bool) -> Any:
     return _array_rows(model, X, reset)
 
 
+def plain_numbers(columns: Mapping[str, Column]) -> NDArray | None:
+    """The columns of a table as an array, if all are numbers without gaps."""
+    if any(column.kind != "number" for column in columns.values()):
+        return None
+    X = np.column_stack([column.numbers() for column in columns.values()])
+    return None if np.isnan(X).any() else X
+
+
 def set_names(model: Any, d: int, names: Sequence[Any] | None = None) -> None:
     """Set `n_features_in_`, and `feature_names_in_` if all names are texts."""
     model.n_features_in_ = d
@@ -207,6 +215,12 @@ def strata(y: NDArray | None, task: str, share: float) -> NDArray | None:
     return codes if enough else None
 
 
+def split_rows(y: NDArray, task: str, share: float, seed: int | None) -> list[NDArray[np.intp]]:
+    """The numbers of rows to train on and of a share held out, by class or level where possible."""
+    rows, by = np.arange(len(y)), strata(y, task, share)
+    return train_test_split(rows, test_size=share, random_state=seed, stratify=by)
+
+
 def is_small(X: Any) -> bool:
     """Whether copies of X cost nothing and threads gain nothing."""
     return X.shape[0] * X.shape[1] <= SMALL_DATA_ENTRIES
@@ -269,8 +283,7 @@ class TrainingRows:
         if self.stored:
             train, held = self.X.split(1 - share, share, seed=seed)
             return replace(self, X=train.opened()), replace(self, X=held.opened())
-        rows, by = np.arange(self.X.shape[0]), strata(self.y, task, share)
-        train, held = train_test_split(rows, test_size=share, random_state=seed, stratify=by)
+        train, held = split_rows(self.y, task, share, seed)
         return self._take(train), self._take(held)
 
     def _take(self, rows: NDArray[np.intp]) -> Self:
