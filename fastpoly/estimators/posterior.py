@@ -51,8 +51,9 @@ class PosteriorAverage(MetaEstimator):
         Draws that are averaged, after the warm-up. At least 2.
     n_warmup : int, default=30
         Draws that are left out.
-    n_components : int, default=12
-        The most basis vectors of the mean.
+    n_components : int, default=20
+        The most basis vectors of the mean, at first as many as those of the draws. With 12, errors
+        on MovieLens 1M are larger by .0007.
     fields : list of int, optional
         Sizes of the fields: how many neighboring columns of X belong to each. By default the
         fields of one-hot rows are found in X, if every row has one entry in each of them;
@@ -83,7 +84,8 @@ class PosteriorAverage(MetaEstimator):
     effective_draws_ : float
         To how many independent draws the chain amounts, for the same rows.
     missed_ : float
-        Share of the squares of the mean's quadratic part that `model_` does not have.
+        What the compression costs: the share of the variance of the mean outputs that `model_`
+        misses, over rows whose fields come from different rows. There is a warning above .05.
     temper_ : float
         Power of the likelihood. It is below 1 for ordered levels, whose loss counts every row
         several times. For the squared loss it is the precision of the noise, in standard units.
@@ -117,7 +119,7 @@ class PosteriorAverage(MetaEstimator):
     """
 
     def __init__(
-        self, estimator: Any, *, n_samples: int = 200, n_warmup: int = 30, n_components: int = 12,
+        self, estimator: Any, *, n_samples: int = 200, n_warmup: int = 30, n_components: int = 20,
         fields: list[int] | None = None, memory: float = 2.5e8,
         checkpoint: str | os.PathLike[str] | None = None, checkpoint_every: float = 60.0,
         verbose: int = 0, random_state: Any = None,
@@ -285,8 +287,15 @@ class PosteriorAverage(MetaEstimator):
     ) -> tuple[Model, list[Model]]:
         """The mean and the draws; keep what is known of the chain."""
         outputs, target = np.array(chain.outputs), chain.objective.problem.loss.target
-        model, self.missed_ = chain.mean(self.n_components, exclusive)
-        model = calibrated(model, chain.watch(model), outputs, target)
+        model, _ = chain.mean(self.n_components, exclusive)
+        mean, found = outputs.mean(axis=0), chain.watch(model)
+        self.missed_ = float(((found - mean) ** 2).sum() / (mean.var(axis=0).sum() * len(mean)))
+        if self.missed_ > 0.05:
+            warn(
+                f"a model of {self.n_components} basis vectors misses {self.missed_:.0%} of the "
+                "variance of the mean; raise n_components"
+            )
+        model = calibrated(model, found, outputs, target)
         unit, activation = estimator._scaling, estimator._activation
         draws = [unit.fold(draw, activation) for draw in chain.kept_models()]
         self.n_draws_, self.temper_ = len(draws), chain.temper
