@@ -259,6 +259,19 @@ def test_bad_tables():
         model.predict(Joined(rows, user=B, item=B, ids=False))
 
 
+def test_other_tables_are_refused():
+    """Rows joined with other tables of the same size would be predicted by wrong columns."""
+    rows, y = {"user": [0, 1, 0, 1], "item": [0, 0, 1, 1]}, [1.0, 2.0, 3.0, 5.0]
+    ages = {"user": [0, 1], "age": ["old", "young"]}
+    model = fastpoly.FactorizationMachineRegressor(alpha=0.01)
+    model.fit(Joined(rows, user=ages, item=None), y)
+    other = Joined(rows, user={"user": [1, 0], "age": ["old", "young"]}, item=None)
+    with pytest.raises(ValueError, match="other keys or columns"):
+        model.predict(other)
+    with pytest.raises(ValueError, match="other keys or columns"):
+        model.fold_in(other, y)
+
+
 def test_models_name_columns_and_know_fields():
     rng = np.random.default_rng(8)
     users = {"user": np.arange(20), "age": np.array(list("abcd"))[np.arange(20) % 4]}
