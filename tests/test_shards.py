@@ -22,10 +22,11 @@ from shard_cases import KINDS, Case
 from subprocesses import ANONYMOUS, run_python
 
 from fastpoly import FactorizationMachineOrdinalRegressor, Shards, write_shards
-from fastpoly.rows.format import write_array
+from fastpoly.rows.format import digest_of, write_array
 from fastpoly.rows.ingest import DataFile, Distincts
 from fastpoly.rows.rows import shard_statistics
 from fastpoly.rows.writing import main
+from fastpoly.storage.npz import read_arrays, write_arrays
 from fastpoly.tables.frames import Column
 
 pd = pytest.importorskip("pandas")
@@ -506,7 +507,7 @@ def test_files_are_on_the_disk_before_the_manifest(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", record)
     monkeypatch.setattr(os, "replace", record_manifest)
     shards = Case("codes").write(tmp_path, 3)
-    (done,) = at_manifest
+    *_, done = at_manifest  # the encoding is replaced, too
     assert {(tmp_path / name).stat().st_ino for name in shards.manifest.file_names} <= done
 
 
@@ -514,7 +515,7 @@ def test_shards_of_version_1_are_refused_and_stay(tmp_path):
     case = Case("dense", n=50)
     case.write(tmp_path, 1)
     text = (tmp_path / "manifest.json").read_text()
-    (tmp_path / "manifest.json").write_text(text.replace('"version": 3', '"version": 1'))
+    (tmp_path / "manifest.json").write_text(text.replace('"version": 4', '"version": 1'))
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     with pytest.raises(ValueError, match="version is 1.*write the shards again"):
         Shards(tmp_path)
@@ -611,26 +612,26 @@ def test_any_flipped_bit_is_found_by_verify(tmp_path, kind):
 
 def test_any_flipped_bit_of_the_encoding_is_found_by_verify(tmp_path):
     Case("codes").write(tmp_path, 2)
-    for file in tmp_path.glob("encoding-*"):
-        whole = bytearray(file.read_bytes())
-        for at in (0, len(whole) - 1):
-            wrong = whole.copy()
-            wrong[at] ^= 4
-            file.write_bytes(wrong)
-            with pytest.raises(ValueError, match=f"encoding, .*{file.name}"):
-                Shards(tmp_path, verify=True)
-        file.write_bytes(whole)
+    file = file_of(tmp_path, "encoding")
+    whole = bytearray(file.read_bytes())
+    for at in range(0, len(whole), 40):
+        wrong = whole.copy()
+        wrong[at] ^= 4
+        file.write_bytes(wrong)
+        with pytest.raises(ValueError, match=f"encoding, .*{file.name}"):
+            Shards(tmp_path, verify=True)
 
 
 @pytest.mark.parametrize(
     ("name", "array"),
     [
-        ("kinds", b'["levels:integer"]'),
-        ("kinds", b'[["levels:integer"], "x"]'),
-        ("kinds", b"[" * 100_000),
-        ("kinds", b'["levels:integer", "list:integer"]'),
-        ("form", b'"matrix"'),
-        ("form", b"7"),
+        ("kinds", np.array(["levels:integer"])),
+        ("kinds", np.array([["levels:integer"], ["x"]])),
+        ("kinds", np.array(["levels:integer", "x" * 100_000])),
+        ("kinds", np.array(["levels:integer", "list:integer"])),
+        ("form", np.array("matrix")),
+        ("form", np.array(7)),
+        ("names", b"[" * 100_000),
         ("names", b'["user", "user"]'),
         ("names", b'["user"]'),
         ("names", b'{"user": 1}'),
@@ -648,8 +649,9 @@ def test_a_forged_encoding(tmp_path, name, array):
     """It is not trusted: every array is checked, also against the others."""
     Case("codes").write(tmp_path, 2)
     array = np.frombuffer(array, np.uint8) if isinstance(array, bytes) else array
-    content, path = manifest(tmp_path), file_of(tmp_path, f"encoding-{name}")
-    content["encoding"][name].update(digest=write_array(path, array), length=len(array))
+    content, path = manifest(tmp_path), file_of(tmp_path, "encoding")
+    write_arrays(path, {**read_arrays(path), name: array})
+    content["encoding"]["digest"] = digest_of(path)
     (tmp_path / "manifest.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match="encoding"):
         Shards(tmp_path).encoding  # noqa: B018
@@ -730,7 +732,7 @@ def test_forged_weights(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(version=4), "version is 4"),
+        (lambda m: m.update(version=5), "version is 5"),
         (lambda m: m.update(sorted=1), "sorted"),
         (lambda m: m.update(format="other"), "format"),
         (lambda m: m.update(kind="zip"), "kind"),
@@ -743,9 +745,9 @@ def test_forged_weights(tmp_path):
         (lambda m: m.update(shards=[]), "number of shards"),
         (lambda m: m.update(n_fields=0), "n_fields"),
         (lambda m: m.update(encoding=None), "manifest"),
-        (lambda m: m["encoding"].pop("sizes"), "encoding"),
-        (lambda m: m["encoding"]["sizes"].update(length=-1), "length"),
-        (lambda m: m["encoding"]["sizes"].update(name="/etc/passwd"), "name"),
+        (lambda m: m["encoding"].pop("digest"), "digest"),
+        (lambda m: m["encoding"].update(digest="0" * 39), "digest"),
+        (lambda m: m["encoding"].update(name="/etc/passwd"), "name"),
         (lambda m: m.update(classes=[[1], [2]]), "not a manifest|classes"),
         (lambda m: m.update(classes=[0, float("nan"), 2]), "classes"),
         (lambda m: m.update(classes=[0, float("inf")]), "classes"),
@@ -1174,7 +1176,7 @@ def test_the_command_reads_parquet(tmp_path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such limit")
 def test_many_shards_need_few_open_files(tmp_path):
-    """A file is closed as soon as it is mapped: 1,200 shards of two files, and 64 descriptors."""
+    """From Python 3.13 a file is closed when it is mapped: 3,600 files, and 64 descriptors."""
     code = f"""
 import resource
 import numpy as np
@@ -1195,7 +1197,10 @@ assert len(rows.blocks.opened) == 1200
         [sys.executable, "-P", "-W", "ignore", "-c", code], check=False, capture_output=True,
         text=True,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    if sys.version_info >= (3, 13):
+        assert done.returncode == 0, done.stderr
+    else:
+        assert re.search("shard [01], file .*Too many open files.*ulimit -n", done.stderr)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="needs Linux")

@@ -19,11 +19,11 @@ from fastpoly.joined import Joined
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
-from fastpoly.rows.format import replacing
 from fastpoly.rows.shards import Shards
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Floats, Model, State
 from fastpoly.storage.checkpoint import Stages
+from fastpoly.storage.npz import replacing
 from fastpoly.tables import Encoding
 
 Method = Callable[[PolyModel, Any, int | None], NDArray]

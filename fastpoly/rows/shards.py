@@ -306,7 +306,7 @@ class Shards:
 
     @property
     def encoding(self) -> Encoding | None:
-        if self.known_encoding is None and self.manifest.encoding:
+        if self.known_encoding is None:
             self.known_encoding = self.manifest.read_encoding(self.folder)
         return self.known_encoding
 
@@ -327,8 +327,7 @@ class Shards:
         """Read everything and raise ValueError where a digest or a row is wrong."""
         for shard in self:
             shard.verify()
-        if self.manifest.encoding:
-            self.manifest.read_encoding(self.folder, verify=True)
+        self.manifest.read_encoding(self.folder, verify=True)
 
     def categories(self, field: str) -> NDArray:
         """The levels of a field; level i is column first + i of X."""
