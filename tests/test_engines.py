@@ -4,6 +4,7 @@ import json
 import pickle
 import tracemalloc
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from itertools import chain, pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,7 +20,7 @@ from shard_cases import KINDS, Case, bits, cut, last_state
 
 from fastpoly import Design, Shards, alpha_max, conditional_gradient, write_shards
 from fastpoly.kernels.matrix import ScaledRows
-from fastpoly.rows import ShardDesign, as_rows
+from fastpoly.rows import Rows, ShardDesign, as_rows
 from fastpoly.rows.block import Block
 from fastpoly.rows.design import DenseCurvature
 from fastpoly.rows.engine import (
@@ -386,7 +387,8 @@ def halved(d):
 def test_blocks_keep_no_more_than_is_counted(tmp_path, kind):
     case = Case(kind, n=40_000)
     shards = case.write(tmp_path, 4)
-    rows = as_rows(ShardDesign(shards, "anova", scaling=halved(shards.n_features), n_threads=1))
+    rows = as_rows(ShardDesign(shards, "anova", n_threads=1))
+    rows = Rows.of_shards(shards, replace(rows.blocks.form, scaling=halved(shards.n_features)), 1)
     d, rng = shards.n_features, np.random.default_rng(0)
     model = Model(rng.standard_normal((2, d)), rng.standard_normal((2, 3)), np.zeros(3), None)
     limit = sum(rows.blocks.form.kept_bytes(shard) for shard in shards)
@@ -693,8 +695,9 @@ def test_scaled_features(tmp_path, dtype, kind, activation, fit_lower):
     center = rng.standard_normal(X.shape[1]) * (kind == "dense")
     factor = rng.random(X.shape[1]) + 0.5
     scaling = Scaling(center if kind == "dense" else None, factor, np.ones(len(factor), bool))
-    how = {"fit_lower": fit_lower, "scaling": scaling}
-    there = as_rows(ShardDesign(case.write(tmp_path, 5), activation, **how))
+    shards = case.write(tmp_path, 5)
+    form = as_rows(ShardDesign(shards, activation, fit_lower=fit_lower)).blocks.form
+    there = Rows.of_shards(shards, replace(form, scaling=scaling))
     order = _order(case, 5)
     scaled = (X[order] - center) * factor
     if kind == "csr":  # whose scaled values are kept, in their own precision
@@ -748,13 +751,8 @@ def test_scaled_targets(tmp_path):
     np.testing.assert_allclose(found.targets.deviation, y.std(axis=0), rtol=1e-12)
     center, unit = y.mean(axis=0), y.std(axis=0)
     scaling = Scaling(None, None, np.ones(8, bool), center, unit)
-    design = ShardDesign(shards, fit_lower="explicit", scaling=scaling)
-    state = last_state(design, loss="squared", alpha=1.0)
+    rows = as_rows(ShardDesign(shards, fit_lower="explicit"), loss="squared")
+    rows = Rows.of_shards(shards, replace(rows.blocks.form, scaling=scaling))
+    state = last_state(rows, loss="squared", alpha=1.0)
     want = last_state(case.design("squared"), (y - center) / unit, loss="squared", alpha=1.0)
     assert state.objective == pytest.approx(want.objective, rel=1e-9)
-
-
-def test_sparse_rows_have_no_center(tmp_path):
-    scaling = Scaling(np.ones(24), np.ones(24), np.ones(24, bool))
-    with pytest.raises(ValueError, match="sparse"):
-        ShardDesign(Case("codes").write(tmp_path, 2), scaling=scaling)

@@ -366,18 +366,19 @@ class PolyEstimator(Arriving):
         return data
 
     def _open(self, shards: Shards, y: Any, sample_weight: Any, reset: bool) -> Shards:
-        """Shards for one fit; they hold targets and weights, and have the names of features."""
+        """Check shards for a fit; they hold targets and weights, and have the names of features."""
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(f"{name} must be None: shards hold their own, see write_shards")
+        shards.check_unchanged()
         if not reset:
             self._check_encoding(shards)
             self.model_.check_width(shards.n_features)
-            return shards.opened()
+            return shards
         self._encoding = shards.encoding
         names = None if self._encoding is None else self._encoding.names
         set_names(self, shards.n_features if names is None else len(names), names)
-        return shards.opened()
+        return shards
 
     def _check_same_kind(self, decoding: dict[str, Any]) -> None:
         """Raise unless predictions are decoded as in the earlier fit, for a warm start."""

@@ -245,15 +245,6 @@ class Scaling(NamedTuple):
         unit = np.where(varies(mean, deviation), deviation, 1.0)
         return self._replace(target_center=mean, target_unit=unit)
 
-    def largest(self, found: Statistics) -> float:
-        """The largest |f x|; of centered rows, the largest root mean square of a feature."""
-        if self.factor is None:
-            return found.largest
-        if self.center is None:
-            return float((found.by_column * self.factor).max())
-        mean, deviation = found.features.mean, found.features.deviation
-        return float((np.hypot(deviation, mean - self.center) * self.factor).max())
-
     def features(self, X: Any) -> Any:
         """The scaled features in the span, (n, r)."""
         return self._project(self._scaled(X))
