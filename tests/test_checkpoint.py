@@ -200,7 +200,7 @@ def test_written_at_intervals(data, tmp_path, monkeypatch):
     X, score = data
     writes, clock = [], [0.0]
     monkeypatch.setattr(
-        "fastpoly.estimators.base.save_record", lambda *args: writes.append(clock[0])
+        "fastpoly.estimators.base.write_record", lambda *args: writes.append(clock[0])
     )
 
     def tick():

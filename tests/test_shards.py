@@ -22,6 +22,7 @@ from shard_cases import KINDS, Case
 from subprocesses import ANONYMOUS, run_python
 
 from fastpoly import FactorizationMachineOrdinalRegressor, Shards, write_shards
+from fastpoly.rows import as_rows
 from fastpoly.rows.format import digest_of, write_array
 from fastpoly.rows.ingest import DataFile, Distincts
 from fastpoly.rows.rows import shard_statistics
@@ -54,6 +55,13 @@ def everything(shards):
     y = np.concatenate([shard.targets() for shard in shards])
     w = [shard.weights() for shard in shards]
     return X, y, None if w[0] is None else np.concatenate(w)
+
+
+def encoded(shards, table):
+    """The rows of a table, in the encoding of shards, as CSR."""
+    P = shards.encoding.codes({name: table[name] for name in shards.encoding.names})
+    begins = np.arange(0, P.indices.size + 1, P.indices.shape[1])
+    return sp.csr_array((np.ones(P.indices.size), P.indices.ravel(), begins), shape=P.shape)
 
 
 # --- what goes in comes out ---
@@ -116,19 +124,23 @@ def test_tables_come_back(tmp_path, kind, text):
     ])  # fmt: skip
     np.testing.assert_array_equal(X, want)
     assert shards.categories("user").tolist() == users.tolist()
-    assert shards.field_names == ("user", "item", "age")
+    assert shards.encoding.names == ["user", "item", "age"]
     assert shards.classes[y].tolist() == table["stars"].tolist()
     np.testing.assert_array_equal(w, table["w"])
-    np.testing.assert_array_equal(shards.encode(frames(kind, table)).toarray(), want)
+    np.testing.assert_array_equal(encoded(shards, table).toarray(), want)
+    columns = frames(kind, {name: table[name] for name in shards.encoding.names})
+    np.testing.assert_array_equal(
+        shards.encoding.codes(columns).indices, np.flatnonzero(want).reshape(n, 3) % want.shape[1]
+    )
 
 
 def test_what_is_not_known_is_another_level(tmp_path):
     table = {"user": ["ann", "bob"], "item": [7, 3], "stars": [5, 4]}
     shards = write_shards(tmp_path, [table], **NAMES)
     new = {"user": ["bob", "annabel", None], "item": [5, 3, 7]}
-    assert shards.encode(new).indices.reshape(3, 2).tolist() == [[1, 5], [2, 3], [2, 4]]
-    with pytest.raises(ValueError, match="no column 'item'"):
-        shards.encode({"user": ["bob"]})
+    assert encoded(shards, new).indices.reshape(3, 2).tolist() == [[1, 5], [2, 3], [2, 4]]
+    with pytest.raises(ValueError, match="lacks the columns .'item'"):
+        shards.encoding.codes({"user": ["bob"]})
 
 
 @pytest.mark.parametrize("gap", [None, float("nan"), pd.NA])
@@ -152,9 +164,9 @@ def test_large_integers_are_exact(tmp_path):
     ids = np.array([2**63 - 1, 2**63 - 2, 2**53 + 1, 2**53, -(2**63)])
     shards = write_shards(tmp_path, [{"a": ids, "y": [1] * 5}], one_hot=["a"], target="y")
     assert shards.categories("a").tolist() == sorted(ids.tolist())
-    assert shards.encode({"a": ids}).indices.tolist() == [4, 3, 2, 1, 0]
-    assert shards.encode({"a": [2**53 + 2, 2**63 - 3]}).indices.tolist() == [5, 5]
-    assert shards.encode({"a": []}).shape == (0, 6)
+    assert encoded(shards, {"a": ids}).indices.tolist() == [4, 3, 2, 1, 0]
+    assert encoded(shards, {"a": [2**53 + 2, 2**63 - 3]}).indices.tolist() == [5, 5]
+    assert encoded(shards, {"a": []}).shape == (0, 6)
 
 
 @given(st.lists(st.lists(st.sampled_from([0, 5, -1, 10**12, 2**63 - 1, -(2**63)]), max_size=5)))
@@ -175,7 +187,7 @@ def test_texts_that_numpy_would_confuse_or_pad(tmp_path):
     table = {"a": words, "y": [1] * len(words)}
     shards = write_shards(tmp_path, [table], one_hot=["a"], target="y")
     assert shards.categories("a").tolist() == sorted(words)
-    assert shards.encode({"a": ["ann\0", "ann"]}).indices.tolist() == [
+    assert encoded(shards, {"a": ["ann\0", "ann"]}).indices.tolist() == [
         sorted(words).index("ann\0"), sorted(words).index("ann"),
     ]  # fmt: skip
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 2e6
@@ -205,7 +217,7 @@ def test_targets_weights_and_predictions_have_the_order_of_the_table(tmp_path):
     assert shards.targets().tolist() == table["stars"].tolist()
     assert shards.weights().tolist() == table["w"].tolist()
     model = FactorizationMachineOrdinalRegressor(random_state=0).fit(shards)
-    np.testing.assert_allclose(model.predict(shards), model.predict(shards.encode(table)))
+    np.testing.assert_allclose(model.predict(shards), model.predict(encoded(shards, table)))
     parts = shards.split(0.5, 0.5)
     rows = [part.weights().astype(int) - 1 for part in parts]
     assert sorted(np.concatenate(rows)) == list(range(100))
@@ -803,14 +815,14 @@ def test_a_file_that_changes_before_it_is_used(tmp_path):
     content = path.read_bytes()
     os.utime(path, ns=(1, 1))
     with pytest.raises(ValueError, match="shard 1, file .*changed"):
-        shard_statistics(shards)
+        as_rows(shards)
     path.unlink()
     path.write_bytes(content)
     with pytest.raises(ValueError, match="shard 1, file .*changed"):
-        shard_statistics(shards)
+        as_rows(shards)
     path.unlink()
     with pytest.raises(ValueError, match="shard 1, file .*cannot be read"):
-        shard_statistics(shards)
+        as_rows(shards)
 
 
 def test_threads_can_map_files_while_garbage_is_collected(tmp_path):
@@ -820,7 +832,7 @@ def test_threads_can_map_files_while_garbage_is_collected(tmp_path):
 
     def many():
         for _ in range(1000):
-            cycle = [shards[0].arrays]
+            cycle = [shards[0].map()]
             cycle.append(cycle)
 
     gc.set_threshold(7)
@@ -1120,7 +1132,9 @@ def test_the_command(tmp_path, capsys):
     for name in ("user", "item"):
         known = Shards(folder).categories(name)
         np.testing.assert_array_equal(known, np.unique(table[name]))
-    assert Shards(folder).encode({"user": table["user"][:5], "item": table["item"][:5]}).sum() == 10
+    assert (
+        encoded(Shards(folder), {"user": table["user"][:5], "item": table["item"][:5]}).sum() == 10
+    )
     assert main([folder, "--verify"]) == 0
     assert main([folder, *both, *named, "--quiet"]) == 1
     assert "already holds shards" in capsys.readouterr().err

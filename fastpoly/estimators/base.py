@@ -35,7 +35,7 @@ from fastpoly.rows.block import Targets, as_codes
 from fastpoly.rows.design import FIT_LOWER
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Floats, Model, State
-from fastpoly.storage.checkpoint import CURE, FitRecord, fingerprint, load_record, save_record
+from fastpoly.storage.checkpoint import CURE, FitRecord, fingerprint, read_record, write_record
 from fastpoly.strengths import as_start, best_form, train_default
 from fastpoly.tables import Encoding
 from fastpoly.tables.frames import is_frame
@@ -156,11 +156,11 @@ class PolyEstimator(Arriving):
                     record = record.after(state, model, score)
                     progress.show(state, score)
                     if fit and monotonic() - saved >= self.checkpoint_every:
-                        save_record(self.checkpoint, record, fit)
+                        write_record(self.checkpoint, fit, *record.parts())
                         saved = monotonic()
             finally:
                 if fit and record.state is not None:
-                    save_record(self.checkpoint, record, fit)
+                    write_record(self.checkpoint, fit, *record.parts())
         own = objective.rows if self._scaling.span is None else None
         self._finish(record)
         self._keep_background(data)
@@ -176,7 +176,7 @@ class PolyEstimator(Arriving):
         if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path)):
             raise ValueError(f"checkpoint must be a file in an existing folder, got {path}")
         try:
-            record = load_record(self.checkpoint, fit)
+            record = read_record(self.checkpoint, fit, FitRecord.of)
         except FileNotFoundError:
             return record
         if record.stages and record.stages.n_features != d + (self.fit_lower == "augment"):

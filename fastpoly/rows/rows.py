@@ -7,7 +7,7 @@ on a cluster. Nothing above this module knows the difference.
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count, pairwise
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
 
@@ -26,7 +26,7 @@ from fastpoly.rows.block import Block, Form, StoredBlocks, Targets
 from fastpoly.rows.design import Curvature, DenseCurvature, Design
 from fastpoly.rows.engine import Engine, Point, ThreadEngine
 from fastpoly.rows.shards import Part, Shard, Shards
-from fastpoly.rows.statistics import Statistics
+from fastpoly.rows.statistics import Moments, Statistics
 from fastpoly.state import Floats, Model
 
 Activations = Callable[[Floats], Floats]  # of basis vectors (k, d) in some rows, (n, k)
@@ -243,13 +243,16 @@ class Rows:
         """
         return self.sum(Block.diagonal_curvature, model, flat)
 
-    def folds(self, n_folds: int, seed: int) -> list[tuple["Rows", "Rows"]]:
-        """Rows in files to train on and to test with, n_folds times; each row is tested once."""
-        ends = np.arange(n_folds + 1) / n_folds
-        return [
-            (self._part(Part(seed, *pair, outside=True)), self._part(Part(seed, *pair)))
-            for pair in pairwise(ends)
-        ]
+    def hold_out(self, share: float, seed: int) -> tuple["Rows", "Rows"]:
+        """Rows in files to train on, and the random share of them that is held out."""
+        whole, shape = self.blocks, (self.n_samples, self.n_features)
+
+        def part(outside: bool) -> Rows:
+            own = Part(seed, 0.0, share, outside)
+            blocks = StoredBlocks(whole.shards, whole.form, whole.memory, own)
+            return Rows(blocks, self.engine, self, shape, self.entries)
+
+        return part(True), part(False)
 
     def take(self, rows: NDArray[np.bool_]) -> "Rows":
         """Some of the rows in memory, copied."""
@@ -268,11 +271,6 @@ class Rows:
         group = np.empty(self.n_samples, dtype=np.intp)
         group[order] = np.arange(self.n_samples) % n_groups
         return group
-
-    def _part(self, part: Part) -> "Rows":
-        whole, shape = self.blocks, (self.n_samples, self.n_features)
-        blocks = StoredBlocks(whole.shards, whole.form, whole.memory, part)
-        return Rows(blocks, self.engine, self, shape, self.entries)
 
 
 @dataclass(frozen=True)
@@ -359,7 +357,10 @@ def shard_statistics(
     """The statistics of stored rows, from one pass; `by_class` are weights of the classes."""
     engine = shards.engine or ThreadEngine(n_threads)
     found = engine.sum(shards.list, Shard.statistics, by_class)
-    return found if shards.classes is None else found.with_classes(shards.classes)
+    if shards.classes is None or shards.classes.dtype.kind == "U":
+        return found
+    levels = shards.classes.astype(np.float64)[:, None]
+    return replace(found, targets=Moments.of(levels, found.weights))
 
 
 def as_rows(

@@ -17,7 +17,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from fastpoly.kernels.checks import as_count, as_positive, as_seed
 from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
@@ -314,10 +313,6 @@ class Shards:
         return self.known_encoding
 
     @property
-    def field_names(self) -> tuple[str, ...]:
-        return () if self.encoding is None else tuple(self.encoding.names)
-
-    @property
     def feature_names(self) -> Sequence[str] | None:
         return None if self.encoding is None else self.encoding.level_names
 
@@ -341,25 +336,10 @@ class Shards:
     def categories(self, field: str) -> NDArray:
         """The levels of a field; level i is column first + i of X."""
         fields = () if self.encoding is None else self.encoding.fields
-        (found,) = [f for f in fields if f.name == field] or [None]
-        if found is None or found.kind == "number":
-            raise ValueError(f"{field!r} is not a one-hot field; known: {self.field_names}")
-        return found.values
-
-    def encode(self, table: Any) -> Any:
-        """A frame or mapping with the columns of these shards as a csr_array (n, n_features).
-
-        A model of the shards takes it. Estimators that were fitted on them take the table itself.
-        """
-        if self.encoding is None:
-            raise ValueError("these shards have no fields, because they were written from X")
-        from fastpoly.rows.ingest import Chunk
-
-        columns = Chunk(table).columns(self.encoding.names)
-        indices = self.encoding.codes(columns).indices
-        begins = np.arange(0, indices.size + 1, indices.shape[1])
-        entries = np.ones(indices.size), indices.ravel(), begins
-        return csr_array(entries, shape=(len(indices), self.n_features))
+        known = {f.name: f.values for f in fields if f.kind != "number"}
+        if field not in known:
+            raise ValueError(f"{field!r} is not a one-hot field; known: {list(known)}")
+        return known[field]
 
     def take(self, numbers: Sequence[int]) -> Self:
         """Some of the shards, in this order; for example a fold of whole shards.
