@@ -16,6 +16,7 @@ from fastpoly.contributions import Contributions
 from fastpoly.estimators.data import TrainingRows, threads_for, validate
 from fastpoly.interactions import importances
 from fastpoly.joined import Joined
+from fastpoly.kernels.checks import shown
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
@@ -83,6 +84,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             self._check_encoding(X)
 
             def parts(method: Method, model: PolyModel) -> Iterator[NDArray]:
+                model = model if X.joined is None else X.joined.model_of(model)
                 for shard in X:
                     rows = shard.matrix(model.augment)
                     yield method(model, rows, self.n_threads)[shard.own_rows()]
@@ -335,7 +337,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         if output not in (names or ()) and (
             labels and (isinstance(output, str) or isinstance(labels[0], (int, float)))
         ):
-            raise ValueError(f"there is no {kind} {output!r}; known: {labels}")
+            raise ValueError(f"there is no {kind} {shown(output)}; known: {labels}")
         return output
 
     def _with_model(self, model: Model) -> Self:

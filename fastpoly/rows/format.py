@@ -10,8 +10,9 @@
     all kinds   y (rows,) codes of classes, or (rows, n_targets) numbers; w (rows,) if there are
                 weights; places (rows,) if rows are sorted: where each row of the table is stored
 
-Codes have an encoding, a .npz file with the arrays of `fastpoly.tables.encoding`. A file that
-differs from its manifest in dtype, shape or size is refused before anything reads it.
+Rows of a table have an encoding, a .npz file with the arrays of `fastpoly.tables.encoding`: codes,
+or CSR where fields are lists, of which a row may have several codes. A file that differs from its
+manifest in dtype, shape or size is refused before anything reads it.
 """
 
 import contextlib
@@ -105,7 +106,7 @@ class Manifest:
     n_samples: int
     n_features: int
     n_fields: int  # 0 where the rows are no codes
-    encoding: File | None  # of rows that are codes
+    encoding: File | None  # of rows with fields
     classes: tuple[Any, ...]  # the levels of the targets, sorted; none where they are numbers
     n_targets: int  # how many numbers the target of a row has
     shards: tuple[dict[str, File], ...]  # for every shard, its files by the name of their array
@@ -176,12 +177,14 @@ class Manifest:
         n = sum(rows)
         if n != content["n_samples"] or not n:
             raise ValueError(f"its shards have {n} rows, n_samples is {content['n_samples']}")
-        entry = content["encoding"]
-        if kind != "codes" and entry is not None:
-            raise ValueError("only codes have an encoding")
+        entry, encoding = content["encoding"], None
+        if n_fields and kind != "dense":
+            encoding = File.of(entry)
+        elif entry is not None:
+            raise ValueError("only rows with fields have an encoding")
         return cls(
-            kind, n, d, n_fields, None if kind != "codes" else File.of(entry), classes, n_targets,
-            tuple(shards), tuple(rows), _digest(content),
+            kind, n, d, n_fields, encoding, classes, n_targets, tuple(shards), tuple(rows),
+            _digest(content),
         )  # fmt: skip
 
     def read_encoding(self, folder: Path, verify: bool = False) -> Encoding | None:
@@ -195,8 +198,8 @@ class Manifest:
             fits = (found.form, len(found.fields), found.n_codes)
             if fits != ("codes", self.n_fields, self.n_features):
                 raise ValueError(f"its fields and codes, {fits}, are not those of the manifest")
-            if any(field.kind == "list" for field in found.fields):
-                raise ValueError("it has lists, which shards do not have")
+            if (self.kind == "csr") != any(field.kind == "list" for field in found.fields):
+                raise ValueError("rows with lists, and no others, are stored as CSR")
         except (ValueError, OSError) as error:
             path = folder / self.encoding.name
             raise ValueError(f"the encoding, {path}: {error}") from None

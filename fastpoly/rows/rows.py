@@ -77,7 +77,8 @@ class Rows:
         entries: float | None = None
         if shards.manifest.kind != "dense":
             entries = sum(shard.n_entries for shard in blocks.shards) / max(shards.n_samples, 1)
-        shape = shards.n_samples, shards.n_features + (form.fit_lower == "augment")
+        width = shards.manifest.n_features + (form.fit_lower == "augment")
+        shape = shards.n_samples, width
         return cls(blocks, shards.engine or ThreadEngine(n_threads), form, shape, entries)
 
     @property
@@ -132,7 +133,7 @@ class Rows:
     def unpack(self, x: Floats, k: int) -> Model:
         """The model of k basis vectors in a packed vector, as views of it."""
         d, m = self.n_features, self.m
-        H, V, rest = np.split(x, [k * d, k * (d + m)])
+        H, V, rest = x[: k * d], x[k * d : k * (d + m)], x[k * (d + m) :]
         intercept = rest[:m] if self.explicit else np.zeros(m)
         linear = rest[m:].reshape(d, m) if self.explicit else None
         return Model(H.reshape(k, d), V.reshape(k, m), intercept, linear)
@@ -158,7 +159,10 @@ class Rows:
 
     def gradient(self, model: Model) -> Gradient:
         """The loss and its gradient, with the operators Gamma_c of the row gradients."""
-        point = self.point(model)
+        return self.gradient_at(self.point(model))
+
+    def gradient_at(self, point: Point) -> Gradient:
+        """The same at a point."""
         value, *gradients = self.sum(Block.gradient, replace(point, send=True))
         if not np.isfinite(value):
             raise ValueError("the loss overflows; scale X, y or sample_weight down")

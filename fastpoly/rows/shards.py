@@ -273,6 +273,7 @@ class Shards:
         self.classes = np.array(self.manifest.classes) if self.manifest.classes else None
         self.engine: Engine | None = None
         self.known_encoding: Encoding | None = None
+        self.joined: Any = None  # the tables of its keys, see `Joined.over`
         m = self.manifest
         self.list = ShardList(
             Shard(self.folder, number, files, m.kind, (n, m.n_features), len(m.classes))
@@ -308,6 +309,8 @@ class Shards:
 
     @property
     def encoding(self) -> Encoding | None:
+        if self.joined is not None:
+            return None
         if self.known_encoding is None:
             self.known_encoding = self.manifest.read_encoding(self.folder)
         return self.known_encoding
