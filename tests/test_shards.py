@@ -194,7 +194,7 @@ def test_missing_values_are_a_level_of_their_own(tmp_path, values, gap):
     assert shards.feature_names[3] == "a=<missing>"
 
 
-@pytest.mark.parametrize("bad", [np.array([2**63], np.uint64), [-np.inf], [["x"]]])
+@pytest.mark.parametrize("bad", [np.array([2**63], np.uint64), [-np.inf], [b"x"]])
 def test_values_that_are_no_levels(tmp_path, bad):
     table = {"a": bad, "y": [1] * len(bad)}
     with pytest.raises(ValueError, match="column 'a' is|column 'a' has|column 'a' holds"):

@@ -106,7 +106,7 @@ class Distincts:
                 )
             self.sort = sort
         known, levels = self.known, values.tolist()
-        new = [value for value in levels if value not in known]
+        new = dict.fromkeys(value for value in levels if value not in known)
         known.update(zip(new, range(len(known), len(known) + len(new)), strict=True))
         places = np.fromiter(map(known.__getitem__, levels), np.int32, len(levels))
         numbers = np.append(places, np.int32(-1))[codes]

@@ -296,10 +296,10 @@ def _state(scalars: Any, arrays: Arrays) -> State:
     _check_finite([x for x in rest if x is not None], timings, recent)
     if stop not in STOPS or min(n_iter, seed, spent) < 0 or len(timings) != len(TIMED):
         raise ValueError(f"it has n_iter={n_iter}, stop={stop!r} and seed={str(seed)[:20]}")
-    parts = {name: arrays.pop(name, None) for name in (*Model._fields, "vectors")}
-    if parts["intercept"] is None:
-        raise ValueError("it has no intercept")
-    parts = {name: None if a is None else np.array(a, np.float64) for name, a in parts.items()}
+    two, optional = (None, None), {"linear": None, "vectors": None}
+    shapes = {"H": two, "V": two, "intercept": (None,)}
+    shapes |= {name: two for name in optional if name in arrays}
+    parts = optional | {name: _take(arrays, name, shape) for name, shape in shapes.items()}
     memory = RunMemory(seed, tuple(recent), parts.pop("vectors"), spent)
     seconds = dict(zip(TIMED, timings, strict=True))
     return State(**parts, **numbers, n_iter=n_iter, stop=stop, timings=seconds, memory=memory)
