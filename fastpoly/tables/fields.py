@@ -124,7 +124,8 @@ def each_once(
 def indicators(field: "Levels | Number", column: Column) -> sp.csr_array:
     """One column of 0 and 1 for each code of a field, (n, size)."""
     if field.kind == "list":
-        return one_hot(*field.lists(column), field.size)
+        begins, codes = field.lists(column)
+        return one_hot(begins, codes, field.size)
     codes = field.codes(column)
     return one_hot(np.arange(len(codes) + 1), codes, field.size)
 
