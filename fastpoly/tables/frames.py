@@ -105,6 +105,8 @@ class Column:
         flat = list(chain.from_iterable(items))
         if any(isinstance(item, (list, dict, set, np.ndarray)) for item in flat):
             raise self.mixed(flat)
+        if any(map(_is_missing, flat)):
+            raise self.error("has a missing item in a list; drop it, or give it a name")
         return begins, self._as_levels(*_number(flat)), missing
 
     def _as_levels(self, codes: NDArray, values: Any) -> Distinct:
