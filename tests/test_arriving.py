@@ -148,7 +148,7 @@ def test_bad_input():
     users, items, targets = made_up(rng)
     X, y = one_hot(users, items), targets(users, items)
     model = FactorizationMachineRegressor(alpha=1.0, n_components=3, random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match="needs sparse X"):
+    with pytest.raises(ValueError, match="needs sparse or joined X"):
         model.fold_in(X.toarray(), y)
     with pytest.raises(ValueError, match="cannot have fewer"):
         model.fold_in(X[:, :20], y)

@@ -21,11 +21,17 @@ from hypothesis import strategies as st
 from shard_cases import KINDS, Case
 from subprocesses import ANONYMOUS, run_python
 
-from fastpoly import FactorizationMachineOrdinalRegressor, Shards, write_shards
+from fastpoly import (
+    FactorizationMachineOrdinalRegressor,
+    FactorizationMachineRegressor,
+    Shards,
+    write_shards,
+)
 from fastpoly.rows.format import write_array
 from fastpoly.rows.ingest import DataFile, Distincts
 from fastpoly.rows.rows import shard_statistics
 from fastpoly.rows.writing import main
+from fastpoly.tables import Encoding
 from fastpoly.tables.frames import Column
 
 pd = pytest.importorskip("pandas")
@@ -71,6 +77,39 @@ def test_pairs_come_back(tmp_path, kind, rows_per_shard):
     np.testing.assert_array_equal(X, case.X if kind == "dense" else case.X.toarray())
     assert shards.classes[y].tolist() == (case.y * 10).tolist()
     np.testing.assert_array_equal(weights, w)
+
+
+@pytest.mark.parametrize("rows_per_shard", [3, 100])
+@pytest.mark.parametrize("named", [False, True])
+def test_lists_are_encoded_as_those_of_a_frame(tmp_path, named, rows_per_shard):
+    """Gaps, empty lists, gaps in lists, levels twice in a row and in a single row, two lists."""
+    table = {
+        "likes": [["b", "a", "b"], [], None, ["c"], ["a", None], ["b", "c"], ["d"], ["a"]] * 2,
+        "age": [1.0, 2.0, None, 4.0, 5.0, 6.0, 7.0, 8.0] * 2,
+        "codes": [[7], [3, 7], [], [3], [5], [7, 3], [3], [7]] * 2,
+        "city": ["x", "y", "x", None] * 4,
+    }
+    table["likes"][0] = ["b", "a", "b", "once"]
+    names = {"one_hot": ["likes", "codes", "city"], "numeric": ["age"]} if named else {}
+    batches = [{k: v[a:b] for k, v in table.items()} | {"y": np.arange(a, b)} for a, b in
+               pairwise([0, 5, 16])]  # fmt: skip
+    shards = write_shards(tmp_path, batches, target="y", rows_per_shard=rows_per_shard, **names)
+    order = [*names["one_hot"], "age"] if named else list(table)
+    encoding, codes = Encoding.learn({n: table[n] for n in order}, min_count=1 if named else 2)
+    assert shards.encoding == encoding
+    assert ("likes=once" in shards.feature_names) == named
+    np.testing.assert_array_equal(everything(shards)[0], codes.toarray())
+    np.testing.assert_array_equal(shards.encode(table).toarray(), codes.toarray())
+    Shards(tmp_path, verify=True)
+    settings = {"alpha": 0.5, "alpha_linear": 1.0, "tol": 1e-7, "shapes": "hinges"}
+    model = FactorizationMachineRegressor(random_state=0, **settings)
+    by_shards = model.fit(shards).predict(table)
+    if not named:
+        by_frame = model.fit(table, np.arange(16.0)).predict(table)
+        np.testing.assert_allclose(by_shards, by_frame, atol=1e-4)
+    with pytest.raises(ValueError, match="column 'likes' must hold lists, got 'a'"):
+        write_shards(tmp_path, [batches[0], batches[0] | {"likes": ["a"] * 5}], target="y",
+                     overwrite=True)  # fmt: skip
 
 
 def frames(kind, table):

@@ -290,14 +290,6 @@ def test_a_column_of_gaps_beside_a_number(cls):
     assert cls(alpha=0.5, random_state=0).fit(frame, y).score(frame, y) > 0.5
 
 
-def test_gaps_in_lists_are_named():
-    y = np.arange(20) % 2
-    for bad in (["a", None], [1.5, np.nan]):
-        frame = {"tags": [bad, bad[:1]] * 10, "x": np.arange(20.0)}
-        with pytest.raises(ValueError, match="'tags' has a missing item in a list; drop it"):
-            ESTIMATORS[0](alpha=0.5).fit(frame, y)
-
-
 def test_encoder_is_a_transformer():
     table, _ = columns()
     frame = as_frame(table, "pandas")

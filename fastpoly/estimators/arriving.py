@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from fastpoly.estimators.advice import collected_warnings, warn
 from fastpoly.estimators.data import TrainingRows, set_names, validate, validate_targets
 from fastpoly.estimators.prediction import Predictor
+from fastpoly.joined import Joined
 from fastpoly.kernels.checks import LARGEST, as_array
 from fastpoly.kernels.matrix import as_csr
 from fastpoly.kernels.penalties import complete_penalty, get_penalty
@@ -57,9 +58,9 @@ class Arriving(Predictor):
 
         Parameters
         ----------
-        X : sparse, (n, d) or wider
+        X : sparse, (n, d) or wider, or Joined
             Rows with one new level each. Others are ignored: first fold in new users with known
-            items, then new items.
+            items, then new items. Joined rows have the tables of the fit, where new users are.
         y : array-like, (n,) or (n, m)
             Their targets: of the classes or levels of the fit.
         sample_weight : array-like, (n,), optional
@@ -153,8 +154,14 @@ class Arriving(Predictor):
         if self._activation != "anova":
             raise ValueError("fold_in is for factorization machines: networks are not linear in a "
                              "column; fit again with the new rows")  # fmt: skip
+        if isinstance(X, Joined):  # its tables have the new keys already
+            self.model_.check_width(X.n_features)
+            X = X.plain()
         if not issparse(X) or self._scaling.center is not None or self._encoding is not None:
-            raise ValueError("fold_in needs sparse X, and a model that was fitted on sparse X")
+            raise ValueError(
+                "fold_in needs sparse or joined X, and a model that was fitted on such X; a frame "
+                "of ids is Joined(frame, user=None, item=None)"
+            )
         X, y = as_csr(X), as_array(y, "y")
         weight = None if sample_weight is None else as_array(sample_weight, "sample_weight")
         check_consistent_length(X, y, weight)
@@ -182,8 +189,13 @@ class Arriving(Predictor):
         weight = None if weight is None else weight[chosen]
         rows = other._rows_for(X[chosen], y[chosen], weight, other._scaling)
         model = other._scaling.unfold(other.model_.parameters(), "anova")
-        prior = other._level_prior(model) if prior_of is None else prior_of(model, X[chosen])
-        other._keep(with_levels(rows.block, model, np.flatnonzero(new), prior))
+        levels = np.flatnonzero(new)
+        model.H[:, levels + model.H.shape[1] - len(new)] = 0.0  # the mean of draws has some noise
+        if model.linear is not None:
+            model.linear[levels] = 0.0
+        own = (model, X[chosen], levels)
+        prior = other._level_prior(model) if prior_of is None else prior_of(*own)
+        other._keep(with_levels(rows.block, model, levels, prior))
         return other
 
     def _widened(self, seen: NDArray[np.bool_], unit: Floats) -> Self:

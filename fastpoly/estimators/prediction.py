@@ -84,6 +84,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             self._check_encoding(X)
 
             def parts(method: Method, model: PolyModel) -> Iterator[NDArray]:
+                model = model if X.joined is None else X.joined.model_of(model)
                 for shard in X:
                     rows = shard.matrix(model.augment)
                     yield method(model, rows, self.n_threads)[shard.own_rows()]

@@ -5,7 +5,7 @@ Each class turns y into codes with a table of what a code is to the loss, or int
 
 import inspect
 import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, TypeVar
 
@@ -47,16 +47,15 @@ def with_parameters(**own: Any) -> Callable[[Class], Class]:
         for name, default in own.items():
             known[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
 
+        defaults = {name: parameter.default for name, parameter in list(known.items())[1:]}
+
         def __init__(self: Any, *unnamed: Any, **given: Any) -> None:
+            user, names = type(self).__name__, ", ".join(defaults)
             if unnamed:
-                name = type(self).__name__
-                raise TypeError(f"name the parameters of {name}: {name}(alpha={shown(unnamed[0])})")
-            for name in given.keys() - known.keys():
-                names = ", ".join(list(known)[1:])
-                raise TypeError(f"{type(self).__name__} has no parameter {name!r}; known: {names}")
-            vars(self).update(
-                {name: given.get(name, known[name].default) for name in list(known)[1:]}
-            )
+                raise TypeError(f"name the parameters of {user}: {user}(alpha={shown(unnamed[0])})")
+            for name in given.keys() - defaults.keys():
+                raise TypeError(f"{user} has no parameter {name!r}; known: {names}")
+            vars(self).update(defaults | given)
 
         __init__.__signature__ = inspect.Signature(list(known.values()))
         cls.__init__ = __init__  # type: ignore[misc]
@@ -107,20 +106,6 @@ class WithProbabilities(Predictor):
         ndarray, (n, len(classes_))
         """
         return self._by_model(PolyModel.predict_log_proba, X)
-
-    @available_if(has_probabilities)
-    def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
-        """Yield the probabilities after each entry of `history_`.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d), or Shards
-
-        Yields
-        ------
-        ndarray, (n, len(classes_))
-        """
-        return self._by_stages(PolyModel.predict_proba, X)
 
 
 @with_parameters(class_weight=None)
@@ -342,7 +327,9 @@ class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
         known = {level: i for i, level in enumerate(self._declared)}
         missing = [level for level in levels.tolist() if level not in known]
         if missing:
-            raise ValueError(f"y holds {missing[0]!r}, which is not one of levels={self._declared}")
+            raise ValueError(
+                f"y holds {missing[0]!r}, which is not one of levels={shown(self._declared)}"
+            )
         return [known[level] for level in levels.tolist()]
 
     def _model_loss(self) -> Any:
@@ -403,9 +390,9 @@ def as_levels(levels: ArrayLike) -> list[Any]:
         raise TypeError(f"levels must be a list, the lowest level first, got {levels!r}")
     order = np.asarray(levels).tolist() if hasattr(levels, "dtype") else list(levels)
     if len(set(order)) < len(order) or len(order) < 2:
-        raise ValueError(f"levels must be two or more distinct values, got {order}")
+        raise ValueError(f"levels must be two or more distinct values, got {shown(order)}")
     if all(isinstance(each, numbers.Real) for each in order) and order != sorted(order):
-        raise ValueError(f"levels that are numbers must increase, got {order}; sort them")
+        raise ValueError(f"levels that are numbers must increase, got {shown(order)}; sort them")
     return order
 
 

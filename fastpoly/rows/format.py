@@ -11,8 +11,8 @@ files hold:
                 weights; places (rows,) if rows are sorted: where each row of the table is stored
 
 Codes have an encoding, the arrays of `fastpoly.tables.encoding`, with texts as JSON in arrays of
-bytes. A file that differs from its manifest in dtype, shape or size is refused before anything
-reads it.
+bytes; so has CSR where fields are lists, of which a row may have several codes. A file that differs
+from its manifest in dtype, shape or size is refused before anything reads it.
 """
 
 import contextlib
@@ -205,8 +205,8 @@ class Manifest:
             fits = (found.form, len(found.fields), found.n_codes)
             if fits != ("codes", self.n_fields, self.n_features):
                 raise ValueError(f"its fields and codes, {fits}, are not those of the manifest")
-            if any(field.kind == "list" for field in found.fields):
-                raise ValueError("it has lists, which shards do not have")
+            if (self.kind == "csr") != any(field.kind == "list" for field in found.fields):
+                raise ValueError("rows with lists, and no others, are stored as CSR")
         except ValueError as error:
             raise ValueError(f"the encoding in {folder}: {error}") from None
         return found
@@ -229,11 +229,11 @@ def _decoded(found: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def _encoding_files(content: dict[str, Any]) -> dict[str, File]:
-    """The files of the encoding, which codes must have."""
+    """The files of the encoding, which rows with fields must have."""
     entries = content["encoding"]
-    if content["kind"] != "codes":
+    if not content["n_fields"] or content["kind"] == "dense":
         if entries is not None:
-            raise ValueError("only codes have an encoding")
+            raise ValueError("only rows with fields have an encoding")
         return {}
     if set(entries) != set(DTYPES):
         raise ValueError(f"an encoding must have {sorted(DTYPES)}")

@@ -276,6 +276,7 @@ class Shards:
         self.engine: Engine | None = None
         self.kept: ShardList | None = None
         self.known_encoding: Encoding | None = None
+        self.joined: Any = None  # the tables of its keys, see `Joined.over`
         self.identities: list[dict[str, tuple[int, ...]]] = [{} for _ in self.numbers]
         # To map the arrays is to check the files.
         self.identities = [shard.identities for shard in self if shard.arrays]
@@ -306,6 +307,8 @@ class Shards:
 
     @property
     def encoding(self) -> Encoding | None:
+        if self.joined is not None:
+            return None
         if self.known_encoding is None and self.manifest.encoding:
             self.known_encoding = self.manifest.read_encoding(self.folder)
         return self.known_encoding
@@ -347,8 +350,10 @@ class Shards:
             raise ValueError("these shards have no fields, because they were written from X")
         from fastpoly.rows.ingest import Chunk
 
-        columns = Chunk(table).columns(self.encoding.names)
-        indices = self.encoding.codes(columns).indices
+        codes = self.encoding.codes(Chunk(table).columns(self.encoding.names))
+        if isinstance(codes, csr_array):
+            return codes
+        indices = codes.indices
         begins = np.arange(0, indices.size + 1, indices.shape[1])
         entries = np.ones(indices.size), indices.ravel(), begins
         return csr_array(entries, shape=(len(indices), self.n_features))
