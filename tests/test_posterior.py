@@ -515,6 +515,7 @@ def gibbs(codes, y, sizes, n_sweeps, rng):
     return np.array(found)
 
 
+@pytest.mark.slow  # the whole chain; the tests around it have its parts
 def test_hyperparameters_against_gibbs():
     """Means and deviations of log T, log lam_0 lam_1 (the scales of h_0, h_1 drift), log Omega."""
     rng, sizes = np.random.default_rng(17), (6, 5)
