@@ -158,7 +158,9 @@ def _order(case, n_shards):
     return np.concatenate([s + np.argsort(users[s : s + size], kind="stable") for s in starts])
 
 
-@pytest.mark.parametrize("n_shards", [1, 7, pytest.param(64, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "n_shards", [7, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 64))]
+)
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize(("kind", "activation"), [("dense", "squared"), ("codes", "anova")])
 def test_fits_end_where_those_in_memory_end(tmp_path, kind, activation, penalty, n_shards):

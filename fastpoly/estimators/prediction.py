@@ -263,6 +263,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             else validate(model, rows, reset=False)
             for rows in (X, background)
         )
+        X, background = (r.plain() if isinstance(r, Joined) else r for r in (X, background))
         c = None if output is None else model._output_position(output)
         return model.model_.contributions(X, c, background=background, pairs=pairs)
 
