@@ -130,7 +130,8 @@ class Joined:
         >>> model.predict(new).shape
         (1,)
         """
-        columns = {name: shards.categories(name) for name in shards.field_names}
+        names = () if shards.encoding is None else shards.encoding.names
+        columns = {name: shards.categories(name) for name in names}
         joined = object.__new__(cls)
         in_order = {name: tables[name] for name in columns if name in tables}
         joined._join(columns, in_order | tables, ids, True)

@@ -161,6 +161,14 @@ def test_searches_and_averages_of_joined_rows():
     assert best.items.shape == (20, 3)
 
 
+def test_contributions_are_those_of_plain_rows():
+    X = Joined({"user": [0, 1, 2] * 8, "item": [0, 1] * 12}, user=np.eye(3, 2), item=None)
+    model = fastpoly.FactorizationMachineRegressor(alpha=0.1, random_state=0)
+    model.fit(X, np.arange(24.0) % 5)
+    found, want = model.contributions(X[:4]), model.contributions(X[:4].plain())
+    np.testing.assert_array_equal(found.values, want.values)
+
+
 def test_matrices_as_tables():
     B = sp.random_array((6, 4), density=0.5, rng=0, format="coo")
     X = Joined({"user": [5, 0, 3], "item": [1, 1, 0]}, user=B, item=np.eye(2), ids=False)

@@ -292,7 +292,7 @@ class TrainingRows:
         """Rows to train on and rows to validate with, by class or level where there are any."""
         if self.stored:
             train, held = self.X.split(1 - share, share, seed=seed)
-            return replace(self, X=train.opened()), replace(self, X=held.opened())
+            return replace(self, X=train), replace(self, X=held)
         train, held = split_rows(self.y, task, share, seed)
         return self._take(train), self._take(held)
 
@@ -457,7 +457,7 @@ class TrainingRows:
             return replace(self, X=X, w=None).background_sums(F, center)
         if self.stored:
             engine = self.X.engine or ThreadEngine(self.n_threads)
-            return Sums(*engine.sum(self.X.listed(), shard_sums, self.w, F, center))
+            return Sums(*engine.sum(self.X.list, shard_sums, self.w, F, center))
         if isinstance(self.X, Joined):  # some of its rows, which have all columns
             some = np.unique(np.linspace(0, len(self.X) - 1, 10_000).astype(int))
             other = replace(self._take(some), X=self.X[some].plain())
