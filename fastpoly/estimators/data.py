@@ -329,8 +329,7 @@ class TrainingRows:
                 found = shard_statistics(self.X, self.n_threads, self.w)
                 if self.joined is not None:
                     keys = row_statistics(self.joined.every_key(), w=found.by_column)
-                    d, largest, each = keys.n_features, keys.largest, keys.by_column
-                    found = replace(found, n_features=d, largest=largest, by_column=each)
+                    found = replace(found, largest=keys.largest, by_column=keys.by_column)
             elif isinstance(self.X, Joined):  # every key has all values of its features
                 found = row_statistics(self.X.every_key(), w=self.X.frequencies(self.w))
             else:
