@@ -230,7 +230,7 @@ COLUMNS = {
 
 def report(where: Options, sets: list[str], results: list[tuple[Task, Result]]) -> None:
     """One table per set: means over the splits, medians of seconds."""
-    text, summary = "# Ratings by averages over the posterior\n\n" + (__doc__ or ""), {}
+    text, summary = "Test part, mean ± standard deviation over the splits\n", {}
     for name in sets:
         rows = []
         for label, line in lines(name).items():
@@ -242,7 +242,7 @@ def report(where: Options, sets: list[str], results: list[tuple[Task, Result]]) 
             ]  # fmt: skip
             summary[f"{name}, {label}"] = own
             rows.append([label, *(cell(key, own) for key in COLUMNS)])
-        text += f"\n## {name}\n\n" + table(["method", *COLUMNS.values()], rows)
+        text += f"\n{name}\n\n" + table(["method", *COLUMNS.values()], rows)
     write(where, "posterior", summary, text)
 
 

@@ -20,11 +20,11 @@ from fastpoly.kernels.checks import shown
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
-from fastpoly.rows.format import replacing
 from fastpoly.rows.shards import Shards
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Floats, Model, State
 from fastpoly.storage.checkpoint import Stages
+from fastpoly.storage.npz import replacing
 from fastpoly.tables import Encoding
 
 Method = Callable[[PolyModel, Any, int | None], NDArray]
@@ -84,6 +84,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             self._check_encoding(X)
 
             def parts(method: Method, model: PolyModel) -> Iterator[NDArray]:
+                model = model if X.joined is None else X.joined.model_of(model)
                 for shard in X:
                     rows = shard.matrix(model.augment)
                     yield method(model, rows, self.n_threads)[shard.own_rows()]
@@ -262,6 +263,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             else validate(model, rows, reset=False)
             for rows in (X, background)
         )
+        X, background = (r.plain() if isinstance(r, Joined) else r for r in (X, background))
         c = None if output is None else model._output_position(output)
         return model.model_.contributions(X, c, background=background, pairs=pairs)
 

@@ -103,6 +103,8 @@ def as_count(x: int, name: str, *, or_zero: bool = False) -> int:
     x = x.__index__()
     if x < (0 if or_zero else 1):
         raise ValueError(f"{name} must be at least {0 if or_zero else 1}, got {x}")
+    if x >= 2**63:
+        raise ValueError(f"{name} must be below 2**63")
     return x
 
 
