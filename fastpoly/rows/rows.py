@@ -132,7 +132,7 @@ class Rows:
     def unpack(self, x: Floats, k: int) -> Model:
         """The model of k basis vectors in a packed vector, as views of it."""
         d, m = self.n_features, self.m
-        H, V, rest = np.split(x, [k * d, k * (d + m)])
+        H, V, rest = x[: k * d], x[k * d : k * (d + m)], x[k * (d + m) :]
         intercept = rest[:m] if self.explicit else np.zeros(m)
         linear = rest[m:].reshape(d, m) if self.explicit else None
         return Model(H.reshape(k, d), V.reshape(k, m), intercept, linear)
