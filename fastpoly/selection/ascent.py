@@ -77,6 +77,14 @@ def weighted_sums(W: Floats, G: Floats) -> Floats:
     return (W.astype(G.dtype) @ G.reshape(m, p * p)).reshape(-1, p, p)
 
 
+def in_single_precision(G: Floats) -> Floats:
+    """G at a scale where no entry overflows; only directions may be taken from it.
+
+    Single-precision BLAS reads past the end of short rows, and may call that invalid.
+    """
+    return np.ldexp(G, -np.frexp(np.abs(G).max())[1]).astype(np.float32)
+
+
 def images_of(G: Floats, Y: Floats) -> Floats:
     """G_c y_k, (k, m, p)."""
     m, p, _ = G.shape
@@ -114,6 +122,8 @@ def top_eigenvectors(G: Floats, W: Floats, Y: Floats | None = None) -> Floats:
 
 def ritz_vectors(G: Floats, W: Floats, Y: Floats) -> Floats:
     """The best vectors of the Krylov spaces of M_k from y_k, (k, p): nearly as good, and cheap."""
+    if G.shape[1] <= 8:
+        return top_eigenvectors(G, W)
     new = np.empty_like(Y)
     for part in blocks(len(Y), G[0].size):
         new[part] = _best_of_krylov(weighted_sums(W[part], G), Y[part])
@@ -174,14 +184,19 @@ def ascend(G: Floats, Y: Floats, penalty: Any, tol: float, max_iter: int = 30) -
     """The best maxima where ascents from the rows of Y (k, p), unit vectors, end; best first.
 
     The first slopes are of a smoothed dual norm: with plain signs an eigenvector of G_c is often a
-    fixed point already, because multi-class gradients sum to zero over the outputs.
+    fixed point already, because multi-class gradients sum to zero over the outputs. Without kinks
+    fewer starts and steps find the same (within .1 % on 54 matrices of real fits).
     """
+    kinks = penalty.n_vertices(len(G)) is not None
+    Y = Y[: len(Y) if kinks else len(G) + 32]
     Y = Y[next(blocks(len(Y), len(G) * Y.shape[1]))]
     points = points_at(G, Y, penalty)
-    steps = min(max_iter, 5)
-    for t in range(steps):
-        Y = ritz_vectors(G, penalty.slopes(forms_of(G, Y), 1 - t / steps), Y)
-    points = points.join(points_at(G, Y, penalty)).distinct()
+    single, Y = in_single_precision(G), Y.astype(np.float32)
+    steps = min(max_iter, 5 if kinks else 3)
+    with np.errstate(invalid="ignore"):  # see `in_single_precision`
+        for t in range(steps):
+            Y = ritz_vectors(single, penalty.slopes(forms_of(single, Y), 1 - t / steps), Y)
+    points = points.join(points_at(G, unit(Y.astype(np.float64)), penalty)).distinct()
     return finish(G, points, penalty, tol, max_iter)
 
 
@@ -216,10 +231,8 @@ def search_thoroughly(
     most = min(1024, int(flops / ((60.0 if kinks else 30.0) * m * p**2)))
     least = 64 if coarse else 512 if kinks else 128
     size = max(1, min(64 if kinks else least, BLOCK_DOUBLES // (m * p)))
-    # Only directions are taken from it; at this scale no entry overflows.
-    single = np.ldexp(G, -np.frexp(np.abs(G).max())[1]).astype(np.float32)
+    single = in_single_precision(G)
 
-    # Single-precision BLAS reads past the end of short rows, and may call that invalid.
     @np.errstate(invalid="ignore")
     def maxima(Y: Floats, ends: Floats | None) -> Points:
         found = points_at(single, Y.astype(np.float32), penalty)
