@@ -122,7 +122,8 @@ class Fold:
         return Run(objective, refit_method(objective, endless), options)
 
     def _examine(self, run: Run) -> tuple[State, Selection]:
-        state, chosen = run.examine(self.model, 0, self.memory)
+        state, gradient = run.measure(self.model, 0, self.memory)
+        chosen = run.select(state, gradient.gamma)
         self.memory = self.memory._replace(vectors=chosen.vectors)
         return state, chosen
 
