@@ -230,7 +230,7 @@ def search_thoroughly(
     # finds has been missed by 256 of them.
     most = min(1024, int(flops / ((60.0 if kinks else 30.0) * m * p**2)))
     least = 64 if coarse else 512 if kinks else 128
-    size = max(1, min(64 if kinks else least, BLOCK_DOUBLES // (m * p)))
+    size = max(1, min(64 if kinks else least // 2, BLOCK_DOUBLES // (m * p)))
     single = in_single_precision(G)
 
     @np.errstate(invalid="ignore")
@@ -255,6 +255,8 @@ def search_thoroughly(
         points = add(points, found)
         found = replace_alike(found, others)
         heights, ends = np.append(heights, found.values), ends.join(found)
+        if coarse and 2 * points.values[0] - np.median(heights) <= (1 + tol) * threshold:
+            return points, bool(points.values[0] <= threshold)
         ends = ends.take(ends.values >= near * points.values[0])
         alone = is_alone(ends, others)
         if 0 < alone.sum() <= 8:  # so few are worth steps to exact eigenvectors
@@ -262,9 +264,7 @@ def search_thoroughly(
             ends = ends.take(~alone).join(replace_alike(last, others))
             alone = is_alone(ends, others)
         enough = len(heights) >= least and len(alone) >= 32
-        if (enough and alone.mean() <= largest_share_alone) or (
-            coarse and 2 * points.values[0] - np.median(heights) <= (1 + tol) * threshold
-        ):
+        if enough and alone.mean() <= largest_share_alone:
             return points, bool(points.values[0] <= threshold)
         if enough and alone.mean() * len(heights) > 4 * largest_share_alone * most:
             break
