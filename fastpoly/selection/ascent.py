@@ -240,7 +240,7 @@ def search_thoroughly(
             found = climb(single, found, penalty, stop, max_iter)
             found = flip(single, found, penalty, stop, max_iter)
         else:
-            found = climb(single, found, penalty, 0.1 * stop, max_iter, ends=ends)
+            found = climb(single, found, penalty, stop, max_iter, ends=ends)
         return points_at(G, unit(found.Y.astype(np.float64)), penalty)
 
     def add(points: Points, found: Points) -> Points:
