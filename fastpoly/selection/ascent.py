@@ -230,7 +230,8 @@ def search_thoroughly(
     # finds has been missed by 256 of them.
     most = min(1024, int(flops / ((60.0 if kinks else 30.0) * m * p**2)))
     least = 64 if coarse else 512 if kinks else 128
-    size = max(1, min(64 if kinks else least // 2, BLOCK_DOUBLES // (m * p)))
+    at_once = 128 if not coarse else 64 if kinks else 32  # more cost less each, but end later
+    size = max(1, min(at_once, BLOCK_DOUBLES // (m * p)))
     single = in_single_precision(G)
 
     @np.errstate(invalid="ignore")
