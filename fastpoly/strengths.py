@@ -225,7 +225,8 @@ class Search:
                 self.ridge, _ = self._walk(at_ridge, weaker)
         top = float(np.mean([fold.top for fold in folds]))
         # Noise grows with the root of the number of rows.
-        top *= np.sqrt(self.objective.rows.weight / max(folds[0].train.rows.weight, 1e-300))
+        all_rows = self.objective.rows.weight
+        top *= np.sqrt(all_rows / (folds[0].train.rows.weight or all_rows))
         self.found = Strengths(share * top or 1.0, self.ridge, folds[0].model)
         return self.found
 
