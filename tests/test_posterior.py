@@ -115,7 +115,7 @@ def test_gradient_of_the_density():
         )
         return 0.7 * objective.loss(model) + 0.5 * spread.sum() + 0.5 * ridge
 
-    g = chain._gradient(chain.x)[1]
+    g = chain._force(chain.x, chain.slope)
     free = np.r_[: 2 * d, 2 * d + 4 : len(g)]
     assert not g[2 * d : 2 * d + 4].any()
     for j in rng.choice(free, 25, replace=False):
@@ -416,6 +416,13 @@ def test_side_information_of_keys(tmp_path):
     np.testing.assert_allclose(average.predict(rows), average.predict(rows.plain()), atol=1e-9)
     mean, std = average.predict(rows, return_std=True)
     assert mean.shape == std.shape == (1200,)
+    # Ratings say more of a user than the group.
+    odd = X.with_rows({"user": [n_users - 1] * 20, "item": np.arange(20)})
+    far = average.predict(odd) + 3.0 * np.where(items[:20, 0] > 0, 1.0, -1.0)
+    folded = average.fold_in(odd, far)
+    rest = X.with_rows({"user": [n_users - 1] * 20, "item": np.arange(20, 40)})
+    moved = folded.predict(rest) - average.predict(rest)
+    assert np.corrcoef(moved, np.where(items[20:, 0] > 0, 1.0, -1.0))[0, 1] > 0.5
     # A stranger of a known group, by the columns of the group alone.
     at = [X.feature_names.index(f"user.group={name}") for name in "abcd"]
     stranger = rows.plain().tolil()
@@ -462,6 +469,8 @@ def test_bad_input():
         PosteriorAverage(FactorizationMachineRegressor(alpha=1e6)).fit(X, y)
     with pytest.raises(ValueError, match="memory must hold two draws, 3.5e\\+03"):
         PosteriorAverage(machine, memory=1000.0).fit(X, y)
+    fitted = FactorizationMachineRegressor(alpha=1.0, n_components=2, random_state=0).fit(X, y)
+    assert not hasattr(PosteriorAverage(fitted), "model_")  # which is not that of the estimator
     with pytest.raises(ValueError, match="n must be at most"):
         PosteriorAverage(machine, n_samples=3, n_warmup=0, random_state=0).fit(X, y).sample(X, 9)
 

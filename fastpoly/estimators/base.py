@@ -27,7 +27,6 @@ from fastpoly.estimators.data import (
     validate,
     validate_targets,
 )
-from fastpoly.joined import Joined
 from fastpoly.kernels.checks import as_array, as_count, as_flag, as_positive, as_weights
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
@@ -293,9 +292,9 @@ class PolyEstimator(Arriving):
         data = TrainingRows(X, y, Targets(values, table), m, w, self.n_threads)
         if isinstance(X, dict) or (data.stored and self._encoding is not None):
             return self._table_rows(data, reset)
-        if isinstance(X, Joined):
-            self._fields = np.where(X.exclusive[X.fields], X.fields, -1)
-            self._column_names = X.feature_names
+        if (joined := data.joined) is not None:
+            self._fields = np.where(joined.exclusive[joined.fields], joined.fields, -1)
+            self._column_names = joined.feature_names
             return data
         return data if data.stored else self._matrix_rows(data)
 

@@ -269,6 +269,11 @@ class TrainingRows:
         return isinstance(self.X, Shards)
 
     @property
+    def joined(self) -> Joined | None:
+        """The tables of keys, where the rows have some."""
+        return self.X if isinstance(self.X, Joined) else self.X.joined if self.stored else None
+
+    @property
     def is_small(self) -> bool:
         """Whether a pass over the rows is cheap."""
         return not self.stored and is_small(self.X)
@@ -301,8 +306,8 @@ class TrainingRows:
         """What distinguishes these rows from others; of shards, their digest."""
         X = f"shards {self.X.digest}" if self.stored else self.X
         tables = () if self.tables is None else self.tables.blocks
-        if isinstance(X, Joined):
-            return *self.targets, self.w, X.codes, X.every_key()
+        if (joined := self.joined) is not None:
+            return *self.targets, self.w, X if self.stored else X.codes, joined.every_key()
         return *self.targets, self.w, X.indices if isinstance(X, StoredRows) else X, *tables
 
     @property
@@ -312,6 +317,10 @@ class TrainingRows:
         if "found" not in self.__dict__:
             if self.stored:
                 found = shard_statistics(self.X, self.n_threads, self.w)
+                if self.joined is not None:
+                    keys = row_statistics(self.joined.every_key(), w=found.by_column)
+                    d, largest, each = keys.n_features, keys.largest, keys.by_column
+                    found = replace(found, n_features=d, largest=largest, by_column=each)
             elif isinstance(self.X, Joined):  # every key has all values of its features
                 found = row_statistics(self.X.every_key(), w=self.X.frequencies(self.w))
             else:
@@ -404,6 +413,9 @@ class TrainingRows:
     def rows(self, scaling: Scaling, loss: Any, activation: str, fit_lower: str | None) -> Rows:
         """The rows as the core takes them, in the units of a scaling."""
         loss, targets = complete_loss(get_loss(loss)), self.targets
+        joined, lower = self.joined, fit_lower
+        if joined is not None and activation == "anova":
+            lower = "explicit"
         if targets.table is not None:
             table = loss.encode(scaling.targets(targets.table), self.m)
             targets = targets._replace(table=table)
@@ -411,24 +423,28 @@ class TrainingRows:
             targets = Targets(loss.encode(scaling.targets(targets.values), self.m))
         if self.stored:
             own = scaling._replace(tables=None)  # which the blocks do not need
-            form = Form(activation, fit_lower, loss, self.m, targets.table, self.w, own)
+            own = own if joined is None else own._replace(factor=None)
+            form = Form(activation, lower, loss, self.m, targets.table, self.w, own)
             rows = Rows.of_shards(self.X, form, self.n_threads)
         else:
-            joined, lower = isinstance(self.X, Joined), fit_lower
-            if joined:
-                X, lower = self.X.codes, "explicit" if activation == "anova" else fit_lower
-            else:
-                with one_blas_thread():
-                    X = scaling.features(self.X)
-            n_threads = threads_for(self.X if joined else X, self.n_threads)
+            with one_blas_thread():
+                X = scaling.features(self.X) if joined is None else joined.codes
+            n_threads = threads_for(X if joined is None else joined, self.n_threads)
             design = Design(X, activation, fit_lower=lower, n_threads=n_threads)
             rows = Rows.of_block(Block(design, targets, loss, self.m, self.w))
-            if joined:
-                return self.X.rows_of(rows, scaling.factor, fit_lower)
+        if joined is not None:
+            return joined.rows_of(rows, scaling.factor, fit_lower)
         return rows if scaling.tables is None else CodedRows(rows, scaling.tables)
 
     def background_sums(self, F: Floats, center: Floats | None) -> Sums:
         """Sums over the rows x - center as they were given, by which models explain themselves."""
+        if self.stored and self.joined is not None:  # some of its rows, which have all columns
+            indices, ends = next(iter(self.X)).matrix(False).arrays[1:]
+            n = min(len(ends) - 1, 10_000)
+            P = csr_array((np.ones(ends[n]), indices[: ends[n]], ends[: n + 1]))
+            P.resize((n, self.X.manifest.n_features))
+            X = P @ self.joined.every_key()
+            return replace(self, X=X, w=None).background_sums(F, center)
         if self.stored:
             engine = self.X.engine or ThreadEngine(self.n_threads)
             return Sums(*engine.sum(self.X.listed(), shard_sums, self.w, F, center))

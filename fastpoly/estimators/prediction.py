@@ -84,6 +84,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             self._check_encoding(X)
 
             def parts(method: Method, model: PolyModel) -> Iterator[NDArray]:
+                model = model if X.joined is None else X.joined.model_of(model)
                 for shard in X:
                     rows = shard.matrix(model.augment)
                     yield method(model, rows, self.n_threads)[shard.own_rows()]
@@ -262,6 +263,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             else validate(model, rows, reset=False)
             for rows in (X, background)
         )
+        X, background = (r.plain() if isinstance(r, Joined) else r for r in (X, background))
         c = None if output is None else model._output_position(output)
         return model.model_.contributions(X, c, background=background, pairs=pairs)
 

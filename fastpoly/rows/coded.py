@@ -148,6 +148,8 @@ class Tables:
                 seen = sizes > 1e-10 * max(sizes.max(initial=0.0), 1e-300)
                 B = B @ rotation[seen].T
             blocks.append(B)
+        if not any(B.shape[-1] for B in blocks):
+            blocks[0] = np.zeros((len(blocks[0]), 1))  # rows have at least one column
         return type(self)(blocks)
 
     def biases(self, H: Floats, Z: Floats) -> Floats:
@@ -182,6 +184,11 @@ class Tables:
     def dense(self) -> Floats:
         """B itself, (L, d)."""
         return self.levels(np.eye(self.n_columns)).T
+
+
+def symmetric_gamma(G: Floats) -> ExplicitGamma:
+    """The matrices G (m, d, d), which rounding left asymmetric: all of G, where fields cancel."""
+    return ExplicitGamma((G + G.transpose(0, 2, 1)) / 2)
 
 
 class CodedRows(Rows):
@@ -294,7 +301,7 @@ class CodedRows(Rows):
                 return self._explicit_gamma(self.codes.block.row_gradients(point))
             operators = CodedOperators(self, found.gamma(), found.linear if self.within else None)
             if isinstance(operators.gamma, ExplicitGamma):
-                return ExplicitGamma(operators.dense(None))
+                return symmetric_gamma(operators.dense(None))
             return SummedGamma(self.n_features, self.m, operators, self.sample)
 
         return Gradient(found.value, *layers, gamma, found.conjugate)
@@ -314,7 +321,7 @@ class CodedRows(Rows):
         if self.activation == "anova":
             G -= self.tables.squared(squares.T @ D)
             G *= 0.5
-        return ExplicitGamma(G)
+        return symmetric_gamma(G)
 
     def sample(self, most: int, rng: np.random.Generator) -> Activations:
         P = self.codes.sample_rows(most, rng)

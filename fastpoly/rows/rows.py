@@ -77,7 +77,8 @@ class Rows:
         entries: float | None = None
         if shards.manifest.kind != "dense":
             entries = sum(shard.n_entries for shard in blocks.shards) / max(shards.n_samples, 1)
-        shape = shards.n_samples, shards.n_features + (form.fit_lower == "augment")
+        width = shards.manifest.n_features + (form.fit_lower == "augment")
+        shape = shards.n_samples, width
         return cls(blocks, shards.engine or ThreadEngine(n_threads), form, shape, entries)
 
     @property

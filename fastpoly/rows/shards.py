@@ -276,6 +276,7 @@ class Shards:
         self.engine: Engine | None = None
         self.kept: ShardList | None = None
         self.known_encoding: Encoding | None = None
+        self.joined: Any = None  # the tables of its keys, see `Joined.over`
         self.identities: list[dict[str, tuple[int, ...]]] = [{} for _ in self.numbers]
         # To map the arrays is to check the files.
         self.identities = [shard.identities for shard in self if shard.arrays]
@@ -306,6 +307,8 @@ class Shards:
 
     @property
     def encoding(self) -> Encoding | None:
+        if self.joined is not None:
+            return None
         if self.known_encoding is None and self.manifest.encoding:
             self.known_encoding = self.manifest.read_encoding(self.folder)
         return self.known_encoding

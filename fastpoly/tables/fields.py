@@ -123,10 +123,12 @@ def each_once(
 
 def indicators(field: "Levels | Number", column: Column) -> sp.csr_array:
     """One column of 0 and 1 for each code of a field, (n, size)."""
-    if field.kind == "list":
-        return one_hot(*field.lists(column), field.size)
-    codes = field.codes(column)
-    return one_hot(np.arange(len(codes) + 1), codes, field.size)
+    if isinstance(field, Levels) and field.kind == "list":
+        begins, codes = field.lists(column)
+    else:
+        codes = field.codes(column)
+        begins = np.arange(len(codes) + 1)
+    return one_hot(begins, codes, field.size)
 
 
 def one_hot(begins: NDArray[np.int64], codes: NDArray[np.intp], size: int) -> sp.csr_array:
