@@ -378,7 +378,9 @@ def test_alpha_zero(cls, data):
     assert model.history_["loss"][-1] < other.history_["loss"][-1]
 
 
-@pytest.mark.parametrize("cls", ALL)
+@pytest.mark.parametrize(
+    "cls", [*ALL[1::2], *(pytest.param(cls, marks=pytest.mark.slow) for cls in ALL[::2])]
+)
 def test_a_warm_start_finds_the_default_alpha_anew(cls, data):
     """The alpha that an earlier fit had, or found for other rows, is not used."""
     X, score = data

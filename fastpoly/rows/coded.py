@@ -357,8 +357,9 @@ class CodedRows(Rows):
             return basis, output, None, None
         return basis, output, intercept, squared.columns(linear.T).T
 
-    def folds(self, n_folds: int, seed: int) -> list[tuple[Self, Self]]:
-        return [(self._on(one), self._on(other)) for one, other in self.codes.folds(n_folds, seed)]
+    def hold_out(self, share: float, seed: int) -> tuple[Self, Self]:
+        train, held = self.codes.hold_out(share, seed)
+        return self._on(train), self._on(held)
 
     def take(self, rows: NDArray[np.bool_]) -> Self:
         return self._on(self.codes.take(rows))
