@@ -147,7 +147,7 @@ def make_folds(objective: Objective, options: Options, drawn_by: Rows | None = N
     """
     rows, by = objective.rows, drawn_by or objective.rows
     if not rows.in_memory:
-        train, held = rows.folds(3, options.seed)[0]
+        train, held = rows.hold_out(1 / 3, options.seed)
         return [Fold(objective.on(train), [objective.on(held)], options)]
     entries = by.n_samples * (by.n_features if by.entries is None else by.entries)
     few = by.n_samples <= FEW_ROWS or entries <= FEW_ENTRIES

@@ -229,7 +229,7 @@ def test_shards_of_codes(tmp_path):
     assert memory.in_memory
     assert a.stop == b.stop == "optimal"
     assert_allclose(a.objective, b.objective, rtol=1e-5)
-    assert stored.folds(3, 0)[0][0].n_features == tables.n_columns
+    assert stored.hold_out(0.25, 0)[0].n_features == tables.n_columns
 
 
 def test_dense_rows_and_other_sizes_are_refused():

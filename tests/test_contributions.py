@@ -205,7 +205,7 @@ def test_levels_and_shapes_add_up_to_their_column(form, activation):
     found = model.contributions(frame, background=frame)
     assert found.feature_names == ["city", "age", "likes"]
     assert found.data[3, 0] == frame["city"][3]
-    dense = model.encoded(frame)
+    dense = model._encode(frame)
     dense = dense.toarray() if hasattr(dense, "toarray") else dense
     plain, players = random_model(1, activation, d=d), encoding.fields_of_columns
     want = by_definition(plain, dense[3], dense, [np.flatnonzero(players == p) for p in range(3)])

@@ -14,11 +14,21 @@ ROOT = Path(fastpoly.__file__).parent
 # From the bottom up. A module may import from lower layers and, without cycles, from its own.
 LAYERS = (
     ("kernels",),
-    ("problem", "state", "draws", "metrics", "interactions", "contributions", "decoding", "tables"),
+    (
+        "problem",
+        "state",
+        "draws",
+        "metrics",
+        "interactions",
+        "contributions",
+        "decoding",
+        "tables",
+        "storage",
+    ),
     ("rows",),
     ("objective",),
     ("selection", "refit"),
-    ("algorithm", "path", "strengths", "posterior", "model", "joined", "recommend", "storage"),
+    ("algorithm", "path", "strengths", "posterior", "model", "joined", "recommend"),
     ("estimators", "plotting", "dask", "onnx"),
     ("demo",),
 )

@@ -77,17 +77,17 @@ def test_linear_posterior_is_gaussian():
     np.testing.assert_allclose(scaled, covariance / np.outer(deviation, deviation), atol=0.15)
 
 
-def test_bias_of_the_step_falls_with_it():
+@pytest.mark.parametrize("share", [0.9, pytest.param(0.7, marks=pytest.mark.slow), 0.3])
+def test_bias_of_the_step_falls_with_it(share):
     """The variance of the stiffest direction is 1 / (1 - share^2) times too large."""
     rng = np.random.default_rng(1)
     X = rng.standard_normal((50, 2))
     y = X[:, 0] + rng.standard_normal(50)
-    for share in (0.9, 0.7, 0.3):
-        draws, _, covariance = linear_draws(X, y, 1.0, 1.0, 10000, share)
-        scale = 1 / np.sqrt(np.diag(np.linalg.inv(covariance)))  # the metric
-        values, directions = np.linalg.eigh(covariance / np.outer(scale, scale))
-        found = ((draws / scale) @ directions[:, 0]).var() / values[0]
-        assert found == pytest.approx(1 / (1 - share**2), rel=0.15)
+    draws, _, covariance = linear_draws(X, y, 1.0, 1.0, 10000, share)
+    scale = 1 / np.sqrt(np.diag(np.linalg.inv(covariance)))  # the metric
+    values, directions = np.linalg.eigh(covariance / np.outer(scale, scale))
+    found = ((draws / scale) @ directions[:, 0]).var() / values[0]
+    assert found == pytest.approx(1 / (1 - share**2), rel=0.15)
 
 
 def test_gradient_of_the_density():
@@ -132,7 +132,7 @@ def test_draws_of_priors():
     model = Model(h[None], np.ones((1, 2)), np.zeros(2), W)
     prior = Prior(model, np.zeros(8, dtype=np.intp), {})
     draws = []
-    for _ in range(20000):
+    for _ in range(8000):
         prior.draw(model, rng)
         draws.append([prior.mu[0, 0], prior.lam[0, 0], *prior.Omega[0].ravel()])
     mu, lam, *Omega = np.mean(draws, axis=0)
@@ -515,6 +515,7 @@ def gibbs(codes, y, sizes, n_sweeps, rng):
     return np.array(found)
 
 
+@pytest.mark.slow  # the whole chain; the tests around it have its parts
 def test_hyperparameters_against_gibbs():
     """Means and deviations of log T, log lam_0 lam_1 (the scales of h_0, h_1 drift), log Omega."""
     rng, sizes = np.random.default_rng(17), (6, 5)

@@ -36,7 +36,7 @@ from fastpoly.rows.block import Targets, as_codes
 from fastpoly.rows.design import FIT_LOWER
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Floats, Model, State
-from fastpoly.storage.checkpoint import CURE, FitRecord, fingerprint, load_record, save_record
+from fastpoly.storage.checkpoint import CURE, FitRecord, fingerprint, read_record, write_record
 from fastpoly.strengths import as_start, best_form, train_default
 from fastpoly.tables import Encoding
 from fastpoly.tables.frames import is_frame
@@ -162,11 +162,11 @@ class PolyEstimator(Arriving):
                     record = record.after(state, model, score)
                     progress.show(state, score)
                     if fit and monotonic() - saved >= self.checkpoint_every:
-                        save_record(self.checkpoint, record, fit)
+                        write_record(self.checkpoint, fit, *record.parts())
                         saved = monotonic()
             finally:
                 if fit and record.state is not None:
-                    save_record(self.checkpoint, record, fit)
+                    write_record(self.checkpoint, fit, *record.parts())
         own = objective.rows if self._scaling.span is None else None
         self._finish(record)
         self._keep_background(data)
@@ -182,7 +182,7 @@ class PolyEstimator(Arriving):
         if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path)):
             raise ValueError(f"checkpoint must be a file in an existing folder, got {path}")
         with suppress(FileNotFoundError):
-            record = load_record(self.checkpoint, fit)
+            record = read_record(self.checkpoint, fit, FitRecord.of)
         if record.stages and record.stages.n_features != d + (self.fit_lower == "augment"):
             raise ValueError(f"{path} has models of other features; {CURE}")
         return record
@@ -291,14 +291,14 @@ class PolyEstimator(Arriving):
         w = self._weights(X, y, sample_weight)
         data = TrainingRows(X, y, Targets(values, table), m, w, self.n_threads)
         if isinstance(X, dict) or (data.stored and self._encoding is not None):
-            return self._in_shape(data, reset)
+            return self._table_rows(data, reset)
         if (joined := data.joined) is not None:
             self._fields = np.where(joined.exclusive[joined.fields], joined.fields, -1)
             self._column_names = joined.feature_names
             return data
-        return data if data.stored else self._in_fields(data)
+        return data if data.stored else self._matrix_rows(data)
 
-    def _in_shape(self, data: TrainingRows, reset: bool) -> TrainingRows:
+    def _table_rows(self, data: TrainingRows, reset: bool) -> TrainingRows:
         """The columns of a table as codes with tables, or as plain columns of a network.
 
         Numbers have the shape of `shapes`, or the best one on rows held out.
@@ -309,7 +309,7 @@ class PolyEstimator(Arriving):
         if not data.stored:
             X = plain_numbers(columns)
             if X is not None and (self.shapes is None or (not reset and known is None)):
-                return self._in_fields(replace(data, X=X))
+                return self._matrix_rows(replace(data, X=X))
             if reset:
                 known, codes = Encoding.learn(columns)
             else:
@@ -318,7 +318,7 @@ class PolyEstimator(Arriving):
         def form(shape: str | None) -> tuple[Encoding | None, str | None, TrainingRows]:
             """An encoding, the shape of its numbers, and the rows in that form."""
             if shape is None and X is not None:
-                return None, None, self._in_fields(replace(data, X=X))
+                return None, None, self._matrix_rows(replace(data, X=X))
             if coded:
                 tables = Tables(known.tables(shape)).orthogonal(known.frequencies)
                 return known, shape, data.with_tables(codes, tables)
@@ -344,25 +344,26 @@ class PolyEstimator(Arriving):
         self._encoding, self.shapes_, rows = forms[at]
         return replace(rows, search=found)
 
-    def _in_fields(self, data: TrainingRows) -> TrainingRows:
+    def _matrix_rows(self, data: TrainingRows) -> TrainingRows:
         """Plain rows with the fields of their columns."""
         fields = as_fields(self.fields, data.X.shape[1])
         data, self._fields = data.in_fields(fields, self._activation)
         return data
 
     def _open(self, shards: Shards, y: Any, sample_weight: Any, reset: bool) -> Shards:
-        """Shards for one fit; they hold targets and weights, and have the names of features."""
+        """Check shards for a fit; they hold targets and weights, and have the names of features."""
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(f"{name} must be None: shards hold their own, see write_shards")
+        shards.check_unchanged()
         if not reset:
             self._check_encoding(shards)
             self.model_.check_width(shards.n_features)
-            return shards.opened()
+            return shards
         self._encoding = shards.encoding
         names = None if self._encoding is None else self._encoding.names
         set_names(self, shards.n_features if names is None else len(names), names)
-        return shards.opened()
+        return shards
 
     def _check_same_kind(self, decoding: dict[str, Any]) -> None:
         """Raise unless predictions are decoded as in the earlier fit, for a warm start."""

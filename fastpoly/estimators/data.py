@@ -57,13 +57,23 @@ def validate(model: Any, X: Any, reset: bool = True) -> Any:
         if reset:
             set_names(model, X.n_features)
         else:
-            model.model_.check_width(X.n_features)
+            check_tables(model, X)
         return X
     if issparse(X):
         return _sparse_rows(model, X, reset)
     with explained_text("X holds text; give a frame, such as a pandas DataFrame, with a column for "
                         "each kind"):  # fmt: skip
         return _frame_rows(model, X, reset) if is_frame(X) else _array_rows(model, X, reset)
+
+
+def check_tables(model: Any, X: Joined) -> None:
+    """Raise unless joined rows have the columns of the fit."""
+    model.model_.check_width(X.n_features)
+    if model._column_names is not None and model._column_names != X.feature_names:
+        raise ValueError(
+            "the tables of X have other keys or columns than those of the fit; X.with_rows joins "
+            "other rows with the same tables"
+        )
 
 
 def validate_targets(model: Any, X: Any, y: Any) -> tuple[NDArray, NDArray | None, NDArray]:
@@ -282,7 +292,7 @@ class TrainingRows:
         """Rows to train on and rows to validate with, by class or level where there are any."""
         if self.stored:
             train, held = self.X.split(1 - share, share, seed=seed)
-            return replace(self, X=train.opened()), replace(self, X=held.opened())
+            return replace(self, X=train), replace(self, X=held)
         train, held = split_rows(self.y, task, share, seed)
         return self._take(train), self._take(held)
 
@@ -447,7 +457,7 @@ class TrainingRows:
             return replace(self, X=X, w=None).background_sums(F, center)
         if self.stored:
             engine = self.X.engine or ThreadEngine(self.n_threads)
-            return Sums(*engine.sum(self.X.listed(), shard_sums, self.w, F, center))
+            return Sums(*engine.sum(self.X.list, shard_sums, self.w, F, center))
         if isinstance(self.X, Joined):  # some of its rows, which have all columns
             some = np.unique(np.linspace(0, len(self.X) - 1, 10_000).astype(int))
             other = replace(self._take(some), X=self.X[some].plain())

@@ -19,7 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from fastpoly.decoding import NUMBERS, level_values
+from fastpoly.decoding import NUMBER_KINDS, level_values
 from fastpoly.estimators.advice import warn
 from fastpoly.estimators.base import Encoded, PolyEstimator
 from fastpoly.estimators.data import TrainingRows, usable_names
@@ -220,7 +220,7 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
 
     def _encode(self, classes: NDArray | None, shape: tuple[int, ...]) -> Encoded:
         """Numbers, or the classes of shards, if they are numbers."""
-        if classes is not None and classes.dtype.kind not in NUMBERS:
+        if classes is not None and classes.dtype.kind not in NUMBER_KINDS:
             raise ValueError(
                 f"the targets of the shards are not numbers: {classes[:3].tolist()}; "
                 "use a classifier"
@@ -301,7 +301,7 @@ class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
             raise ValueError("the targets of the shards are arbitrary numbers, not levels")
         if self._declared is not None:
             rank = np.argsort(np.argsort(self._positions(classes)))
-        elif classes.dtype.kind in NUMBERS:
+        elif classes.dtype.kind in NUMBER_KINDS:
             rank = np.arange(len(classes))
         else:
             raise ValueError(
@@ -353,7 +353,7 @@ class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
 
         So predictions and scores do not depend on which declared levels a training part holds.
         """
-        if self.classes_.dtype.kind in NUMBERS:
+        if self.classes_.dtype.kind in NUMBER_KINDS:
             return levels.astype(np.float64)
         return 1.0 + np.array(self._positions(levels))
 

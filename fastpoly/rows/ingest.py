@@ -23,11 +23,12 @@ from fastpoly.tables.fields import Levels, Number, each_once
 from fastpoly.tables.frames import Column, Distinct, is_frame, read_columns
 
 # Bytes of a text file that are read at once, and the most that a row may have.
-BLOCK_BYTES = 2**22
+BLOCK_BYTES = 2**24
 FORMATS = {
     "csv": "csv", "tsv": "tsv", "parquet": "parquet", "pq": "parquet", "libsvm": "libsvm",
     "svm": "libsvm", "svmlight": "libsvm", "txt": "libsvm",
 }  # fmt: skip
+INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")  # as it is written: not 007, +7 or 7.0
 SORTS = {"O": "text", "b": "bool", "i": "integer", "f": "float"}  # by the kind of a dtype
 
 
@@ -104,9 +105,11 @@ class Distincts:
                     f"column {self.name!r} mixes {self.sort} and {sort} values; convert it to one"
                 )
             self.sort = sort
-        known = self.known
-        places = [known.setdefault(value, len(known)) for value in values.tolist()]
-        numbers = np.array([*places, -1], np.int32)[codes]
+        known, levels = self.known, values.tolist()
+        new = dict.fromkeys(value for value in levels if value not in known)
+        known.update(zip(new, range(len(known), len(known) + len(new)), strict=True))
+        places = np.fromiter(map(known.__getitem__, levels), np.int32, len(levels))
+        numbers = np.append(places, np.int32(-1))[codes]
         counts = np.bincount(numbers + 1, minlength=len(known) + 1)
         counts[: len(self.counts)] += self.counts
         self.counts = counts
@@ -118,7 +121,7 @@ class Distincts:
         The place of the other ones is behind the last, and the last entry of the places is for -1.
         """
         values, kept = list(self.known), self.counts[1:] >= min_count
-        if self.sort == "id" and all(map(_is_integer, values)):
+        if self.sort == "id" and all(map(INTEGER.fullmatch, values)):
             values = list(map(int, values))
         chosen = [value for value, own in zip(values, kept, strict=True) if own]
         order = sorted(range(len(chosen)), key=chosen.__getitem__)
@@ -129,11 +132,6 @@ class Distincts:
         places = np.full(len(values) + 1, len(chosen), np.int32)
         places[:-1][np.flatnonzero(kept)[order]] = np.arange(len(chosen), dtype=np.int32)
         return found, places
-
-
-def _is_integer(text: str) -> bool:
-    """Whether a text is an integer of 64 bits as it is written: 7, but not 007, +7 or 7.0."""
-    return text.removeprefix("-").isdecimal() and len(text) < 19 and str(int(text)) == text
 
 
 class Table:

@@ -22,6 +22,7 @@ from fastpoly.kernels.checks import BLOCK_DOUBLES, as_count
 from fastpoly.rows import format as shard_format
 from fastpoly.rows.ingest import FORMATS, Chunk, DataFile, Distincts, Table, pair_arrays
 from fastpoly.rows.shards import Shards
+from fastpoly.storage.npz import write_arrays
 from fastpoly.tables import Encoding
 from fastpoly.tables.fields import each_once, one_hot
 from fastpoly.tables.frames import Column, Distinct, is_frame
@@ -107,7 +108,7 @@ def write_shards(
     except BaseException:
         # The interrupt may have come just after the manifest; then its files must stay.
         if not (manifest.exists() and writer.token.encode() in manifest.read_bytes()):
-            _remove(path.glob(writer.name("*")))
+            _remove(path.glob(writer.name("*", "*")))
         raise
     shards = Shards(path)
     ours = {file for file in path.iterdir() if shard_format.OURS.fullmatch(file.name)}
@@ -209,15 +210,9 @@ class _Writer:
         self.width = 0  # columns of x or csr
         self.single = True
 
-    def name(self, content: str) -> str:
+    def name(self, content: str, suffix: str = "npy") -> str:
         """The name of a file of this write."""
-        return f"{content}.fastpoly-{self.token}.npy"
-
-    def _write(self, content: str, array: NDArray) -> dict[str, str]:
-        """Write a file that stays, and return its name and digest for the manifest."""
-        name = self.name(content)
-        digest = shard_format.write_array(self.folder / name, array, sync=True)
-        return {"name": name, "digest": digest}
+        return f"{content}.fastpoly-{self.token}.{suffix}"
 
     def _raw(self, number: int, name: str) -> Path:
         return self.folder / self.name(f"raw-{number}-{name}")
@@ -300,19 +295,19 @@ class _Writer:
             if fields:
                 encoding.frequencies += np.bincount(arrays["indices"].ravel(), minlength=d)
             entries = len(arrays["indices"]) if kind == "csr" else 0
-            files = {
-                name: self._write(f"{number:06d}-{name}", arrays[name].astype(dtype, copy=False))
-                for name, (dtype, _) in shard_format.layout(content, n, entries).items()
-            }
+            files = {}
+            for name, (dtype, _) in shard_format.layout(content, n, entries).items():
+                path = self.folder / self.name(f"{number:06d}-{name}")
+                digest = shard_format.write_array(path, arrays[name].astype(dtype, copy=False))
+                files[name] = {"name": path.name, "digest": digest}
             content["shards"].append({"rows": n, "entries": entries, "files": files})
             del arrays
             _remove(self.folder.glob(self.name(f"raw-{number}-*")))
         if fields:
             encoding.frequencies /= content["n_samples"]
-            content["encoding"] = {
-                name: {"length": len(a), **self._write(f"encoding-{name}", a)}
-                for name, a in shard_format.encoding_arrays(encoding).items()
-            }
+            path = self.folder / self.name("encoding", "npz")
+            write_arrays(path, encoding.arrays())
+            content["encoding"] = {"name": path.name, "digest": shard_format.digest_of(path)}
         shard_format.write_manifest(self.folder, content)
 
     def _numbers(self, j: int) -> NDArray[np.float64]:

@@ -109,11 +109,12 @@ class Column:
     def _as_levels(self, codes: NDArray, values: Any) -> Distinct:
         """Levels of one type: texts in an object array, bool, int64 or float64."""
         values = values if isinstance(values, list) else list(values)
-        types = {type(v.item() if isinstance(v, np.generic) else v) for v in values}
+        examples = dict(zip(map(type, values), values, strict=True)).values()
+        types = {type(v.item() if isinstance(v, np.generic) else v) for v in examples}
         codes = np.asarray(codes)
         if types <= {str}:
             found = np.empty(len(values), object)
-            found[:] = [str(v) for v in values]
+            found[:] = list(map(str, values))
         elif types <= {bool} or types <= {int, float}:
             try:
                 wanted = float if float in types else bool if bool in types else np.int64
