@@ -275,9 +275,9 @@ def report(where: Options, results: list[tuple[Task, Result]]) -> None:
     rows = [[*group, *line(runs)] for group, runs in sorted(groups.items())]
     header = [
         "tol", "penalty", "Gamma", "m", "problems", "optimal", "false", "worst / alpha",
-        "unconfirmed", "worst / alpha", "alpha_max low", "thorough / fit",
+        "unconfirmed", "worst of these", "alpha_max low", "thorough / fit",
     ]  # fmt: skip
-    text = "# Claims of optimality, judged by brute force\n\n" + NOTE + table(header, rows)
+    text = NOTE + table(header, rows)
     write(where, "certificates", [dict(zip(header, row, strict=True)) for row in rows], text)
 
 

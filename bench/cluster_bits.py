@@ -1,6 +1,6 @@
 """The same bits from a real Dask cluster: fits of dense rows, CSR and codes, repeated.
 
-    python bench/cluster_bits.py [--repeats 20] [--clusters 1x2 2x1 3x1] [--quick]
+    python bench/cluster_bits.py [--repeats 20] [--clusters 1x2,2x1,3x1]
 
 Each fit has workers in processes of their own, as many as the first number says, with as many
 threads as the second. Its model must equal, to the last bit, that of one thread without a cluster,
@@ -16,6 +16,7 @@ import warnings
 import numpy as np
 import scipy.sparse as sp
 from distributed import Client, LocalCluster
+from experiment import Options, options, table, write
 
 from fastpoly import FactorizationMachineClassifier, PolyModel, Shards, write_shards
 from fastpoly.dask import on_cluster
@@ -43,18 +44,22 @@ def fit(shards: Shards) -> PolyModel:
     return model.fit(shards).model_
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--clusters", nargs="+", default=["1x2", "2x1", "3x1"])
-    parser.add_argument("--quick", action="store_true")
-    options = parser.parse_args()
-    repeats, n = (2, 400) if options.quick else (options.repeats, 8000)
+    parser.add_argument("--clusters", default="1x2,2x1,3x1")
+    own, rest = parser.parse_known_args(argv)
+    with options(__doc__, rest) as where:
+        repeats, n = (2, 400) if where.quick else (own.repeats, 8000)
+        return report(where, own.clusters.split(","), repeats, n)
+
+
+def report(where: Options, clusters: list[str], repeats: int, n: int) -> int:
     warnings.simplefilter("ignore")
     rows = {kind: make_shards(kind, n) for kind in ("dense", "csr", "codes")}
     wanted = {kind: fit(shards) for kind, shards in rows.items()}
-    different = 0
-    for shape in options.clusters:
+    found: dict[str, dict[str, int]] = {}
+    for shape in clusters:
         n_workers, threads = map(int, shape.split("x"))
         with (
             LocalCluster(
@@ -64,10 +69,15 @@ def main() -> int:
         ):
             for kind, shards in rows.items():
                 fits = (fit(on_cluster(shards, client)) for _ in range(repeats))
-                same = sum(found == wanted[kind] for found in fits)
-                different += repeats - same
+                same = sum(model == wanted[kind] for model in fits)
+                found.setdefault(shape, {})[kind] = same
                 print(f"{shape} {kind:6} {same} of {repeats} have the same bits", flush=True)
-    return int(different > 0)
+    cells = [
+        [shape, *(f"{same} of {repeats}" for same in of.values())] for shape, of in found.items()
+    ]
+    text = table(["workers x threads", *rows], cells)
+    write(where, "cluster_bits", {"repeats": repeats, "same": found}, text)
+    return int(any(same < repeats for of in found.values() for same in of.values()))
 
 
 if __name__ == "__main__":

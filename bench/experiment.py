@@ -8,6 +8,7 @@ stopped, and experiments that need the same fit share it. Every process computes
 import argparse
 import json
 import os
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -29,6 +30,8 @@ Task = dict
 Result = dict
 
 RESULTS = Path(__file__).parent / "results"
+EARLIER = "a commit before these were noted"
+REPORTED: set[str] = set()  # commits of the stored results that were read since the last `write`
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 QUICK_SHAPES = {
     "segment": (240, 6, 3),
@@ -115,22 +118,27 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.runs: dict[str, Result] = {}
+        self.runs: dict[str, tuple[Result, str]] = {}
         if path.exists():
             entries = json.loads(path.read_text())
-            self.runs = {key(entry["task"]): entry["result"] for entry in entries}
+            for entry in entries:
+                self.runs[key(entry["task"])] = entry["result"], entry.get("commit", EARLIER)
 
     def __contains__(self, task: Task) -> bool:
         return key(task) in self.runs
 
     def __getitem__(self, task: Task) -> Result:
-        return self.runs[key(task)]
+        result, at = self.runs[key(task)]
+        REPORTED.add(at)
+        return result
 
     def __setitem__(self, task: Task, result: Result) -> None:
         """Keep the result; the file is replaced in one step."""
-        self.runs[key(task)] = result
-        runs = sorted(self.runs.items())
-        lines = (f'{{"task": {name}, "result": {json.dumps(value)}}}' for name, value in runs)
+        self.runs[key(task)] = result, commit()
+        lines = (
+            f'{{"task": {name}, "result": {json.dumps(found)}, "commit": "{at}"}}'
+            for name, (found, at) in sorted(self.runs.items())
+        )
         replace(self.path, "[\n" + ",\n".join(lines) + "\n]\n")
 
 
@@ -202,8 +210,24 @@ def figure(n_rows: int, n_columns: int, width: float = 4.2, height: float = 3.2)
     return plt.subplots(n_rows, n_columns, figsize=size, squeeze=False, layout="constrained")
 
 
+@lru_cache(maxsize=1)
+def commit() -> str:
+    """The commit of this tree, with a + if files of the package differ from it."""
+
+    def git(*words: str) -> str:
+        answer = subprocess.run(
+            ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+        )
+        return answer.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "../fastpoly")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + ("+" if changed else "")
+
+
 def write(where: Options, name: str, summary: object, text: str, picture=None) -> None:
     """Write `name`.json, `name`.md and `name`.png, and print the text."""
+    text += f"\nMeasured at {', '.join(sorted(REPORTED)) or commit()}.\n"
+    REPORTED.clear()
     replace(where.results / f"{name}.json", json.dumps(summary, indent=1) + "\n")
     replace(where.results / f"{name}.md", text)
     if picture is not None:

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +26,12 @@ class Worker:
 
     def __init__(self, python: str) -> None:
         self.python = python
+        env = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
+        if python != sys.executable:  # it has a fastpoly of its own
+            env.pop("PYTHONPATH", None)
         self.process = subprocess.Popen(
             [python, str(Path(__file__).with_name("fit_worker.py"))],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, **dict.fromkeys(ONE_THREAD, "1")},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env,
         )  # fmt: skip
 
     def __enter__(self) -> "Worker":

@@ -130,8 +130,8 @@ def report(where: Options, results: list[tuple[Task, Result]]) -> None:
         for group, runs in sorted(groups.items())
     ]  # fmt: skip
     header = ["loss", "activation", "form", "problems", "optimal", "false", "worst excess"]
-    text = "# l1 against the nuclear norm in cvxpy\n\n" + table(header, rows)
-    write(where, "nuclear", [dict(zip(header, row, strict=True)) for row in rows], text)
+    summary = [dict(zip(header, row, strict=True)) for row in rows]
+    write(where, "nuclear", summary, table(header, rows))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 The sets and splits are those of `rating_sets.py`; the validation part is not used, because nothing
 is chosen. "Joined" methods see the side information, others see ids only. fastpoly keeps the
-average as one model of at most 12 basis vectors; "all draws" is the mean of the predictions of its
+average as one model of at most 20 basis vectors; "all draws" is the mean of the predictions of its
 draws. myFM keeps every draw. Coverage is that of intervals of 80 %, and the error ratio is the mean
 |error| of the most uncertain fifth of the rows over that of the least uncertain one. Seconds are
 CPU seconds of one thread; all methods run on one split, then on the next.
@@ -230,7 +230,7 @@ COLUMNS = {
 
 def report(where: Options, sets: list[str], results: list[tuple[Task, Result]]) -> None:
     """One table per set: means over the splits, medians of seconds."""
-    text, summary = "# Ratings by averages over the posterior\n\n" + (__doc__ or ""), {}
+    text, summary = "Test part, mean ± standard deviation over the splits\n", {}
     for name in sets:
         rows = []
         for label, line in lines(name).items():
@@ -242,7 +242,7 @@ def report(where: Options, sets: list[str], results: list[tuple[Task, Result]]) 
             ]  # fmt: skip
             summary[f"{name}, {label}"] = own
             rows.append([label, *(cell(key, own) for key in COLUMNS)])
-        text += f"\n## {name}\n\n" + table(["method", *COLUMNS.values()], rows)
+        text += f"\n{name}\n\n" + table(["method", *COLUMNS.values()], rows)
     write(where, "posterior", summary, text)
 
 

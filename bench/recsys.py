@@ -4,10 +4,10 @@ The data are MovieLens, with one-hot users and items, in 50 / 25 / 25 splits. Or
 factorization machines are compared with single-output regression, both with a linear part: with the
 default alpha, and with the alpha and the number of basis vectors that `PathSearchCV` chooses by
 validation RMSE. They are also compared with user and item biases (ridge), with myFM and cmfrec, if
-these are installed, and with the release e9adb88 on the same splits. Settings are chosen on the
+these are installed, and with the release 5de635d on the same splits. Settings are chosen on the
 validation part, separately for every measure. nDCG is the mean over users, with gain 2^rating - 1.
-Seconds are CPU seconds of one thread. The seconds of e9adb88 are from its report, in elapsed time
-on a busy machine, and so are all figures of myFM on MovieLens 1M.
+Seconds are CPU seconds of one thread. The figures of 5de635d are from its report; those of myFM on
+MovieLens 1M are from the one before, in elapsed time (`posterior.py` measures it there again).
 """
 
 import json
@@ -38,7 +38,7 @@ PENALTIES = {"ml-100k": ("l1/l2", "l1", "l1/linf"), "ml-1m": ("l1/l2",)}  # of t
 FIRST_SEED = 20  # earlier splits were used to choose the grids
 N_SPLITS = {"ml-100k": 5, "ml-1m": 2}
 OURS, SEARCHED = "ordinal FM, default alpha", "ordinal FM, searched"
-LAST = "ordinal FM of e9adb88"
+LAST = "ordinal FM of 5de635d, searched"
 
 Results = list[tuple[Task, Result]]
 
@@ -142,7 +142,7 @@ def chosen(results: Results, metric: str, most: int | None = None) -> list[dict]
 
 
 def last_release(where: Options, name: str) -> dict[str, dict]:
-    """Figures from the report of e9adb88, by measure, on the same splits."""
+    """Figures from the report of 5de635d, by measure, on the same splits."""
     path = RESULTS / "last_release.json"
     if where.data != "real" or not path.exists():
         return {}

@@ -1,7 +1,8 @@
 """All experiments, one after the other, then the report: `python bench/run_all.py`.
 
 Finished runs are kept, so an interrupted run continues where it stopped when it is called again. To
-measure again, name an empty folder with --results or remove the files `*_runs.json`.
+measure again, name an empty folder with --results or remove the files `*_runs.json`. With --quick,
+those that take minutes even then are left out.
 """
 
 import sys
@@ -9,23 +10,28 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
+import certificates
+import cluster_bits
 import default_walks
 import defaults
 import multiclass
 import peers
 import penalties
+import posterior
 import recsys
 import refit_comparison
 import report
 import search
 import sizes
+import stress
 import subproblem
 import tables
 
 EXPERIMENTS = (
     subproblem, multiclass, penalties, refit_comparison, search, recsys, peers, defaults,
-    sizes, default_walks, tables,
+    sizes, default_walks, tables, stress, cluster_bits,
 )  # fmt: skip
+LONG = (posterior, certificates)
 
 
 def main() -> None:
@@ -41,9 +47,10 @@ def main() -> None:
 
 def run(argv: list[str]) -> None:
     begun = perf_counter()
-    for number, experiment in enumerate(EXPERIMENTS, 1):
+    experiments = EXPERIMENTS if "--quick" in argv else EXPERIMENTS + LONG
+    for number, experiment in enumerate(experiments, 1):
         title = experiment.__doc__.splitlines()[0]
-        print(f"\n[{number}/{len(EXPERIMENTS)}] {title}\n", flush=True)
+        print(f"\n[{number}/{len(experiments)}] {title}\n", flush=True)
         experiment.main(argv)
     report.main(argv)
     print(f"{(perf_counter() - begun) / 60:.1f} minutes")

@@ -1,10 +1,10 @@
 """Random fits of small data, each with a limit of CPU time.
 
-    python bench/stress.py [--fits 600] [--first 0] [--limit 20] [--slow 5]
+    python bench/stress.py [--fits 600] [--first 0] [--limit 20]
 
 Six estimators with all penalties, losses and forms, alpha from tiny to large, tau, more features
 than rows and the reverse, offsets, default and tight tol; n d is below 1e5. Every fit has a number,
-which is its seed. Prints the fits above the goal, those that did not end within the limit, those
+which is its seed. Reports the fits above the goal, those that did not end within the limit, those
 that failed, and the counts. One thread.
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from experiment import Options, options, table, write
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits
 
 import fastpoly
 
@@ -31,7 +31,9 @@ LOSSES = {
     "Regressor": ("squared", "squared", "huber"),
     "OrdinalRegressor": ("logistic",),
 }
-TIGHT = 1e-5
+DEFAULT_TOL, TIGHT = 0.1, 1e-5
+GOAL = 5.0  # seconds of a fit at default tol
+SLOW, LATE = f"above {GOAL:g} s", f"above {GOAL:g} s at default tol"
 
 
 class Late(Exception):
@@ -71,8 +73,8 @@ def draw(seed: int) -> tuple[Any, Any, Any]:
     options = {
         "penalty": choose("l1", "l1/l2", "l1/linf"), "loss": choose(*LOSSES[task]),
         "fit_lower": choose("explicit", "explicit", "explicit", "augment", None),
-        "standardize": choose(True, True, True, False), "tol": choose(0.1, 0.1, 1e-3, TIGHT),
-        "random_state": 0,
+        "standardize": choose(True, True, True, False),
+        "tol": choose(DEFAULT_TOL, DEFAULT_TOL, 1e-3, TIGHT), "random_state": 0,
     }  # fmt: skip
     form = choose("default", "alpha", "alpha", "tau")
     if form == "alpha":
@@ -101,7 +103,6 @@ def measure(seed: int, limit: float) -> tuple[float, str, Any]:
             model.fit(X, y)
         told = any(issubclass(each.category, ConvergenceWarning) for each in said)
         how = str(model._state.stop) + (" (warned)" if told else "")
-        how += f" {model._state.memory.spent // 1000}"
     except Late:
         how = "late"
     except ValueError as error:  # data without digits are refused
@@ -111,30 +112,35 @@ def measure(seed: int, limit: float) -> tuple[float, str, Any]:
     return process_time() - begun, how, (model, X.shape)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--fits", type=int, default=600)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--limit", type=float, default=20.0)
-    parser.add_argument("--slow", type=float, default=5.0)
-    given = parser.parse_args()
+    own, rest = parser.parse_known_args(argv)
+    with options(__doc__, rest) as where:
+        report(where, range(own.first, own.first + (6 if where.quick else own.fits)), own.limit)
+
+
+def report(where: Options, seeds: range, limit: float) -> None:
     signal.signal(signal.SIGPROF, stop)
-    threadpool_limits(1)
-    counts = dict.fromkeys(("fits", "slow", "slow at default tol", "late", "refused"), 0)
-    stops: dict[str, int] = {}
-    for seed in range(given.first, given.first + given.fits):
-        seconds, how, (model, shape) = measure(seed, given.limit)
-        slow = seconds > given.slow
+    counts = dict.fromkeys(("fits", SLOW, LATE, "late", "refused", "warned"), 0)
+    rows = []
+    for seed in seeds:
+        seconds, how, (model, shape) = measure(seed, limit)
         counts["fits"] += 1
-        counts["slow"] += slow
-        counts["slow at default tol"] += slow and model.tol == 0.1
+        counts[SLOW] += seconds > GOAL
+        counts[LATE] += seconds > GOAL and model.tol == DEFAULT_TOL
         counts["late"] += how == "late"
         counts["refused"] += how.startswith("refused")
-        stops[how] = stops.get(how, 0) + 1
-        if slow:
-            print(f"{seed}: {seconds:.1f} s, {shape[0]} x {shape[1]}, {how}, {model}", flush=True)
-    print(counts)
-    print(stops)
+        counts["warned"] += "warned" in how
+        if seconds > GOAL:
+            rows.append([seed, f"{seconds:.1f}", f"{shape[0]} x {shape[1]}", how, f"`{model}`"])
+            print(*rows[-1], flush=True)
+    text = table(list(counts), [list(counts.values())])
+    if rows:
+        text += "\n" + table(["seed", "seconds", "size", "end", "estimator"], rows)
+    write(where, "stress", counts, text)
 
 
 if __name__ == "__main__":

@@ -379,7 +379,7 @@ class Run:
         # Ten times max_iter at the tolerance of the estimators, 0.1 (bench/stress.py), and up to
         # ten times as many at a finer one.
         finer = math.sqrt(np.clip(0.1 / options.tol, 1.0, 100.0))
-        return "max_iter" if state.memory.spent >= 10 * finer * options.max_iter else None
+        return "max_iter" if state.memory.spent / (10 * finer) >= options.max_iter else None
 
     def timed(self, part: str, step: Callable[..., Any], *arguments: Any) -> Any:
         """Run step(*arguments) with BLAS on one thread, and add its seconds to that part."""

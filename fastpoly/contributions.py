@@ -83,12 +83,10 @@ class Sums(NamedTuple):
         """The sums of the rows of X, (n, d), with weights (n,) and basis vectors F, (k, d)."""
         w = np.ones(X.n) if w is None else w
         gamma = row_gamma(X, np.repeat(w[:, None], LANES, axis=1), False, n_threads)
-        projected = np.empty((X.d, len(F)))
-        for first in range(0, len(F), LANES):
-            lanes = np.zeros((X.d, LANES))
-            part = F[first : first + LANES].T
-            lanes[:, : part.shape[1]] = part
-            projected[:, first : first + LANES] = gamma.matvecs(lanes)[:, : part.shape[1]]
+        padded = np.zeros((-(-len(F) // LANES), LANES, X.d))
+        padded.reshape(-1, X.d)[: len(F)] = F
+        parts = [gamma.matvecs(np.ascontiguousarray(lanes.T)).T for lanes in padded]
+        projected = np.vstack([np.empty((0, X.d)), *parts])[: len(F)].T
         if X.sparse:
             data, indices, indptr = X.arrays
             weighted = np.repeat(w, np.diff(indptr)) * data
@@ -181,7 +179,7 @@ class Quadratic(NamedTuple):
                 term += self.w[c]
                 term *= away
                 term -= r[c]
-                values[c, rows] = _added(term, groups, values.shape[2])
+                values[c, rows] = _sum_by_group(term, groups, values.shape[2])
 
     def _sparse(
         self, X: csr_array, background: Floats, groups: NDArray[np.intp] | None, values: Floats
@@ -194,8 +192,8 @@ class Quadratic(NamedTuple):
         mean, r = background[0], background[2:]
         size, V = values.shape[2], self.V / 2 if self.anova else self.V
         slope, own = self.w + self.times(mean), (V.T @ self.F**2) * self.anova
-        constant = _added(slope * mean + r, groups, size)  # (m, groups)
-        shift = _added(self.F * mean, groups, size)  # (k, groups)
+        constant = _sum_by_group(slope * mean + r, groups, size)  # (m, groups)
+        shift = _sum_by_group(self.F * mean, groups, size)  # (k, groups)
         width = size + len(self.F) * (1 + X.nnz // max(1, X.shape[0]))
         for rows in _chunks(X.shape[0], width):
             x = X[rows]
@@ -216,13 +214,13 @@ class Quadratic(NamedTuple):
         size = X.shape[1] if groups is None else int(groups.max()) + 1
         V = self.V / 2 if self.anova else self.V
         mean = np.asarray(rows.mean(axis=0)).ravel()
-        center = _added(self.F * mean, groups, size)
+        center = _sum_by_group(self.F * mean, groups, size)
 
         def products(x: Any) -> Floats:
             parts = np.empty((x.shape[0], len(self.F), size))
             for r, f in enumerate(self.F):
                 scaled = x * f if not issparse(x) else x.multiply(f[None, :]).tocsr()
-                parts[:, r] = _added(scaled, groups, size) - center[r]
+                parts[:, r] = _sum_by_group(scaled, groups, size) - center[r]
             return np.stack([(parts.swapaxes(1, 2) * v) @ parts for v in V.T], axis=-1)
 
         each = max(1, size * (size + len(self.F)))
@@ -239,7 +237,7 @@ def _chunks(n: int, width: int) -> Iterator[slice]:
     return (slice(i, min(i + step, n)) for i in range(0, max(n, 1), step))
 
 
-def _added(values: Any, groups: NDArray[np.intp] | None, size: int) -> Floats:
+def _sum_by_group(values: Any, groups: NDArray[np.intp] | None, size: int) -> Floats:
     """The columns of values (n, d) added by group, (n, size)."""
     if groups is None:
         return values.toarray() if issparse(values) else values
@@ -378,15 +376,18 @@ class Reading:
         terms = model.terms()
         terms = terms._replace(V=terms.V @ mix, w=mix.T @ terms.w, b=terms.b @ mix)
         known = np.vstack([model.background[:2], mix.T @ model.background[2:]])
-        values = terms.shapley(x, known, groups)
-        base = np.tile(terms.base(known), (len(values), 1))
-        if pairs:
-            found = terms.pairs(x, rows, groups)
-            at = np.arange(values.shape[1])
-            found[:, at, at] = values - found.sum(axis=2)
-            values = found
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+            values = terms.shapley(x, known, groups)
+            base = np.tile(terms.base(known), (len(values), 1))
+            if pairs:
+                found = terms.pairs(x, rows, groups)
+                at = np.arange(values.shape[1])
+                found[:, at, at] = values - found.sum(axis=2)
+                values = found
         if mix.shape[1] == 1:
             values, base, labels = values[..., 0], base[:, 0], None
+        if not (np.isfinite(values).all() and np.isfinite(base).all()):
+            raise ValueError("the contributions overflow: X or the background is too large")
         return Contributions(values, base, data, names, labels)
 
     def _mix(self, output: int | str | None) -> tuple[Floats, list[str] | None]:

@@ -16,8 +16,8 @@ from fastpoly.kernels.checks import as_float_array
 from fastpoly.state import Floats
 
 TASKS = ("regression", "rates", "classification", "multilabel", "ordinal")
-NUMERIC = ("regression", "rates", "classification")  # tasks whose single output is a number
-NUMBERS = "iufb"  # kinds of dtype whose levels are numbers
+NUMERIC_TASKS = ("regression", "rates", "classification")  # tasks whose single output is a number
+NUMBER_KINDS = "iufb"  # kinds of dtype whose levels are numbers
 
 
 def as_classes(classes: ArrayLike | None, task: str, m: int) -> NDArray[Any] | None:
@@ -53,7 +53,7 @@ def decision_values(O: Floats, task: str) -> Floats:
     """The outputs as scikit-learn's decision functions: (n,) for two classes or one number."""
     if task == "classification" and O.shape[1] == 2:
         return O[:, 1] - O[:, 0]
-    return O[:, 0] if O.shape[1] == 1 and task in NUMERIC else O
+    return O[:, 0] if O.shape[1] == 1 and task in NUMERIC_TASKS else O
 
 
 def predictions(
@@ -114,6 +114,6 @@ def level_values(levels: NDArray[Any] | None, count: int) -> Floats:
 
     False and True are the numbers 0 and 1.
     """
-    if levels is not None and levels.dtype.kind in NUMBERS:
+    if levels is not None and levels.dtype.kind in NUMBER_KINDS:
         return levels.astype(np.float64)
     return np.arange(1.0, count + 1)

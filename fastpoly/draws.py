@@ -21,10 +21,12 @@ def compressed(
     mean squares of columns, and within `width` dimensions of each field.
     """
     own = [np.flatnonzero(fields == f) for f in range(len(exclusive))]
-    V, n = next(models()).V, 0
+    V, n, units = next(models()).V, 0, [unit[j].astype(np.float32) for j in own]
 
-    def draws() -> Iterator[list[Floats]]:  # by field, (k, d_f) each, one draw at a time in memory
-        return ([model.H[:, j] * unit[j] for j in own] for model in models())
+    def draws() -> Iterator[list[NDArray[np.float32]]]:  # (k, d_f) by field, of a draw at a time
+        for model in models():
+            H = np.asarray(model.H, np.float32)
+            yield [H[:, j] * u for j, u in zip(own, units, strict=True)]
 
     bases = field_ranges(draws, [len(j) for j in own], V, exclusive, width)
     labels = np.repeat(np.arange(len(own)), [Q.shape[1] for Q in bases])
@@ -51,7 +53,7 @@ def compressed(
 
 
 def field_ranges(
-    draws: Callable[[], Iterator[list[Floats]]], sizes: list[int], V: Floats,
+    draws: Callable[[], Iterator[list[NDArray[np.float32]]]], sizes: list[int], V: Floats,
     exclusive: NDArray[np.bool_], width: int,
 ) -> list[Floats]:  # fmt: skip
     """Orthonormal columns for every field, (d_f, at most width), that nearly span the mean."""
@@ -61,10 +63,10 @@ def field_ranges(
     for _ in range(2):  # the second sketch has far less of the noise of the draws
         sketches = [np.zeros((size, width)) for size in sizes]
         for parts in draws():
-            ahead = [part @ test for part, test in zip(parts, tests, strict=True)]
+            ahead = [part @ np.float32(test) for part, test in zip(parts, tests, strict=True)]
             total = sum(ahead)
             for sketch, part, one, apart in zip(sketches, parts, ahead, exclusive, strict=True):
-                sketch += part.T @ (weight * (total - apart * one))
+                sketch += part.T @ np.float32(weight * (total - apart * one))
         bases = [np.linalg.qr(sketch)[0] for sketch in sketches]
         for test, Q in zip(tests, bases, strict=True):
             test[:, : Q.shape[1]] = Q
@@ -91,7 +93,7 @@ def factorize(
 
     found = minimize(
         value_grad, np.concatenate([H.ravel(), V.ravel()]), jac=True, method="L-BFGS-B",
-        options={"maxiter": 500},
+        options={"maxiter": 500, "ftol": 1e-8},
     )  # fmt: skip
     return found.x[: r * D].reshape(r, D), found.x[r * D :].reshape(r, -1), float(found.fun)
 

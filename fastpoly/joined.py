@@ -6,10 +6,11 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import block_diag, csr_array, diags_array, eye_array, hstack, issparse
+from scipy.sparse import block_diag, csr_array, diags_array, eye_array, hstack, issparse, vstack
 
+from fastpoly.kernels.checks import shown
 from fastpoly.model import PolyModel
-from fastpoly.rows import CodedRows, Rows, Tables
+from fastpoly.rows import CodedRows, Rows, Shards, Tables
 from fastpoly.state import Model
 from fastpoly.tables import Encoding
 from fastpoly.tables.frames import is_frame, read_columns
@@ -60,7 +61,16 @@ class Joined:
     def __init__(self, rows: Any, *, ids: bool = True, **tables: Any) -> None:
         if not tables:
             raise ValueError("Joined needs a table for each entity, such as user=users")
+        if isinstance(rows, Shards):
+            raise TypeError("rows are in shards: give Joined.over(shards, user=users, ...)")
         columns = _columns(rows, "rows")
+        self._join(columns, tables, ids)
+        self.codes = self._codes(columns)
+
+    def _join(
+        self, columns: dict[str, NDArray], tables: dict[str, Any], ids: bool, stored: bool = False
+    ) -> None:
+        """Read the tables of columns of keys, or of their levels in shards."""
         lacking = [name for name in tables if name not in columns]
         extra = [name for name in columns if name not in tables]
         if lacking or extra:
@@ -71,8 +81,13 @@ class Joined:
         self.ids = bool(ids)
         self.entities: dict[str, _Entity] = {}
         for name, table in tables.items():
-            self.entities[name] = _Entity(name, table, columns[name], ids)
-        self.tables = Tables([entity.matrix for entity in self.entities.values()])
+            self.entities[name] = _Entity(name, table, columns[name], ids, stored)
+        # Fields of shards end with a level for what is none of their keys.
+        parts = [e.matrix for e in self.entities.values()]
+        self.sizes = [B.shape[0] for B in parts]
+        if stored:
+            parts = [csr_array(vstack([B, csr_array((1, B.shape[1]))])) for B in parts]
+        self.tables = Tables(parts)
         self.feature_names = [name for e in self.entities.values() for name in e.names]
         fields: list[int] = []
         exclusive: list[bool] = []
@@ -81,7 +96,50 @@ class Joined:
             exclusive += entity.exclusive
         self.fields = np.array(fields, dtype=np.intp)
         self.exclusive = np.array(exclusive, dtype=bool)
-        self.codes = self._codes(columns)
+
+    @classmethod
+    def over(cls, shards: Shards, *, ids: bool = True, **tables: Any) -> Shards:
+        """Shards of keys, joined with a table of each: shards for all fits.
+
+        Parameters
+        ----------
+        shards : Shards
+            Of `write_shards(folder, batches, one_hot=["user", "item"], ...)`: a one-hot field for
+            every table, by its name, and no other columns.
+        ids, **tables
+            As of `Joined`. Tables may have more keys than the shards.
+
+        Returns
+        -------
+        Shards
+            Its models have the columns of `Joined(rows, **tables)`, and predict such rows, too.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from fastpoly import FactorizationMachineRegressor, Joined, write_shards
+        >>> rows = {"user": ["ann", "ann", "bob"], "item": ["x", "y", "y"], "y": [5.0, 4.0, 2.0]}
+        >>> options = {"one_hot": ["user", "item"], "target": "y"}
+        >>> shards = write_shards(tempfile.mkdtemp(), [rows], **options)
+        >>> users = {"user": ["ann", "bob", "cid"], "age": [25.0, 61.0, 30.0]}
+        >>> X = Joined.over(shards, user=users, item=None)
+        >>> X.n_features
+        6
+        >>> model = FactorizationMachineRegressor(alpha=0.1).fit(X)
+        >>> new = Joined({"user": ["cid"], "item": ["y"]}, user=users, item={"item": ["x", "y"]})
+        >>> model.predict(new).shape
+        (1,)
+        """
+        names = () if shards.encoding is None else shards.encoding.names
+        columns = {name: shards.categories(name) for name in names}
+        joined = object.__new__(cls)
+        in_order = {name: tables[name] for name in columns if name in tables}
+        joined._join(columns, in_order | tables, ids, True)
+        if joined.tables.n_levels != shards.n_features:
+            raise ValueError("the keys of shards must have no gaps; write them without such rows")
+        found = shards._but(joined=joined)
+        found.n_features = joined.n_features
+        return found
 
     def _codes(self, columns: Mapping[str, NDArray]) -> csr_array:
         """One-hot keys, (n, L)."""
@@ -132,26 +190,42 @@ class Joined:
         return csr_array(block_diag([csr_array(B) for B in self.tables.blocks], "csr"))
 
     def entity(self, name: str) -> csr_array:
-        """The rows of the table of an entity, among the columns of all, (n_keys, d)."""
+        """The rows of the table of an entity, among the columns of all, (n_keys, d).
+
+        Over shards, those of the keys in them.
+        """
         if name not in self.entities:
             raise ValueError(f"there is no {name!r}; known: {list(self.entities)}")
         at = list(self.entities).index(name)
         blocks = [
-            csr_array(B) if i == at else csr_array((len(self.entities[name]), B.shape[1]))
-            for i, B in enumerate(self.tables.blocks)
+            e.matrix if i == at else csr_array((self.sizes[at], e.matrix.shape[1]))
+            for i, e in enumerate(self.entities.values())
         ]
         return csr_array(hstack(blocks, "csr"))
 
+    def labels(self, fit_lower: str | None) -> NDArray[np.intp]:
+        """The field of every column, where a constant is one of its own."""
+        constant = int(fit_lower == "augment")
+        return np.append(np.zeros(constant, np.intp), self.fields + constant)
+
     # --- for averages over the posterior, where tables say what to expect of a key ---
 
+    def of_ids(self, X: Any) -> Any:
+        """X, which has these tables, without them: one-hot keys, or shards of them."""
+        if X is self:
+            return self.codes
+        plain = X._but(joined=None)
+        plain.n_features = X.manifest.n_features
+        return type(self).over(plain, **dict.fromkeys(self.entities))
+
     def sides(self) -> dict[int, tuple[csr_array, NDArray]]:
-        """By the number of an entity, what is known of its keys beside their ids, (n_keys, p).
+        """By the number of an entity, what is known of its levels beside ids, (n_levels, p).
 
         Every column of a table has the mean square 1 in all; beside it are the units, (p,).
         """
         found = {}
         for e, entity in enumerate(self.entities.values()):
-            n, C = len(entity), entity.known
+            (n, _), C = entity.matrix.shape, entity.known
             if C.shape[1]:
                 labels = np.array(entity.fields[-C.shape[1] :])
                 squares = np.bincount(labels, C.multiply(C).sum(axis=0))[labels]
@@ -160,32 +234,34 @@ class Joined:
         return found
 
     def over_columns(
-        self, model: Model, activation: str, split: Callable[[int, NDArray], NDArray]
-    ) -> Model:
+        self, model: Model, activation: str,
+        split: Callable[[int, NDArray], NDArray] | None = None,
+    ) -> Model:  # fmt: skip
         """A model over keys as a model over columns, ids included, with the same outputs.
 
         `split(e, Z)` are weights (k, p) for what is known of entity e, given vectors Z (k, n_keys)
-        of its keys. Ids have the rest; all of it without linear terms, which balance the pairs
-        within a table.
+        of its keys. Ids have the rest; all of it without `split`, or without linear terms, which
+        balance the pairs within a table.
         """
-        c, linear = model.H.shape[1] - self.tables.n_levels, model.linear
-        ends = self.tables.level_offsets[1:-1]
+        c, linear = model.H.shape[1] - sum(self.sizes), model.linear
+        ends = np.cumsum(self.sizes)[:-1]
 
         def columns(Z: NDArray) -> NDArray:
             found = []
             parts = zip(np.split(Z, ends, 1), self.entities.values(), strict=True)
             for e, (part, one) in enumerate(parts):
                 h = np.zeros((len(Z), one.known.shape[1]))
-                if linear is not None and h.size:
+                if split is not None and linear is not None and h.size:
                     h = split(e, part)
-                found += [part - (one.known @ h.T).T, h]
+                found += [(part - (one.known @ h.T).T) @ one.matrix[:, : len(one)], h]
             return np.hstack(found)
 
         H = np.hstack([model.H[:, :c], columns(model.H[:, c:])])
         if linear is None:
             return model._replace(H=H)
         if activation == "anova":
-            linear = linear - self.tables.biases(H, model.H).T @ model.V
+            parts = [e.matrix for e in self.entities.values()]
+            linear = linear - Tables(parts).biases(H, model.H).T @ model.V
         return model._replace(H=H, linear=columns(linear.T).T)
 
     # --- for estimators ---
@@ -221,17 +297,22 @@ class Joined:
 
 
 class _Entity:
-    """The keys of an entity, and the columns of each."""
+    """The keys of an entity, and the columns of each; the rows of its matrix are keys.
 
-    def __init__(self, name: str, table: Any, used: NDArray, ids: bool) -> None:
+    With `stored`, the rows of the matrix are those of the keys that are used, in their order.
+    """
+
+    def __init__(self, name: str, table: Any, used: NDArray, ids: bool, stored: bool) -> None:
         self.name, self.numbered = name, issparse(table) or isinstance(table, np.ndarray)
         parts: list[Any] = []
         self.names: list[str] = []
         self.fields: list[int] = []
         self.exclusive: list[bool] = []
         if table is None:
-            self.keys = np.unique(used)
+            self.keys = used if stored else np.unique(used)
         elif self.numbered:
+            if np.ndim(table) != 2:
+                raise ValueError(f"the table of {name!r} must be 2-D, got {np.ndim(table)}-D")
             self.keys = np.arange(table.shape[0])
         else:
             columns = dict(read_columns(table)) if is_frame(table) else {}
@@ -246,8 +327,8 @@ class _Entity:
         same = np.flatnonzero(ordered[1:] == ordered[:-1])
         if len(same):
             raise ValueError(
-                f"the table of {name!r} has the key {ordered[same[0]]!r} more than once; every key "
-                "must have one row"
+                f"the table of {name!r} has the key {_shown(ordered[same])} more than once; every "
+                "key must have one row"
             )
         if ids or table is None:
             names = [f"{name}={key}" for key in self.keys]
@@ -271,6 +352,10 @@ class _Entity:
         if not parts:
             raise ValueError(f"{name!r} has neither ids nor columns; leave ids=True")
         self.matrix = csr_array(hstack(parts, "csr"), dtype=np.float64)
+        if not np.isfinite(self.matrix.data).all():
+            raise ValueError(f"the table of {name!r} contains NaN or infinity; fill them")
+        if stored:
+            self.matrix = csr_array(self.matrix[self.positions(used)])
 
     def _add(self, names: Sequence[str], labels: NDArray, exclusive: list[bool]) -> None:
         self.names += list(names)
@@ -282,7 +367,7 @@ class _Entity:
 
     @property
     def known(self) -> csr_array:
-        """The columns beside ids, (n_keys, p)."""
+        """The columns beside ids, a row for each level."""
         return self.matrix[:, len(self) :]
 
     def positions(self, used: NDArray) -> NDArray[np.intp]:
@@ -297,8 +382,8 @@ class _Entity:
             ) from None
         if np.any(unknown):
             raise ValueError(
-                f"the table of {self.name!r} has no row for the key {used[unknown][0]!r}; add it, "
-                "or leave such rows out"
+                f"the table of {self.name!r} has no row for the key {_shown(used[unknown])}; add "
+                "it, or leave such rows out"
             )
         return self.order[at]
 
@@ -316,8 +401,18 @@ def unit_lists(C: csr_array, columns: NDArray[np.bool_]) -> csr_array:
     return csr_array((data, C.indices, C.indptr), shape=C.shape)
 
 
+def _shown(keys: NDArray) -> str:
+    """The first of some keys for messages."""
+    return shown(keys[:1].tolist()[0])
+
+
 def _columns(rows: Any, name: str) -> dict[str, NDArray]:
     """The columns of a frame as arrays."""
     if not is_frame(rows):
         raise TypeError(f"{name} must be a frame or a mapping of names to arrays, got {type(rows)}")
-    return {key: np.asarray(column.data) for key, column in read_columns(rows).items()}
+    columns = {key: np.asarray(column.data) for key, column in read_columns(rows).items()}
+    for key, values in columns.items():
+        gaps = [v is None or v != v for v in values.tolist()] if values.dtype.kind in "fO" else ()
+        if any(gaps):
+            raise ValueError(f"{name} have gaps in the keys {key!r}; leave such rows out")
+    return columns

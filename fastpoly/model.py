@@ -120,8 +120,8 @@ class PolyModel(Reading):
         if self.task not in decoding.TASKS:
             raise ValueError(f"task must be one of {decoding.TASKS}, got {self.task!r}")
         augment = as_flag(self.augment, "augment")
-        H = _frozen(self.H, "H", (None, None))
-        V = _frozen(self.V, "V", (len(H), None))
+        H = _copy(self.H, "H", (None, None))
+        V = _copy(self.V, "V", (len(H), None))
         d, m = H.shape[1] - augment, V.shape[1]
         if not 1 <= d < 2**31:
             constant = " after that of the constant" if augment else ""
@@ -133,8 +133,8 @@ class PolyModel(Reading):
         vars(self).update(
             H=H,
             V=V,
-            intercept=_frozen(self.intercept, "intercept", (m,)),
-            linear=_frozen(self.linear, "linear", (m, d)),
+            intercept=_copy(self.intercept, "intercept", (m,)),
+            linear=_copy(self.linear, "linear", (m, d)),
             activation=str(self.activation),
             augment=augment,
             feature_names=names,
@@ -144,7 +144,7 @@ class PolyModel(Reading):
             level_values=decoding.as_level_values(self.level_values, self.task, m),
             log_odds=as_flag(self.log_odds, "log_odds"),
             fields=fields,
-            background=_frozen(self.background, "background", (2 + m, d)),
+            background=_copy(self.background, "background", (2 + m, d)),
         )
         if self.output_names and len(set(self.output_names)) < m:
             raise ValueError(f"output_names must be distinct, got {self.output_names}")
@@ -241,7 +241,7 @@ class PolyModel(Reading):
                 "features as input"
             )
 
-    def encoded(self, X: Any) -> Any:
+    def _encode(self, X: Any) -> Any:
         """Rows as the features of the model: those of a frame or an array by the encoding."""
         return self.encoding.rows(X) if self.encodes(X) else X
 
@@ -256,7 +256,7 @@ class PolyModel(Reading):
         Where sparse rows have fewer entries than there are features, the three have only those
         features that occur (and the first, so that there is one).
         """
-        X = as_matrix(self.encoded(X), self.augment)
+        X = as_matrix(self._encode(X), self.augment)
         self.check_width(X.d - X.augment)
         H, linear = self.H, self.linear
         if X.sparse and len(X.arrays[1]) < self.n_features:
@@ -350,7 +350,7 @@ class PolyModel(Reading):
 
     def features(self, X: Any) -> Matrix:
         """X as a Matrix of the model's width, without the constant."""
-        X = as_matrix(self.encoded(X))
+        X = as_matrix(self._encode(X))
         self.check_width(X.d)
         return X
 
@@ -367,7 +367,7 @@ class PolyModel(Reading):
         return read_model(path, cls)
 
 
-def _frozen(a: ArrayLike | None, name: str, shape: tuple[int | None, ...]) -> Any:
+def _copy(a: ArrayLike | None, name: str, shape: tuple[int | None, ...]) -> Any:
     if a is None and name in ("linear", "background"):
         return None
     return _read_only(as_float_array(a, name, shape).copy())

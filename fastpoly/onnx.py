@@ -42,8 +42,10 @@ def to_onnx(model: Any, dtype: DTypeLike = np.float32) -> onnx.ModelProto:
     -------
     onnx.ModelProto
         Its input is X, (n, d), dense; of a model of a frame, one input (n, 1) for each column:
-        numbers, NaN where one is missing; str, "" where a text is missing; int64 for integers and
-        bools. Its outputs are, by the task of the model,
+        numbers, NaN where one is missing; str, "" where a text is missing; int64 for levels that
+        are integers or bools. Lists, and levels that are fractions, are 0 and 1, (n, size), for
+        the levels of the encoding, any other level, and a gap if there were some. Its outputs are,
+        by the task of the model,
 
         ======================= ==================================================================
         regression, rates       variable (n, m)
@@ -61,8 +63,9 @@ def to_onnx(model: Any, dtype: DTypeLike = np.float32) -> onnx.ModelProto:
     error of `predict`.
 
     Pipelines are converted by `skl2onnx.to_onnx`, after ``import fastpoly.onnx``; the estimator
-    must be the last step. The outputs are those above, where a classifier has a second output
-    named probabilities, also for scores.
+    must be the last step, and `TableEncoder` may be the first. Columns of a frame are inputs as
+    above. The outputs are those above, where a classifier has a second output named probabilities,
+    also for scores.
 
     Examples
     --------
@@ -85,8 +88,8 @@ def to_onnx(model: Any, dtype: DTypeLike = np.float32) -> onnx.ModelProto:
         parts = [Part(doubles(graph, ["X"]), slice(None))]
     else:
         fields = poly.encoding.fields
-        inputs = [describe(each.name, input_type(each, number), ["n", 1]) for each in fields]
-        parts = columns(graph, poly.encoding)
+        inputs = [describe(each.name, *input_type(each, number)) for each in fields]
+        parts = columns(graph, poly.encoding, poly.encoding.names)
     outputs = []
     for name, value, type_, shape in decode(graph, poly, polynomial(graph, poly, parts)):
         type_ = number if type_ == DOUBLE else type_
@@ -202,15 +205,17 @@ def polynomial(graph: Graph, model: PolyModel, parts: list[Part]) -> str:
     return graph.sum([*terms, intercept])
 
 
-def columns(graph: Graph, encoding: Encoding) -> list[Part]:
+def columns(graph: Graph, encoding: Encoding, inputs: list[str]) -> list[Part]:
     """The features of a frame, from an input for each of its columns."""
     parts = []
-    for i, field in enumerate(encoding.fields):
+    for i, (field, given) in enumerate(zip(encoding.fields, inputs, strict=True)):
         where = np.flatnonzero(encoding.fields_of_columns == i)
         if not isinstance(field, Number):
-            parts.append(Part(level_codes(graph, field), where, True))
+            known = input_type(field, DOUBLE)[0] != DOUBLE
+            x = level_codes(graph, field, given) if known else doubles(graph, [given])
+            parts.append(Part(x, where, known))
             continue
-        v = doubles(graph, [field.name])
+        v = doubles(graph, [given])
         gaps = graph.IsNaN(v)
         center, unit, mean, deviation = field.units
         if encoding.form == "codes":
@@ -237,16 +242,16 @@ def columns(graph: Graph, encoding: Encoding) -> list[Part]:
     return parts
 
 
-def input_type(field: Levels | Number, number: int) -> int:
-    """The type of the input of a column; TypeError where ONNX has none."""
-    if isinstance(field, Number):
-        return number
+def input_type(field: Levels | Number, number: int) -> tuple[int, list[Any]]:
+    """The type and the shape of the input of a column."""
+    if field.kind == "number":
+        return number, ["n", 1]
     if field.kind == "list" or field.values.dtype.kind == "f":
-        raise TypeError(f"column {field.name!r} holds lists or fractions as levels, not for ONNX")
-    return STRING if field.values.dtype.kind == "O" else INT64
+        return number, ["n", field.size]
+    return STRING if field.values.dtype.kind == "O" else INT64, ["n", 1]
 
 
-def level_codes(graph: Graph, field: Levels) -> str:
+def level_codes(graph: Graph, field: Levels, given: str) -> str:
     """The code of each row, (n,), of a column of texts or integers."""
     text = field.values.dtype.kind == "O"
     keys = field.values.tolist() if text else list(map(int, field.values))
@@ -256,7 +261,8 @@ def level_codes(graph: Graph, field: Levels) -> str:
     if not keys:  # all levels are rare
         keys, codes = ["" if text else 0], [other]
     known = {"keys_strings" if text else "keys_int64s": keys, "values_int64s": codes}
-    found = graph.LabelEncoder(field.name, domain="ai.onnx.ml", default_int64=other, **known)
+    given = given if text else graph.Cast(given, to=INT64)
+    found = graph.LabelEncoder(given, domain="ai.onnx.ml", default_int64=other, **known)
     return graph.Squeeze(found, np.array([1]))
 
 
@@ -311,33 +317,75 @@ def as_labels(classes: NDArray[Any]) -> tuple[NDArray[Any], Any]:
 # that sets their types, and one that adds nodes.
 
 
+def number_type(operator: Any) -> Any:
+    """The type of numbers that come out: double precision if some go in."""
+    found = [data_types.guess_tensor_type(each.type) for each in operator.inputs]
+    return next((t for t in found if isinstance(t, data_types.DoubleTensorType)), found[0])
+
+
 def declare_levels(scope: Any, model: Any, inputs: list[Any], custom_parsers: Any = None) -> Any:
     """The outputs of an ordinal regressor; those of the others are skl2onnx's own."""
     operator = scope.declare_local_operator(f"Fastpoly{type(model).__name__}", model)
     operator.inputs = inputs
-    number = data_types.guess_tensor_type(inputs[0].type)
     for name, *_ in decode(Graph(), fitted_model(model), ""):
-        operator.outputs.append(scope.declare_local_variable(name, number))
+        operator.outputs.append(scope.declare_local_variable(name, number_type(operator)))
     return operator.outputs
 
 
 def set_types(operator: Any) -> None:
     """The types and shapes of the outputs."""
-    number = type(data_types.guess_tensor_type(operator.inputs[0].type))
+    number = type(number_type(operator))
     types = {INT64: data_types.Int64TensorType, STRING: data_types.StringTensorType, DOUBLE: number}
     found = decode(Graph(), fitted_model(operator.raw_operator), "")
     for output, (_, _, type_, shape) in zip(operator.outputs, found, strict=True):
         output.type = types[type_]([None, *shape])
 
 
+def set_width(operator: Any) -> None:
+    """The type and the shape of what an encoder makes."""
+    width = len(operator.raw_operator.encoding_.column_names)
+    operator.outputs[0].type = type(number_type(operator))([None, width])
+
+
 def convert(scope: Any, operator: Any, container: Any) -> None:
-    """Add the nodes, under names that are unique in the whole Pipeline."""
+    """The nodes of an estimator."""
     poly, graph = fitted_model(operator.raw_operator), Graph()
-    if poly.encoding is not None:
-        raise TypeError("a model of a frame is converted by fastpoly.onnx.to_onnx, by itself")
-    x = doubles(graph, [each.full_name for each in operator.inputs])
-    found = decode(graph, poly, polynomial(graph, poly, [Part(x, slice(None))]))
-    for output, (_, value, *_) in zip(operator.outputs, found, strict=True):
+    if poly.encoding is None:
+        x = doubles(graph, [each.full_name for each in operator.inputs])
+        parts = [Part(x, slice(None))]
+    else:
+        parts = columns(graph, poly.encoding, frame_inputs(graph, poly.encoding, operator))
+    found = decode(graph, poly, polynomial(graph, poly, parts))
+    add_nodes(scope, operator, container, graph, [value for _, value, *_ in found])
+
+
+def convert_encoder(scope: Any, operator: Any, container: Any) -> None:
+    """The nodes of a `TableEncoder`."""
+    encoding, graph = operator.raw_operator.encoding_, Graph()
+    parts = []
+    for part in columns(graph, encoding, frame_inputs(graph, encoding, operator)):
+        one_hot = np.eye(len(part.columns))
+        parts.append(graph.Gather(one_hot, part.value) if part.coded else part.value)
+    add_nodes(scope, operator, container, graph, [doubles(graph, parts)])
+
+
+def frame_inputs(graph: Graph, encoding: Encoding, operator: Any) -> list[str]:
+    """A value for each column of a frame: those of that name, or the columns of one matrix."""
+    given = {each.raw_name: each.full_name for each in operator.inputs}
+    names = list(getattr(operator.raw_operator, "feature_names_in_", encoding.names))
+    if len(given) == 1 and not given.keys() & set(names):
+        (X,) = given.values()
+        places = [np.array([names.index(name)]) for name in encoding.names]
+        return [graph.Gather(X, place, axis=1) for place in places]
+    lacking = [name for name in encoding.names if name not in given]
+    if lacking:
+        raise ValueError(f"the inputs lack the columns {lacking[:10]}; name them as in the fit")
+    return [given[name] for name in encoding.names]
+
+
+def add_nodes(scope: Any, operator: Any, container: Any, graph: Graph, values: list[str]) -> None:
+    """Add the nodes of a graph, under names that are unique in the whole Pipeline."""
+    for output, value in zip(operator.outputs, values, strict=True):
         type_ = data_types.guess_proto_type(output.type)
         graph.Cast(value, outputs=[output.full_name], to=type_)
     own = [f"fastpoly_{i}" for i in range(1, graph.count + 1)]
@@ -348,11 +396,14 @@ def convert(scope: Any, operator: Any, container: Any) -> None:
         container.add_initializer(names[name], type_, list(array.shape), content)
     for op, inputs, outputs, attributes in graph.nodes:
         ends = [[names.get(name, name) for name in each] for each in (inputs, outputs)]
-        container.add_node(op, *ends, name=scope.get_unique_operator_name(op), **attributes)
+        attributes = attributes | {"name": scope.get_unique_operator_name(op)}
+        if domain := attributes.pop("domain", ""):  # LabelEncoder
+            attributes |= {"op_domain": domain, "op_version": 2}
+        container.add_node(op, *ends, **attributes)
 
 
 def register() -> None:
-    """Make the six estimators known to skl2onnx; importing this module does it."""
+    """Make the estimators known to skl2onnx; importing this module does it."""
     # Options that skl2onnx's parser of classifiers reads.
     zipmap = {"zipmap": [True, False, "columns"]}
     zipmap |= {"output_class_labels": [False, True], "nocl": [False]}
@@ -363,6 +414,9 @@ def register() -> None:
                 parser=declare_levels if name.endswith("OrdinalRegressor") else None,
                 options=zipmap if name.endswith("Classifier") else None,
             )  # fmt: skip
+    skl2onnx.update_registered_converter(
+        estimators.TableEncoder, "FastpolyTableEncoder", set_width, convert_encoder
+    )
 
 
 register()

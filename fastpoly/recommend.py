@@ -79,6 +79,10 @@ def recommend(
     two_classes = model.task == "classification" and model.n_outputs <= 2
     if model.task != "ordinal" and model.n_outputs > 1 and not two_classes:
         raise ValueError("model must have one output, two classes or levels, to rank items by it")
+    if model.encoding is not None:
+        raise ValueError(
+            "model must be fitted on one-hot rows or on Joined, to tell users from items by columns"
+        )
     n, users = as_count(n, "n"), _rows(users, model, "users")
     used = np.zeros(model.n_features, dtype=bool)
     used[users.indices] = True

@@ -148,7 +148,7 @@ def make_folds(objective: Objective, options: Options, drawn_by: Rows | None = N
     """
     rows, by = objective.rows, drawn_by or objective.rows
     if not rows.in_memory:
-        train, held = rows.folds(3, options.seed)[0]
+        train, held = rows.hold_out(1 / 3, options.seed)
         return [Fold(objective.on(train), [objective.on(held)], options)]
     entries = by.n_samples * (by.n_features if by.entries is None else by.entries)
     few = by.n_samples <= FEW_ROWS or entries <= FEW_ENTRIES
@@ -226,7 +226,8 @@ class Search:
                 self.ridge, _ = self._walk(at_ridge, weaker)
         top = float(np.mean([fold.top for fold in folds]))
         # Noise grows with the root of the number of rows.
-        top *= np.sqrt(self.objective.rows.weight / max(folds[0].train.rows.weight, 1e-300))
+        all_rows = self.objective.rows.weight
+        top *= np.sqrt(all_rows / (folds[0].train.rows.weight or all_rows))
         self.found = Strengths(share * top or 1.0, self.ridge, folds[0].model)
         return self.found
 

@@ -162,7 +162,7 @@ def operators(draw):
             assert (np.abs(A - want) <= 1e-5 * size + 1e-300).all()
     D = matrix(draw, n if not rarely(draw) else None, draw(st.integers(1, 3)))
     gamma = design.gamma(D)
-    design.pullback(H, D)
+    design.features(H).pullback(D)
     penalty = draw(PARAMETERS["penalty"])
     result = select_basis(gamma, penalty, draw(PARAMETERS["selection"]), random_state=0)
     assert np.isfinite(result.h).all()

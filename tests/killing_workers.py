@@ -134,7 +134,8 @@ def driver_killed(shards, want, seed, numbers=(2, 1, 3)):
         folder = Path(place)
         command = [sys.executable, "-P", "-W", "ignore", __file__, "--drive"]
         command += [client.scheduler.address, str(shards.folder), place]
-        here = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        places = str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")
+        here = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
         for n_workers in numbers:
             scale(client, n_workers)
             driver = subprocess.Popen(command, env=here)

@@ -148,7 +148,7 @@ def test_bad_input():
     users, items, targets = made_up(rng)
     X, y = one_hot(users, items), targets(users, items)
     model = FactorizationMachineRegressor(alpha=1.0, n_components=3, random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match="needs sparse X"):
+    with pytest.raises(ValueError, match="needs sparse or joined X"):
         model.fold_in(X.toarray(), y)
     with pytest.raises(ValueError, match="cannot have fewer"):
         model.fold_in(X[:, :20], y)
@@ -158,6 +158,8 @@ def test_bad_input():
     classes = FactorizationMachineClassifier(alpha=1.0)
     with pytest.raises(ValueError, match="must have all classes"):
         classes.partial_fit(X, np.digitize(y, [0]), classes=[0, 1, 2])
+    with pytest.raises(ValueError, match="and no other"):
+        classes.partial_fit(X, np.digitize(y, [0]), classes=[1])
     network = PolynomialNetworkRegressor(alpha=1.0, random_state=0).fit(X, y)
     with pytest.raises(ValueError, match="factorization machines"):
         network.fold_in(X, y)
@@ -165,6 +167,51 @@ def test_bad_input():
     levels.fit(X, np.digitize(y, [0]))
     with pytest.raises(ValueError, match=r"y has \[7\], which the fit did not have"):
         levels.fold_in(one_hot(np.array([15]), np.array([0]), 28), [7])
+
+
+NEW = one_hot(np.full(6, 15), np.arange(6), 28)
+
+
+def changed(**parts):
+    """NEW with entries of its arrays replaced after it was made."""
+    X = NEW.copy()
+    for name, value in parts.items():
+        getattr(X, name)[3] = value
+    return X
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "w", "message"),
+    [
+        (NEW, np.ones(5), None, "inconsistent numbers"),
+        (NEW, np.ones(7), None, "inconsistent numbers"),
+        (NEW, np.ones(6), np.ones(7), "inconsistent numbers"),
+        (changed(indices=-5), np.ones(6), None, "X.indices must lie in 0..27"),
+        (changed(indices=10**6), np.ones(6), None, "X.indices must lie in 0..27"),
+        (changed(data=np.nan), np.ones(6), None, "X contains NaN"),
+        (changed(data=1e300), np.ones(6), None, "X has entries of size 1.0e[+]300"),
+        (NEW, np.full(6, 1e300), None, "y is too large beside the targets of the fit"),
+    ],
+)
+def test_rows_that_are_refused(X, y, w, message):
+    users, items, targets = made_up(np.random.default_rng(4), 300)
+    model = FactorizationMachineRegressor(alpha=1.0, n_components=2, random_state=0)
+    model.fit(one_hot(users, items), targets(users, items))
+    for method in (model.fold_in, model.partial_fit):
+        with pytest.raises(ValueError, match=message):
+            method(X, y, w)
+
+
+@pytest.mark.parametrize("cls", [FactorizationMachineRegressor, PolynomialNetworkRegressor])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_sparse_and_dense_rows_that_arrive_are_the_same(cls, form):
+    X = np.random.default_rng(5).standard_normal((60, 4)) + 1
+    y = X[:, 0] * X[:, 1]
+    dense, sparse = (
+        cls(alpha=0.5, random_state=0).fit(form(X[:40]), y[:40]).partial_fit(rows, y[40:])
+        for rows in (X[40:], sp.csr_array(X[40:]))
+    )
+    np.testing.assert_allclose(dense.predict(X), sparse.predict(X), rtol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:the chain has not mixed")

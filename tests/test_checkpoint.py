@@ -91,7 +91,7 @@ def assert_same_fit(one, two, X):
 
 # Each of them takes at least four states.
 OPTIONS = {
-    "default": {"n_components": 40, "alpha": 0.005},
+    "default": {"n_components": 20, "alpha": 0.005},
     "joint": {**JOINT, "max_iter": 30},
     "joint, explicit": {**JOINT, "fit_lower": "explicit"},
     "joint, l1": {**JOINT, "penalty": "l1"},
@@ -106,8 +106,15 @@ OPTIONS = {
 
 
 @pytest.mark.filterwarnings("ignore:the output layer is inaccurate")  # of single steps
-@pytest.mark.parametrize("cls", ALL)
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+    ("name", "cls"),
+    [
+        # The defaults of all six; of the others every option of every second one.
+        pytest.param(name, cls, marks=[pytest.mark.slow] if name != "default" and i % 2 else [])
+        for name in OPTIONS
+        for i, cls in enumerate(ALL)
+    ],
+)
 def test_an_interrupted_fit_ends_with_the_same_bits(cls, name, data, tmp_path, cut):
     X, score = data
     y = targets(cls, score)
@@ -200,7 +207,7 @@ def test_written_at_intervals(data, tmp_path, monkeypatch):
     X, score = data
     writes, clock = [], [0.0]
     monkeypatch.setattr(
-        "fastpoly.estimators.base.save_record", lambda *args: writes.append(clock[0])
+        "fastpoly.estimators.base.write_record", lambda *args: writes.append(clock[0])
     )
 
     def tick():

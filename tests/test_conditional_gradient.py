@@ -3,6 +3,7 @@
 import itertools
 import os
 from dataclasses import FrozenInstanceError, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -193,8 +194,8 @@ def assert_certified(design, X, y, state, penalty="l1/l2"):
     assert true <= state.violation_bound * (1 + 1e-6)
 
 
-def dense_search(G, n_starts=100):
-    """max_h |(h'G_c h)_c|_2 over the sphere by a generic solver from many starts."""
+def dense_search(G):
+    """max_h |(h'G_c h)_c|_2 over the sphere by a generic solver from the best of many points."""
 
     def negative(z):
         norm = np.linalg.norm(z)
@@ -203,11 +204,26 @@ def dense_search(G, n_starts=100):
         gradient = 4 * np.einsum("c,cij,j->i", q, G, h)
         return -q @ q, -(gradient - h * (h @ gradient)) / norm
 
-    starts = np.random.default_rng(0).standard_normal((n_starts, G.shape[1]))
+    points = np.random.default_rng(0).standard_normal((5000, G.shape[1]))
+    points /= np.linalg.norm(points, axis=1)[:, None]
+    values = (np.einsum("cij,ni,nj->nc", G, points, points, optimize=True) ** 2).sum(axis=1)
+    starts = points[np.argsort(-values)[:10]]
     return max(np.sqrt(-minimize(negative, z, jac=True).fun) for z in starts)
 
 
 # ---- the constrained form: gap and rate ----------------------------------------------------------
+
+
+@cache
+def best_known(penalty):
+    """At least the optimum of the next test; the gap must be at least the difference."""
+    X, y = made_up(6, n=60, d=3)
+    if penalty == "l1":
+        return nuclear_optimum(X, y, 3, "multiclass_logistic", "squared", tau=1.5)
+    options = {"penalty": penalty, "tau": 1.5, "n_outputs": 3, "n_components": 100}
+    accurate = run(Design(X), y, tol=5e-4, **options)[-1]
+    assert accurate.stop == "optimal"
+    return accurate.objective
 
 
 @pytest.mark.parametrize("penalty", PENALTIES)
@@ -216,11 +232,7 @@ def test_the_gap_bounds_the_error(penalty, refit):
     X, y = made_up(6, n=60, d=3)
     design = Design(X)
     options = {"penalty": penalty, "tau": 1.5, "n_outputs": 3}
-    accurate = run(design, y, tol=5e-4, n_components=100, **options)[-1]
-    assert accurate.stop == "optimal"
-    best = accurate.objective  # at least the optimum; the gap must be at least the difference
-    if penalty == "l1":
-        best = nuclear_optimum(X, y, 3, "multiclass_logistic", "squared", tau=1.5)
+    best = best_known(penalty)
     states = run(design, y, refit=refit, n_components=15, **options)
     for state in states:
         assert best <= state.objective * (1 + 1e-3)
@@ -278,8 +290,14 @@ def classes(name):
     return X, y, m
 
 
-@pytest.mark.parametrize("refit", ["output", "full"])
-@pytest.mark.parametrize("name", ["satimage", "segment", "vowel"])
+@pytest.mark.parametrize(
+    ("name", "refit"),
+    [
+        ("vowel", "output"), ("vowel", "full"), ("satimage", "output"), ("segment", "full"),
+        pytest.param("satimage", "full", marks=pytest.mark.slow),
+        pytest.param("segment", "output", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_refine_is_nearly_exact_all_along_a_fit(name, refit):
     X, y, m = classes(name)
     design = Design(X, fit_lower="augment")
@@ -449,7 +467,7 @@ def test_an_unfinished_run_can_be_finished(n_components):
     assert (last.stop, last.violation) == (whole[-1].stop, whole[-1].violation)
 
 
-@pytest.mark.parametrize("seeds", [range(5), pytest.param(range(5, 20), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 20), marks=pytest.mark.slow)])
 def test_a_run_that_goes_on_is_finished_too(seeds):
     """A start that had stopped because it was full does not leave the last model unfinished."""
     for seed in seeds:

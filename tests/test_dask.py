@@ -45,7 +45,7 @@ def test_large_arguments_are_sent_once(tmp_path, client, monkeypatch):
 
 
 def test_one_task_for_each_worker_and_pass(tmp_path, client, monkeypatch):
-    shards = on_cluster(Case("codes").write(tmp_path, 9), client).opened()
+    shards = on_cluster(Case("codes").write(tmp_path, 9), client)
     shard_statistics(shards)
     functions = submitted(client, monkeypatch)
     shard_statistics(shards)
@@ -87,7 +87,10 @@ def test_errors_in_the_data_come_through_and_are_not_retried(tmp_path, client, m
     functions = submitted(client, monkeypatch)
     with pytest.raises(ValueError, match="shard 1, file .*changed"):
         as_rows(on_cluster(shards, client))
-    assert len(functions) <= 2 * len(client.nthreads())
+    assert not functions
+    with pytest.raises(ValueError, match="shard 1, file .*changed"):
+        shard_statistics(on_cluster(shards, client))
+    assert 0 < len(functions) <= 2 * len(client.nthreads())
 
 
 def test_a_task_that_raises_a_timeout_ends_the_pass(client):

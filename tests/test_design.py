@@ -44,12 +44,12 @@ def test_verbs(form, activation, fit_lower):
     G = reference.gamma(Z, D, activation)
     assert_allclose(made.activations(H), S, atol=1e-12)
     assert_allclose(made.outputs(H, V), S @ V, atol=1e-11)
-    assert_allclose(made.pullback(H, D), S.T @ D, atol=1e-11)
+    assert_allclose(made.features(H).pullback(D), S.T @ D, atol=1e-11)
     assert_allclose(made.gamma(D).dense(), G, atol=1e-12)
     numerical = reference.numerical_gradient(lambda H: (made.activations(H) * M).sum(), H)
-    assert_allclose(made.basis_grad(H, M), numerical, atol=1e-8)
+    assert_allclose(made.features(H).basis_grad(M), numerical, atol=1e-8)
     numerical = reference.numerical_gradient(lambda H: (made.outputs(H, V) * D).sum(), H)
-    assert_allclose(made.basis_grad_outputs(H, V, D), numerical, atol=1e-7)
+    assert_allclose(made.features(H).basis_grad_outputs(V, D), numerical, atol=1e-7)
     if fit_lower == "explicit":
         assert isinstance(made.linear, LinearTerms)
         assert_allclose(made.linear.outputs(H.T), X @ H.T, atol=1e-12)
@@ -68,9 +68,9 @@ def test_augment_is_a_column_of_ones(form, activation):
     for verb in (
         lambda a: a.activations(H),
         lambda a: a.outputs(H, V),
-        lambda a: a.pullback(H, D),
-        lambda a: a.basis_grad(H, M),
-        lambda a: a.basis_grad_outputs(H, V, D),
+        lambda a: a.features(H).pullback(D),
+        lambda a: a.features(H).basis_grad(M),
+        lambda a: a.features(H).basis_grad_outputs(V, D),
         lambda a: a.gamma(D).dense(),
     ):
         assert_allclose(verb(short), verb(long), rtol=1e-12, atol=1e-12)
@@ -113,15 +113,15 @@ def test_bad_arguments():
     for name, call in {
         "H": lambda: made.activations(H[:, 1:]),
         "V": lambda: made.outputs(H, V[1:]),
-        "D": lambda: made.pullback(H, D[1:]),
-        "M": lambda: made.basis_grad(H, M[:, 1:]),
+        "D": lambda: made.features(H).pullback(D[1:]),
+        "M": lambda: made.features(H).basis_grad(M[:, 1:]),
     }.items():
         with pytest.raises(ValueError, match=f"^{name} must have shape"):
             call()
     with pytest.raises(ValueError, match=r"^D must have shape"):
         made.gamma(D[:-1])
     with pytest.raises(ValueError, match=r"^D must have shape"):
-        made.basis_grad_outputs(H, V, D[:, 1:])
+        made.features(H).basis_grad_outputs(V, D[:, 1:])
     with pytest.raises(ValueError, match=r"^D contains NaN"):
         made.gamma(D * np.nan)
 

@@ -112,7 +112,7 @@ def test_augment_is_a_column_of_ones(problem, activation, sparse):
     assert one[0].H.shape[1] == 4
 
 
-@pytest.mark.parametrize("lower", [None, "explicit"])
+@pytest.mark.parametrize("lower", [pytest.param(None, marks=pytest.mark.slow), "explicit"])
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_solvers_agree(problem, penalty, lower):
     X, y = problem

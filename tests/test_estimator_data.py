@@ -416,6 +416,7 @@ def test_kinds_of_X(cls, data):
         ({"penalty": "l3"}, "l1/l2"),
         ({"loss": "cubic"}, "known"),
         ({"n_components": 0}, "n_components"),
+        ({"n_components": 10**400}, "n_components must be below"),
         ({"refit": "half"}, "'auto', 'full', 'output', None"),
         ({"refit": "full", "tau": 1.0}, "constrained form .tau. .* use refit=.output. or alpha"),
         ({"block": 0}, "block"),
@@ -423,12 +424,13 @@ def test_kinds_of_X(cls, data):
         ({"fit_lower": "some"}, "fit_lower"),
         ({"solver": "sgd"}, "solver"),
         ({"max_iter": 0}, "max_iter"),
+        ({"max_iter": 10**400}, "max_iter must be below"),
         ({"tol": 0.0}, "tol"),
         ({"selection": "best"}, "selection"),
         ({"early_stopping": 1}, "early_stopping"),
         ({"validation_fraction": 1.0}, "validation_fraction"),
         ({"n_iter_no_change": 0}, "n_iter_no_change"),
-        ({"verbose": -1}, "verbose"),
+        ({"verbose": np.int64(-1)}, "verbose must be at least 0, got -1$"),
         ({"verbose": 0.5}, "verbose"),
         ({"standardize": 1}, "standardize"),
         ({"standardize": None}, "standardize"),
@@ -548,6 +550,18 @@ def test_a_wrong_fit_lower_is_refused_before_anything_else(data):
             REGRESSORS[0](fit_lower="x").fit(X + 1e3, score)
 
 
+def test_messages_name_the_class_of_the_user_and_plain_numbers(data):
+    cls, (X, score) = CLASSIFIERS[0], data
+    with pytest.raises(TypeError, match=rf"^name the parameters of {cls.__name__}: .*alpha=3"):
+        cls(3)
+    with pytest.raises(ValueError, match=r"got \[9\]$"):
+        cls(fields=[np.int64(9)]).fit(X, score > 0)
+    with pytest.raises(ValueError, match="there is no class 7; known"):
+        cls(alpha=1.0).fit(X, score > 0).top_interactions(np.int64(7), 1)
+    with pytest.raises(ValueError, match="could not convert string to float: 'a'; y holds text"):
+        REGRESSORS[0]().fit(X, ["a"] * len(X))
+
+
 @pytest.mark.parametrize("cls", ALL)
 def test_masked_entries_are_refused(cls, data):
     X, score = data
@@ -555,7 +569,8 @@ def test_masked_entries_are_refused(cls, data):
     mask[3, 1] = True
     masked = np.ma.masked_array(np.where(mask, -999.0, X), mask=mask)
     model = cls(alpha=1.0, random_state=0)
-    for bad in ((masked, y), (X, np.ma.masked_array(y, mask=mask[:, 1]))):
+    weights = np.ma.masked_array(np.ones(len(X)), mask=mask[:, 1])
+    for bad in ((masked, y), (X, np.ma.masked_array(y, mask=mask[:, 1])), (X, y, weights)):
         with pytest.raises(ValueError, match="has masked entries; fill or remove them"):
             model.fit(*bad)
     model.fit(np.ma.masked_array(X, mask=False), y)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
 import fastpoly
 from fastpoly import Joined
@@ -160,6 +161,14 @@ def test_searches_and_averages_of_joined_rows():
     assert best.items.shape == (20, 3)
 
 
+def test_contributions_are_those_of_plain_rows():
+    X = Joined({"user": [0, 1, 2] * 8, "item": [0, 1] * 12}, user=np.eye(3, 2), item=None)
+    model = fastpoly.FactorizationMachineRegressor(alpha=0.1, random_state=0)
+    model.fit(X, np.arange(24.0) % 5)
+    found, want = model.contributions(X[:4]), model.contributions(X[:4].plain())
+    np.testing.assert_array_equal(found.values, want.values)
+
+
 def test_matrices_as_tables():
     B = sp.random_array((6, 4), density=0.5, rng=0, format="coo")
     X = Joined({"user": [5, 0, 3], "item": [1, 1, 0]}, user=B, item=np.eye(2), ids=False)
@@ -182,6 +191,53 @@ def test_columns_of_frames():
             assert (P[i, names.index(f"item.genres={genre}")] > 0) == (genre in own)
 
 
+@pytest.mark.parametrize("fit_lower", ["explicit", "augment"])
+@pytest.mark.parametrize("machine", ["FactorizationMachine", "PolynomialNetwork"])
+def test_joined_shards_are_joined_rows(tmp_path, machine, fit_lower):
+    X, y, (rows, users, items) = tables()
+    used = np.char.str_len(rows["user"]) == 3  # some users have no rows
+    X, y, rows = X[used], y[used], {name: column[used] for name, column in rows.items()}
+    keys = {"one_hot": ["user", "day", "item"], "target": "y"}
+    shards = fastpoly.write_shards(tmp_path, [rows | {"y": y}], rows_per_shard=50, **keys)
+    stored = Joined.over(shards, user=users, item=items, day=None)
+    X = Joined(rows, user=users, day=None, item=items)  # columns in the order of the shards
+    assert (stored.n_samples, stored.n_features) == X.shape
+    options = {"alpha": 2.0, "alpha_linear": 1.0, "n_components": 8, "random_state": 0}
+    make = getattr(fastpoly, machine + "Regressor")
+    memory = make(**options, fit_lower=fit_lower).fit(X, y)
+    model = make(**options, fit_lower=fit_lower).fit(stored)
+    assert model.objective_ == pytest.approx(memory.objective_, rel=1e-2)
+    np.testing.assert_allclose(model.predict(stored), model.predict(X), atol=1e-12)
+    assert model.score(stored) == pytest.approx(memory.score(X, y), abs=5e-3)
+    new = Joined(
+        {"user": ["u1"], "day": ["mon"], "item": [20]}, user=users, day={"day": ["mon", "tue"]},
+        item=items,
+    )  # fmt: skip
+    np.testing.assert_allclose(model.predict(new), model.predict(new.plain()), atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:the chain has not mixed")
+def test_averages_and_searches_of_joined_shards(tmp_path):
+    X, y, (rows, users, items) = tables()
+    keys = {"one_hot": ["user", "item", "day"], "target": "y"}
+    shards = fastpoly.write_shards(tmp_path, [rows | {"y": y}], rows_per_shard=150, **keys)
+    stored = Joined.over(shards, user=users, item=items, day=None)
+    machine = fastpoly.FactorizationMachineRegressor(n_components=4, random_state=0)
+    average = fastpoly.PosteriorAverage(machine, n_samples=30, random_state=0)
+    ours, theirs = clone(average).fit(stored), clone(average).fit(X, y)
+    np.testing.assert_allclose(ours.predict(stored), ours.predict(X), atol=1e-12)
+    assert np.corrcoef(ours.predict(X), theirs.predict(X))[0, 1] > 0.98
+    search = fastpoly.PathSearchCV(machine, n_alphas=3, cv=2).fit(stored)
+    assert search.score(stored, shards.targets()) > 0.3
+    with pytest.raises(TypeError, match=r"Joined\.over"):
+        Joined(shards, user=users, item=items, day=None)
+    with pytest.raises(ValueError, match=r"columns \['day'\] without a table"):
+        Joined.over(shards, user=users, item=items)
+    few = {"user": users["user"][1:], "age": users["age"][1:]}
+    with pytest.raises(ValueError, match="no row for the key 'u0'"):
+        Joined.over(shards, user=few, item=items, day=None)
+
+
 def test_bad_tables():
     rows, B = {"user": [0, 1], "item": [0, 0]}, np.eye(2)
     with pytest.raises(ValueError, match=r"rows lack the columns \['shop'\]"):
@@ -196,6 +252,12 @@ def test_bad_tables():
         Joined(rows, user={"user": [0, 2], "x": [1.0, 2.0]}, item=B)
     with pytest.raises(ValueError, match="no row for the key"):
         Joined(rows, user=B, item=B).with_rows({"user": [2], "item": [0]})
+    with pytest.raises(ValueError, match="gaps in the keys 'user'"):
+        Joined({"user": ["a", None], "item": [0, 0]}, user=None, item=B)
+    with pytest.raises(ValueError, match="must be 2-D"):
+        Joined(rows, user=np.ones(2), item=B)
+    with pytest.raises(ValueError, match="contains NaN"):
+        Joined(rows, user=np.full((2, 1), np.nan), item=B)
     with pytest.raises(TypeError, match="frame or a mapping"):
         Joined(np.eye(2), user=B)
     model = fastpoly.FactorizationMachineRegressor(alpha=1.0)
@@ -203,6 +265,19 @@ def test_bad_tables():
     model.fit(X, np.arange(10.0))
     with pytest.raises(ValueError, match="expecting 8 features"):
         model.predict(Joined(rows, user=B, item=B, ids=False))
+
+
+def test_other_tables_are_refused():
+    """Rows joined with other tables of the same size would be predicted by wrong columns."""
+    rows, y = {"user": [0, 1, 0, 1], "item": [0, 0, 1, 1]}, [1.0, 2.0, 3.0, 5.0]
+    ages = {"user": [0, 1], "age": ["old", "young"]}
+    model = fastpoly.FactorizationMachineRegressor(alpha=0.01)
+    model.fit(Joined(rows, user=ages, item=None), y)
+    other = Joined(rows, user={"user": [1, 0], "age": ["old", "young"]}, item=None)
+    with pytest.raises(ValueError, match="other keys or columns"):
+        model.predict(other)
+    with pytest.raises(ValueError, match="other keys or columns"):
+        model.fold_in(other, y)
 
 
 def test_models_name_columns_and_know_fields():

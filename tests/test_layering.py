@@ -14,11 +14,21 @@ ROOT = Path(fastpoly.__file__).parent
 # From the bottom up. A module may import from lower layers and, without cycles, from its own.
 LAYERS = (
     ("kernels",),
-    ("problem", "state", "draws", "metrics", "interactions", "contributions", "decoding", "tables"),
+    (
+        "problem",
+        "state",
+        "draws",
+        "metrics",
+        "interactions",
+        "contributions",
+        "decoding",
+        "tables",
+        "storage",
+    ),
     ("rows",),
     ("objective",),
     ("selection", "refit"),
-    ("algorithm", "path", "strengths", "posterior", "model", "joined", "recommend", "storage"),
+    ("algorithm", "path", "strengths", "posterior", "model", "joined", "recommend"),
     ("estimators", "plotting", "dask", "onnx"),
     ("demo",),
 )
@@ -91,6 +101,11 @@ def test_no_cycles():
         if unit(name) and target in graph and target != unit(name):
             graph[unit(name)].add(target)
     assert list(TopologicalSorter(graph).static_order())
+
+
+def test_no_property_has_a_lock():
+    """The lock of a cached_property of Python 3.11 may be locked for ever in a forked child."""
+    assert not [name for name, path in modules() if "import cached_property" in path.read_text()]
 
 
 def test_kernels_import_only_kernels():

@@ -276,7 +276,47 @@ def test_an_estimator_of_a_frame():
     given = {"a": frame["a"].to_numpy(object)[:, None], "b": frame["b"].to_numpy()[:, None]}
     found = run(fastpoly_onnx.to_onnx(model, np.float64), given)
     assert_close(found["probabilities"], model.predict_proba(frame), np.float64)
-    lists = Encoding.learn({"likes": [["a"], ["a", "b"], ["b"], []]})[0]
-    model = PolyModel(np.ones((1, len(lists.column_names))), [[1.0]], [0.0], encoding=lists)
-    with pytest.raises(TypeError, match="lists or fractions"):
-        fastpoly_onnx.to_onnx(model)
+
+
+def test_lists_and_fractions_as_levels_are_indicators():
+    rng = np.random.default_rng(0)
+    table = {"likes": [["a"], ["a", "b"], ["b"], [], None, ["a"]], "x": [1.5, 2.5] * 3}
+    frame = pd.DataFrame(table).astype({"x": "category"})
+    encoding = Encoding.learn(frame)[0]
+    H = rng.standard_normal((2, len(encoding.column_names)))
+    model = PolyModel(H, [[1.0], [2.0]], [0.5], activation="anova", encoding=encoding)
+    likes = [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0]]
+    given = {"likes": np.array(likes, float), "x": np.array([[1.0, 0, 0], [0, 1.0, 0]] * 3)}
+    found = run(fastpoly_onnx.to_onnx(model, np.float64), given)["variable"]
+    assert_close(found[:, 0], model.predict(frame), np.float64)
+
+
+@pytest.mark.parametrize("encoder", [False, True])
+@pytest.mark.parametrize("name", ["FactorizationMachineClassifier", "PolynomialNetworkRegressor"])
+def test_pipelines_of_frames(name, encoder):
+    """Columns by name, text and integer levels, bools, gaps; alone and behind `TableEncoder`."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({
+        "b": np.where(rng.random(90) < 0.2, np.nan, rng.normal(0, 1, 90).round(1)),
+        "a": rng.choice(["x", "y"], 90),
+        "flag": rng.random(90) < 0.5,
+    })  # fmt: skip
+    y = (frame["a"] == "x") ^ (frame["b"] > 0)
+    steps = [fastpoly.TableEncoder(shapes="hinges")] if encoder else []
+    estimator = getattr(fastpoly, name)(alpha=0.1, n_components=2, random_state=0)
+    model = make_pipeline(*steps, estimator).fit(frame, y if "Classifier" in name else y * 2.5)
+    options = {id(model[-1]): {"zipmap": False}} if "Classifier" in name else None
+    graph = skl2onnx.to_onnx(model, frame[:1], options=options)
+    given = {column: frame[[column]].to_numpy() for column in ("flag", "a", "b")}
+    agree(run(graph, given), model, frame, np.float64)
+    kinds = [("a", skl2onnx.common.data_types.StringTensorType([None, 1]))]
+    with pytest.raises(ValueError, match=r"the inputs lack the columns \['b', 'flag'\]"):
+        skl2onnx.convert_sklearn(model, initial_types=kinds)
+
+
+def test_a_pipeline_of_a_matrix_with_gaps():
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((90, 3)) < 0.1, np.nan, rng.normal(size=(90, 3)).round(2))
+    model = fastpoly.FactorizationMachineRegressor(alpha=0.1, n_components=2, random_state=0)
+    model = make_pipeline(StandardScaler(), model).fit(X, np.nan_to_num(X).sum(axis=1))
+    agree(run(skl2onnx.to_onnx(model, X[:1]), X), model, X, np.float64)

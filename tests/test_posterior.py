@@ -77,17 +77,17 @@ def test_linear_posterior_is_gaussian():
     np.testing.assert_allclose(scaled, covariance / np.outer(deviation, deviation), atol=0.15)
 
 
-def test_bias_of_the_step_falls_with_it():
+@pytest.mark.parametrize("share", [0.9, pytest.param(0.7, marks=pytest.mark.slow), 0.3])
+def test_bias_of_the_step_falls_with_it(share):
     """The variance of the stiffest direction is 1 / (1 - share^2) times too large."""
     rng = np.random.default_rng(1)
     X = rng.standard_normal((50, 2))
     y = X[:, 0] + rng.standard_normal(50)
-    for share in (0.9, 0.7, 0.3):
-        draws, _, covariance = linear_draws(X, y, 1.0, 1.0, 10000, share)
-        scale = 1 / np.sqrt(np.diag(np.linalg.inv(covariance)))  # the metric
-        values, directions = np.linalg.eigh(covariance / np.outer(scale, scale))
-        found = ((draws / scale) @ directions[:, 0]).var() / values[0]
-        assert found == pytest.approx(1 / (1 - share**2), rel=0.15)
+    draws, _, covariance = linear_draws(X, y, 1.0, 1.0, 10000, share)
+    scale = 1 / np.sqrt(np.diag(np.linalg.inv(covariance)))  # the metric
+    values, directions = np.linalg.eigh(covariance / np.outer(scale, scale))
+    found = ((draws / scale) @ directions[:, 0]).var() / values[0]
+    assert found == pytest.approx(1 / (1 - share**2), rel=0.15)
 
 
 def test_gradient_of_the_density():
@@ -115,7 +115,7 @@ def test_gradient_of_the_density():
         )
         return 0.7 * objective.loss(model) + 0.5 * spread.sum() + 0.5 * ridge
 
-    g = chain._gradient(chain.x)[1]
+    g = chain._force(chain.x, chain.slope)
     free = np.r_[: 2 * d, 2 * d + 4 : len(g)]
     assert not g[2 * d : 2 * d + 4].any()
     for j in rng.choice(free, 25, replace=False):
@@ -132,7 +132,7 @@ def test_draws_of_priors():
     model = Model(h[None], np.ones((1, 2)), np.zeros(2), W)
     prior = Prior(model, np.zeros(8, dtype=np.intp), {})
     draws = []
-    for _ in range(20000):
+    for _ in range(8000):
         prior.draw(model, rng)
         draws.append([prior.mu[0, 0], prior.lam[0, 0], *prior.Omega[0].ravel()])
     mu, lam, *Omega = np.mean(draws, axis=0)
@@ -416,6 +416,13 @@ def test_side_information_of_keys(tmp_path):
     np.testing.assert_allclose(average.predict(rows), average.predict(rows.plain()), atol=1e-9)
     mean, std = average.predict(rows, return_std=True)
     assert mean.shape == std.shape == (1200,)
+    # Ratings say more of a user than the group.
+    odd = X.with_rows({"user": [n_users - 1] * 20, "item": np.arange(20)})
+    far = average.predict(odd) + 3.0 * np.where(items[:20, 0] > 0, 1.0, -1.0)
+    folded = average.fold_in(odd, far)
+    rest = X.with_rows({"user": [n_users - 1] * 20, "item": np.arange(20, 40)})
+    moved = folded.predict(rest) - average.predict(rest)
+    assert np.corrcoef(moved, np.where(items[20:, 0] > 0, 1.0, -1.0))[0, 1] > 0.5
     # A stranger of a known group, by the columns of the group alone.
     at = [X.feature_names.index(f"user.group={name}") for name in "abcd"]
     stranger = rows.plain().tolil()
@@ -462,6 +469,8 @@ def test_bad_input():
         PosteriorAverage(FactorizationMachineRegressor(alpha=1e6)).fit(X, y)
     with pytest.raises(ValueError, match="memory must hold two draws, 3.5e\\+03"):
         PosteriorAverage(machine, memory=1000.0).fit(X, y)
+    fitted = FactorizationMachineRegressor(alpha=1.0, n_components=2, random_state=0).fit(X, y)
+    assert not hasattr(PosteriorAverage(fitted), "model_")  # which is not that of the estimator
     with pytest.raises(ValueError, match="n must be at most"):
         PosteriorAverage(machine, n_samples=3, n_warmup=0, random_state=0).fit(X, y).sample(X, 9)
 
@@ -506,6 +515,7 @@ def gibbs(codes, y, sizes, n_sweeps, rng):
     return np.array(found)
 
 
+@pytest.mark.slow  # the whole chain; the tests around it have its parts
 def test_hyperparameters_against_gibbs():
     """Means and deviations of log T, log lam_0 lam_1 (the scales of h_0, h_1 drift), log Omega."""
     rng, sizes = np.random.default_rng(17), (6, 5)

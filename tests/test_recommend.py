@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fastpoly import PolyModel, recommend
+from fastpoly import FactorizationMachineRegressor, PolyModel, recommend
 from fastpoly.metrics import recall
 
 KINDS = {
@@ -75,6 +75,13 @@ def test_bad_input():
         recommend(model, np.eye(1, 3), exclude=sp.csr_array((1, 3)))
     with pytest.raises(ValueError, match="one output"):
         recommend(PolyModel([[1.0, 2.0]], [[1.0, 2.0]], [0.0, 0.0]), np.eye(1, 2))
+
+
+def test_a_model_of_a_frame_has_no_columns_of_users():
+    frame = {"user": list("ab") * 20, "item": list("cdef") * 10}
+    model = FactorizationMachineRegressor(alpha=0.1).fit(frame, np.arange(40.0))
+    with pytest.raises(ValueError, match="one-hot rows or on Joined"):
+        recommend(model, {"user": ["a"]})
 
 
 def test_recall():

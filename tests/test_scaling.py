@@ -14,7 +14,7 @@ from sklearn.feature_selection import SelectFromModel
 from sklearn.preprocessing import StandardScaler
 
 from fastpoly import PolyModel
-from fastpoly.rows.statistics import Moments, Scaling, mean_and_deviation, row_statistics
+from fastpoly.rows.statistics import Moments, Scaling, row_statistics
 from fastpoly.state import Model
 
 SHIFT = np.array([0, 3, -20, 100, 1])
@@ -68,7 +68,8 @@ def test_mean_and_deviation(weighted):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((50, 3)) * [1, 1e150, 1e-150] + [100, 0, 0]
     w = rng.integers(0, 3, 50).astype(float) if weighted else np.ones(50)
-    mean, deviation = mean_and_deviation(X, w if weighted else None)
+    found = Moments.of(X, w if weighted else None)
+    mean, deviation = found.mean, found.deviation
     repeated = X.repeat(w.astype(int), axis=0) / [1, 1e150, 1e-150]
     np.testing.assert_allclose(mean / [1, 1e150, 1e-150], repeated.mean(axis=0))
     np.testing.assert_allclose(deviation / [1, 1e150, 1e-150], repeated.std(axis=0))

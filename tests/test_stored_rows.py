@@ -87,8 +87,8 @@ def test_kernels_do_the_same_on_stored_rows(activation, width, augment):
     np.testing.assert_allclose(a.forms(H[0]), b.forms(H[0]), atol=1e-10)
     np.testing.assert_allclose(a.combine(B[0], H[0]), b.combine(B[0], H[0]), atol=1e-10)
     np.testing.assert_allclose(
-        stored.basis_grad_outputs(H, H[:, :2], D[:, :2]),
-        plain.basis_grad_outputs(H, H[:, :2], D[:, :2]),
+        stored.features(H).basis_grad_outputs(H[:, :2], D[:, :2]),
+        plain.features(H).basis_grad_outputs(H[:, :2], D[:, :2]),
         atol=1e-10,
     )
 

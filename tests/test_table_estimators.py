@@ -270,6 +270,26 @@ def test_list_columns():
         assert set(model.model_.fields) == {-1}  # several in a row
 
 
+@EVERY
+@pytest.mark.parametrize("frame", [
+    {"a": ["x"] * 60}, {"a": ["x"] * 60, "b": [None] * 60}, {"a": [None] * 60, "b": [np.nan] * 60},
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore:these columns say nothing", "ignore:the model has no basis")
+def test_a_frame_that_says_nothing(cls, frame):
+    model = cls(alpha=0.5, random_state=0).fit(frame, np.arange(60) % 2)
+    assert len(np.unique(model.predict(frame))) == 1
+
+
+@EVERY
+@pytest.mark.filterwarnings("ignore:these columns say nothing", "ignore:the model has no basis")
+def test_a_column_of_gaps_beside_a_number(cls):
+    """All pairs are within a field, so Gamma is nothing but rounding errors."""
+    x = np.random.default_rng(0).standard_normal(120)
+    frame = {"x": x, "gaps": [None] * 120}
+    y = (x > 0).astype(int)
+    assert cls(alpha=0.5, random_state=0).fit(frame, y).score(frame, y) > 0.5
+
+
 def test_encoder_is_a_transformer():
     table, _ = columns()
     frame = as_frame(table, "pandas")

@@ -18,7 +18,7 @@ KINDS = {
     "text": TEXTS,
     "bool": st.booleans(),
     "number": NUMBERS,
-    "list": st.lists(TEXTS, max_size=3),
+    "list": st.lists(TEXTS | st.none(), max_size=3),
 }
 
 
@@ -251,7 +251,9 @@ def test_frames_of_other_columns_are_refused():
 
 def test_constant_columns_are_told_and_not_fatal():
     table = {"c": [1.0] * 4, "gone": [None] * 4, "id": list("abcd"), "v": [1.0, 2.0, 3.0, 4.0]}
-    with pytest.warns(UserWarning, match=r"say nothing.*\['c', 'gone', 'id'\]"):
+    table |= {"nan": [float("nan")] * 4, "same": [["a", "b"]] * 4}
+    told = r"say nothing.*\['c', 'gone', 'id', 'nan', 'same'\]"
+    with pytest.warns(UserWarning, match=told):
         encoding, _ = Encoding.learn(table)
     assert np.isfinite(encoding.as_form("matrix").matrix(table)).all()
 

@@ -16,15 +16,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_array, issparse
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from fastpoly.estimators.advice import collected_warnings, warn
 from fastpoly.estimators.data import TrainingRows, set_names, validate, validate_targets
 from fastpoly.estimators.prediction import Predictor
+from fastpoly.joined import Joined
+from fastpoly.kernels.checks import LARGEST, as_array
+from fastpoly.kernels.matrix import as_csr
 from fastpoly.kernels.penalties import complete_penalty, get_penalty
 from fastpoly.kernels.verbs import loss_curvature
 from fastpoly.rows import Rows
 from fastpoly.rows.block import Block, Targets, as_codes
+from fastpoly.rows.design import check_largest, largest_size
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Floats, Model, State
 from fastpoly.storage.checkpoint import Stages
@@ -54,9 +58,9 @@ class Arriving(Predictor):
 
         Parameters
         ----------
-        X : sparse, (n, d) or wider
+        X : sparse, (n, d) or wider, or Joined
             Rows with one new level each. Others are ignored: first fold in new users with known
-            items, then new items.
+            items, then new items. Joined rows have the tables of the fit, where new users are.
         y : array-like, (n,) or (n, m)
             Their targets: of the classes or levels of the fit.
         sample_weight : array-like, (n,), optional
@@ -119,15 +123,20 @@ class Arriving(Predictor):
         self
         """
         if not hasattr(self, "model_"):
-            if classes is not None and not np.isin(classes, np.asarray(y)).all():
-                raise ValueError("the first rows of partial_fit must have all classes")
+            if classes is not None and set(np.unique(classes)) != set(np.unique(y)):
+                raise ValueError(
+                    "the first rows of partial_fit must have all classes, and no other"
+                )
             return self.fit(X, y, sample_weight)
         if self._information is None:
             raise ValueError(
-                "partial_fit needs a model that was fitted on an array or a sparse matrix: for "
-                "frames and shards the curvature of the rows is not kept; fit again"
+                "partial_fit needs a model that was fitted on an array or a sparse matrix: of "
+                "frames, Joined and shards the curvature of the rows is not kept; fit again"
             )
-        folded = self._folded(X, y, sample_weight) if issparse(X) else copy.copy(self)
+        centered = self._scaling.center is not None
+        X = as_csr(X).toarray() if issparse(X) and centered else X
+        new = issparse(X) and self._activation == "anova"  # levels, perhaps
+        folded = self._folded(X, y, sample_weight) if new else copy.copy(self)
         folded._move(X, y, sample_weight)
         self.__dict__ = folded.__dict__
         return self
@@ -145,9 +154,19 @@ class Arriving(Predictor):
         if self._activation != "anova":
             raise ValueError("fold_in is for factorization machines: networks are not linear in a "
                              "column; fit again with the new rows")  # fmt: skip
+        if isinstance(X, Joined):  # its tables have the new keys already
+            X = validate(self, X, reset=False).plain()
         if not issparse(X) or self._scaling.center is not None or self._encoding is not None:
-            raise ValueError("fold_in needs sparse X, and a model that was fitted on sparse X")
-        X = csr_array(X)
+            raise ValueError(
+                "fold_in needs sparse or joined X, and a model that was fitted on such X; of a "
+                "frame of ids, fit Joined(frame, user=users, ...), whose tables have the new keys"
+            )
+        X, y = as_csr(X), as_array(y, "y")
+        weight = None if sample_weight is None else as_array(sample_weight, "sample_weight")
+        check_consistent_length(X, y, weight)
+        if not np.isfinite(X.data).all():
+            raise ValueError("X contains NaN or infinity; remove or impute these entries")
+        check_largest(largest_size(X.data))
         d = len(self._scaling.seen)
         if X.shape[1] < d:
             raise ValueError(f"X has {X.shape[1]} columns, the model {d}; X cannot have fewer")
@@ -166,11 +185,16 @@ class Arriving(Predictor):
             )
         if not len(chosen):
             return other
-        weight = None if sample_weight is None else np.asarray(sample_weight)[chosen]
-        rows = other._rows_for(X[chosen], np.asarray(y)[chosen], weight, other._scaling)
+        weight = None if weight is None else weight[chosen]
+        rows = other._rows_for(X[chosen], y[chosen], weight, other._scaling)
         model = other._scaling.unfold(other.model_.parameters(), "anova")
-        prior = other._level_prior(model) if prior_of is None else prior_of(model, X[chosen])
-        other._keep(with_levels(rows.block, model, np.flatnonzero(new), prior))
+        levels = np.flatnonzero(new)
+        model.H[:, levels + model.H.shape[1] - len(new)] = 0.0  # the mean of draws has some noise
+        if model.linear is not None:
+            model.linear[levels] = 0.0
+        own = (model, X[chosen], levels)
+        prior = other._level_prior(model) if prior_of is None else prior_of(*own)
+        other._keep(with_levels(rows.block, model, levels, prior))
         return other
 
     def _widened(self, seen: NDArray[np.bool_], unit: Floats) -> Self:
@@ -210,6 +234,7 @@ class Arriving(Predictor):
     ) -> Rows:
         """Rows with targets of the classes or levels of the fit, in its units."""
         X = validate(self, X, reset=False)
+        check_largest(largest_size(X.data if issparse(X) else X))
         y, found, values = validate_targets(self, X, y)
         known = None if found is None else self.classes_
         if found is not None:
@@ -222,6 +247,8 @@ class Arriving(Predictor):
             table, m, _ = self._encode(known, y.shape)
         if m != self.model_.n_outputs:
             raise ValueError(f"y has {m} columns, that of the fit {self.model_.n_outputs}")
+        if known is None and not np.abs(scaling.targets(values)).max(initial=0.0) <= LARGEST:
+            raise ValueError("y is too large beside the targets of the fit; fit again")
         values = values if table is None else as_codes(values, len(table))
         w = self._weights(X, y, sample_weight)
         data = TrainingRows(X, y, Targets(values, table), m, w, self.n_threads)
@@ -230,7 +257,9 @@ class Arriving(Predictor):
     def _level_prior(self, model: Model) -> Prior:
         """The objective of the fit: alpha |v_r| |h_r|^2 for all r, and the ridge."""
         if self.tau is not None:
-            raise ValueError("fold_in needs a model that was fitted with alpha, not tau")
+            raise ValueError(
+                "fold_in and partial_fit need a model that was fitted with alpha, not tau"
+            )
         norms = complete_penalty(get_penalty(self.penalty)).row_norms(model.V)
         parts = [2 * self._state.alpha * np.asarray(norms)]
         if model.linear is not None:
@@ -241,7 +270,7 @@ class Arriving(Predictor):
     def _move(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> None:
         """Descend on new rows, from a model whose precision is the curvature of earlier ones."""
         if issparse(X) and X.shape[1] < self.n_features_in_:
-            X = csr_array(X)
+            X = as_csr(X).copy()
             X.resize((X.shape[0], self.n_features_in_))
         rows = self._rows_for(X, y, sample_weight, self._scaling)
         model = self._scaling.unfold(self.model_.parameters(), self._activation)

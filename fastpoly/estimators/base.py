@@ -1,11 +1,12 @@
 """The base class of the six estimators: their parameters and the fit."""
 
 import copy
-import numbers
 import os
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from itertools import starmap
 from time import monotonic
 from typing import Any, Self
 
@@ -21,12 +22,12 @@ from fastpoly.estimators.data import (
     TrainingRows,
     as_fields,
     column_names,
+    plain_numbers,
     set_names,
     validate,
     validate_targets,
 )
-from fastpoly.joined import Joined
-from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_weights
+from fastpoly.kernels.checks import as_array, as_count, as_flag, as_positive, as_weights
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
 from fastpoly.problem import Problem, check_choice, check_strength
@@ -35,7 +36,7 @@ from fastpoly.rows.block import Targets, as_codes
 from fastpoly.rows.design import FIT_LOWER
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Floats, Model, State
-from fastpoly.storage.checkpoint import CURE, FitRecord, fingerprint, load_record, save_record
+from fastpoly.storage.checkpoint import CURE, FitRecord, fingerprint, read_record, write_record
 from fastpoly.strengths import as_start, best_form, train_default
 from fastpoly.tables import Encoding
 from fastpoly.tables.frames import is_frame
@@ -141,6 +142,11 @@ class PolyEstimator(Arriving):
         self._scaling = data.within_span(units, self._activation)
         objective = self._objective(data)
         begin = record.state or self._start(earlier, start, data.m)
+        if begin is not None and begin.n_components > self.n_components:
+            raise ValueError(
+                f"the fit goes on from {begin.n_components} basis vectors, and n_components="
+                f"{self.n_components} is less; it can only grow"
+            )
         found = data.search if self._scaling is units else None  # of the same features
         if self.tau is None and self.alpha is None:
             states = train_default(objective, self._options(), self.alpha_linear, begin, found)
@@ -156,11 +162,11 @@ class PolyEstimator(Arriving):
                     record = record.after(state, model, score)
                     progress.show(state, score)
                     if fit and monotonic() - saved >= self.checkpoint_every:
-                        save_record(self.checkpoint, record, fit)
+                        write_record(self.checkpoint, fit, *record.parts())
                         saved = monotonic()
             finally:
                 if fit and record.state is not None:
-                    save_record(self.checkpoint, record, fit)
+                    write_record(self.checkpoint, fit, *record.parts())
         own = objective.rows if self._scaling.span is None else None
         self._finish(record)
         self._keep_background(data)
@@ -175,18 +181,10 @@ class PolyEstimator(Arriving):
         path = os.path.abspath(self.checkpoint)
         if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path)):
             raise ValueError(f"checkpoint must be a file in an existing folder, got {path}")
-        try:
-            record = load_record(self.checkpoint, fit)
-        except FileNotFoundError:
-            return record
+        with suppress(FileNotFoundError):
+            record = read_record(self.checkpoint, fit, FitRecord.of)
         if record.stages and record.stages.n_features != d + (self.fit_lower == "augment"):
             raise ValueError(f"{path} has models of other features; {CURE}")
-        k = 0 if record.state is None else record.state.n_components
-        if k > self.n_components:
-            raise ValueError(
-                f"{os.fspath(self.checkpoint)} has {k} basis vectors, and n_components="
-                f"{self.n_components} is less; it can only grow"
-            )
         return record
 
     def _fingerprint(self, data: TrainingRows) -> str:
@@ -222,35 +220,28 @@ class PolyEstimator(Arriving):
         """Check the parameters that the functional core does not check."""
         check_strength(self.alpha, self.tau)
         check_choice(self.fit_lower, "fit_lower", FIT_LOWER)
-        as_count(self.n_iter_no_change, "n_iter_no_change")
-        if not as_positive(self.validation_fraction, "validation_fraction") < 1:
-            raise ValueError(
-                f"validation_fraction must be between 0 and 1, got {self.validation_fraction}"
-            )
         check_choice(self.shapes, "shapes", ("auto", *SHAPES[self._activation]))
+        as_count(self.n_iter_no_change, "n_iter_no_change")
+        if not isinstance(self.verbose, bool):
+            as_count(self.verbose, "verbose", or_zero=True)
+        as_positive(self.checkpoint_every, "checkpoint_every", or_zero=True)
+        share = as_positive(self.validation_fraction, "validation_fraction")
+        if share >= 1:
+            raise ValueError(f"validation_fraction must be between 0 and 1, got {share}")
         for name in ("early_stopping", "warm_start", "standardize"):
             as_flag(getattr(self, name), name)
-        if self.checkpoint is not None:
-            if not isinstance(self.checkpoint, (str, os.PathLike)):
-                raise TypeError(f"checkpoint must be the path of a file, got {self.checkpoint!r}")
-            if self.warm_start:
-                raise ValueError(
-                    "checkpoint and warm_start=True exclude each other: a fit continues from one "
-                    "of them"
-                )
-        as_positive(self.checkpoint_every, "checkpoint_every", or_zero=True)
-        if not isinstance(self.verbose, numbers.Integral) or self.verbose < 0:
-            raise ValueError(f"verbose must be an int >= 0, got {self.verbose!r}")
+        if not isinstance(self.checkpoint, (str, os.PathLike, type(None))):
+            raise TypeError(f"checkpoint must be the path of a file, got {self.checkpoint!r}")
+        if self.checkpoint is not None and self.warm_start:
+            raise ValueError(
+                "checkpoint and warm_start=True exclude each other: a fit continues from one of "
+                "them"
+            )
 
     def _earlier_fit(self) -> Self | None:
         """The estimator of the earlier fit, if this is a warm start."""
         if not self.warm_start or not hasattr(self, "_state"):
             return None
-        if self.n_components < self._state.n_components:
-            raise ValueError(
-                f"n_components={self.n_components} is less than the {self._state.n_components} "
-                "basis vectors that are fitted; with warm_start=True it can only grow"
-            )
         if self.fit_lower != self._fitted_lower:
             raise ValueError(
                 f"fit_lower was {self._fitted_lower!r} in the earlier fit and cannot change with "
@@ -300,84 +291,79 @@ class PolyEstimator(Arriving):
         w = self._weights(X, y, sample_weight)
         data = TrainingRows(X, y, Targets(values, table), m, w, self.n_threads)
         if isinstance(X, dict) or (data.stored and self._encoding is not None):
-            return self._in_shape(data, reset)
-        if isinstance(X, Joined):
-            self._fields = np.where(X.exclusive[X.fields], X.fields, -1)
-            self._column_names = X.feature_names
+            return self._table_rows(data, reset)
+        if (joined := data.joined) is not None:
+            self._fields = np.where(joined.exclusive[joined.fields], joined.fields, -1)
+            self._column_names = joined.feature_names
             return data
-        return data if data.stored else self._in_fields(data)
+        return data if data.stored else self._matrix_rows(data)
 
-    def _in_shape(self, data: TrainingRows, reset: bool) -> TrainingRows:
+    def _table_rows(self, data: TrainingRows, reset: bool) -> TrainingRows:
         """The columns of a table as codes with tables, or as plain columns of a network.
 
         Numbers have the shape of `shapes`, or the best one on rows held out.
         """
-        columns, codes = data.X, data.X if data.stored else None
-        coded = self._activation == "anova" or data.stored
-        known, self._fields = self._encoding, None
-        plain = not data.stored and all(c.kind == "number" for c in columns.values())
-        if plain:
-            X = np.column_stack([column.numbers() for column in columns.values()])
-            plain = not np.isnan(X).any()
-        if plain and (self.shapes is None or (not reset and known is None)):
-            return self._in_fields(replace(data, X=X))
-        if reset and not data.stored:
-            known, codes = Encoding.learn(columns)
-        elif coded and not data.stored:
-            codes = known.codes(columns)
-        forms: list[tuple[Encoding | None, str | None, TrainingRows]] = []
-
-        def objective(shape: str | None) -> Objective:
-            """The objective of one form, which is kept."""
-            self._encoding = known
-            if shape == "plain":
-                self._encoding, form = None, self._in_fields(replace(data, X=X))
-            elif coded:
-                tables = Tables(known.tables(shape)).orthogonal(known.frequencies)
-                form = data.with_tables(codes, tables)
+        columns, codes, known = data.X, data.X, self._encoding
+        coded, X = data.stored or self._activation == "anova", None
+        self._fields = None
+        if not data.stored:
+            X = plain_numbers(columns)
+            if X is not None and (self.shapes is None or (not reset and known is None)):
+                return self._matrix_rows(replace(data, X=X))
+            if reset:
+                known, codes = Encoding.learn(columns)
             else:
-                self._encoding = known.as_form(shape or "matrix")
-                rows = self._encoding.rows(columns)
-                form = replace(data, X=rows, fields=self._encoding.unit_fields)
-            forms.append((self._encoding, shape, form))
-            self._scaling = self._units(form)
-            return self._objective(form)
+                X, codes = None, known.codes(columns) if coded else None
+
+        def form(shape: str | None) -> tuple[Encoding | None, str | None, TrainingRows]:
+            """An encoding, the shape of its numbers, and the rows in that form."""
+            if shape is None and X is not None:
+                return None, None, self._matrix_rows(replace(data, X=X))
+            if coded:
+                tables = Tables(known.tables(shape)).orthogonal(known.frequencies)
+                return known, shape, data.with_tables(codes, tables)
+            encoding = known.as_form(shape or "matrix")
+            rows = replace(data, X=encoding.rows(columns), fields=encoding.unit_fields)
+            return encoding, shape, rows
 
         shapes = (self.shapes if reset else self.shapes_,)
         if shapes == ("auto",):
-            numbers = any(field.kind == "number" for field in known.fields)
-            shapes = SHAPES[self._activation] if numbers else (None,)
-            shapes = ("plain", *shapes[1:]) if plain else shapes
-            if not data.stored and len(data.targets.values) < 50:  # too few rows to tell
-                shapes = shapes[:1]
-        at, found = 0, None
-        if len(shapes) > 1:
-            at, found = best_form(map(objective, shapes), self._options(), self.alpha_linear)
-        else:
-            objective(*shapes)
-        self._encoding, shape, form = forms[at]
-        self.shapes_ = None if shape == "plain" else shape
-        return replace(form, search=found)
+            few = not data.stored and len(data.targets.values) < 50  # too few rows to tell
+            bends = not few and any(field.kind == "number" for field in known.fields)
+            shapes = SHAPES[self._activation] if bends else (None,)
+        forms, at, found = list(map(form, shapes)), 0, None
+        if len(forms) > 1:
 
-    def _in_fields(self, data: TrainingRows) -> TrainingRows:
+            def objective(encoding: Encoding | None, _: Any, rows: TrainingRows) -> Objective:
+                self._encoding = encoding
+                self._scaling = self._units(rows)
+                return self._objective(rows)
+
+            each = starmap(objective, forms)
+            at, found = best_form(each, self._options(), self.alpha_linear)
+        self._encoding, self.shapes_, rows = forms[at]
+        return replace(rows, search=found)
+
+    def _matrix_rows(self, data: TrainingRows) -> TrainingRows:
         """Plain rows with the fields of their columns."""
         fields = as_fields(self.fields, data.X.shape[1])
         data, self._fields = data.in_fields(fields, self._activation)
         return data
 
     def _open(self, shards: Shards, y: Any, sample_weight: Any, reset: bool) -> Shards:
-        """Shards for one fit; they hold targets and weights, and have the names of features."""
+        """Check shards for a fit; they hold targets and weights, and have the names of features."""
         for name, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(f"{name} must be None: shards hold their own, see write_shards")
+        shards.check_unchanged()
         if not reset:
             self._check_encoding(shards)
             self.model_.check_width(shards.n_features)
-            return shards.opened()
+            return shards
         self._encoding = shards.encoding
         names = None if self._encoding is None else self._encoding.names
         set_names(self, shards.n_features if names is None else len(names), names)
-        return shards.opened()
+        return shards
 
     def _check_same_kind(self, decoding: dict[str, Any]) -> None:
         """Raise unless predictions are decoded as in the earlier fit, for a warm start."""
@@ -393,7 +379,7 @@ class PolyEstimator(Arriving):
         """Weights of the rows, or, with shards, of the classes; None where all are 1."""
         if sample_weight is None:
             return None
-        w = _check_sample_weight(sample_weight, y, dtype=np.float64)
+        w = _check_sample_weight(as_array(sample_weight, "sample_weight"), y, dtype=np.float64)
         return as_weights(w, "sample_weight", len(w), some=True)
 
     def _seed(self) -> int:

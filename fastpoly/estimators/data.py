@@ -1,6 +1,7 @@
 """The rows of estimators: X and y, checked, and the training rows that the core sums over."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -35,7 +36,7 @@ from fastpoly.rows.statistics import Moments, Scaling, Statistics, row_statistic
 from fastpoly.state import Floats
 from fastpoly.strengths import Search
 from fastpoly.tables.fields import level_table
-from fastpoly.tables.frames import is_frame, read_columns
+from fastpoly.tables.frames import Column, is_frame, read_columns
 
 # Entries of X (1 MB) up to which copies cost nothing and threads gain nothing.
 SMALL_DATA_ENTRIES = BLOCK_DOUBLES // 8
@@ -56,13 +57,23 @@ def validate(model: Any, X: Any, reset: bool = True) -> Any:
         if reset:
             set_names(model, X.n_features)
         else:
-            model.model_.check_width(X.n_features)
+            check_tables(model, X)
         return X
     if issparse(X):
         return _sparse_rows(model, X, reset)
     with explained_text("X holds text; give a frame, such as a pandas DataFrame, with a column for "
                         "each kind"):  # fmt: skip
         return _frame_rows(model, X, reset) if is_frame(X) else _array_rows(model, X, reset)
+
+
+def check_tables(model: Any, X: Joined) -> None:
+    """Raise unless joined rows have the columns of the fit."""
+    model.model_.check_width(X.n_features)
+    if model._column_names is not None and model._column_names != X.feature_names:
+        raise ValueError(
+            "the tables of X have other keys or columns than those of the fit; X.with_rows joins "
+            "other rows with the same tables"
+        )
 
 
 def validate_targets(model: Any, X: Any, y: Any) -> tuple[NDArray, NDArray | None, NDArray]:
@@ -140,6 +151,14 @@ def _frame_rows(model: Any, X: Any, reset: bool) -> Any:
     return _array_rows(model, X, reset)
 
 
+def plain_numbers(columns: Mapping[str, Column]) -> NDArray | None:
+    """The columns of a table as an array, if all are numbers without gaps."""
+    if any(column.kind != "number" for column in columns.values()):
+        return None
+    X = np.column_stack([column.numbers() for column in columns.values()])
+    return None if np.isnan(X).any() else X
+
+
 def set_names(model: Any, d: int, names: Sequence[Any] | None = None) -> None:
     """Set `n_features_in_`, and `feature_names_in_` if all names are texts."""
     model.n_features_in_ = d
@@ -156,7 +175,8 @@ def explained_text(cure: str) -> Iterator[None]:
     except ValueError as error:
         if "could not convert string" not in str(error):
             raise
-        raise ValueError(f"{error}; {cure}") from None
+        text = re.sub(r"np\.str_\((.*)\)", r"\1", str(error))
+        raise ValueError(f"{text}; {cure}") from None
 
 
 def checked_csr(X: Any) -> Any:
@@ -203,6 +223,12 @@ def strata(y: NDArray | None, task: str, share: float) -> NDArray | None:
     held = math.ceil(share * len(codes))
     enough = counts.min() >= 2 and len(counts) <= min(held, len(codes) - held)
     return codes if enough else None
+
+
+def split_rows(y: NDArray, task: str, share: float, seed: int | None) -> list[NDArray[np.intp]]:
+    """The numbers of rows to train on and of a share held out, by class or level where possible."""
+    rows, by = np.arange(len(y)), strata(y, task, share)
+    return train_test_split(rows, test_size=share, random_state=seed, stratify=by)
 
 
 def is_small(X: Any) -> bool:
@@ -253,6 +279,11 @@ class TrainingRows:
         return isinstance(self.X, Shards)
 
     @property
+    def joined(self) -> Joined | None:
+        """The tables of keys, where the rows have some."""
+        return self.X if isinstance(self.X, Joined) else self.X.joined if self.stored else None
+
+    @property
     def is_small(self) -> bool:
         """Whether a pass over the rows is cheap."""
         return not self.stored and is_small(self.X)
@@ -261,9 +292,8 @@ class TrainingRows:
         """Rows to train on and rows to validate with, by class or level where there are any."""
         if self.stored:
             train, held = self.X.split(1 - share, share, seed=seed)
-            return replace(self, X=train.opened()), replace(self, X=held.opened())
-        rows, by = np.arange(self.X.shape[0]), strata(self.y, task, share)
-        train, held = train_test_split(rows, test_size=share, random_state=seed, stratify=by)
+            return replace(self, X=train), replace(self, X=held)
+        train, held = split_rows(self.y, task, share, seed)
         return self._take(train), self._take(held)
 
     def _take(self, rows: NDArray[np.intp]) -> Self:
@@ -286,8 +316,8 @@ class TrainingRows:
         """What distinguishes these rows from others; of shards, their digest."""
         X = f"shards {self.X.digest}" if self.stored else self.X
         tables = () if self.tables is None else self.tables.blocks
-        if isinstance(X, Joined):
-            return *self.targets, self.w, X.codes, X.every_key()
+        if (joined := self.joined) is not None:
+            return *self.targets, self.w, X if self.stored else X.codes, joined.every_key()
         return *self.targets, self.w, X.indices if isinstance(X, StoredRows) else X, *tables
 
     @property
@@ -297,6 +327,10 @@ class TrainingRows:
         if "found" not in self.__dict__:
             if self.stored:
                 found = shard_statistics(self.X, self.n_threads, self.w)
+                if self.joined is not None:
+                    keys = row_statistics(self.joined.every_key(), w=found.by_column)
+                    d, largest, each = keys.n_features, keys.largest, keys.by_column
+                    found = replace(found, n_features=d, largest=largest, by_column=each)
             elif isinstance(self.X, Joined):  # every key has all values of its features
                 found = row_statistics(self.X.every_key(), w=self.X.frequencies(self.w))
             else:
@@ -389,6 +423,9 @@ class TrainingRows:
     def rows(self, scaling: Scaling, loss: Any, activation: str, fit_lower: str | None) -> Rows:
         """The rows as the core takes them, in the units of a scaling."""
         loss, targets = complete_loss(get_loss(loss)), self.targets
+        joined, lower = self.joined, fit_lower
+        if joined is not None and activation == "anova":
+            lower = "explicit"
         if targets.table is not None:
             table = loss.encode(scaling.targets(targets.table), self.m)
             targets = targets._replace(table=table)
@@ -396,27 +433,31 @@ class TrainingRows:
             targets = Targets(loss.encode(scaling.targets(targets.values), self.m))
         if self.stored:
             own = scaling._replace(tables=None)  # which the blocks do not need
-            form = Form(activation, fit_lower, loss, self.m, targets.table, self.w, own)
+            own = own if joined is None else own._replace(factor=None)
+            form = Form(activation, lower, loss, self.m, targets.table, self.w, own)
             rows = Rows.of_shards(self.X, form, self.n_threads)
         else:
-            joined, lower = isinstance(self.X, Joined), fit_lower
-            if joined:
-                X, lower = self.X.codes, "explicit" if activation == "anova" else fit_lower
-            else:
-                with one_blas_thread():
-                    X = scaling.features(self.X)
-            n_threads = threads_for(self.X if joined else X, self.n_threads)
+            with one_blas_thread():
+                X = scaling.features(self.X) if joined is None else joined.codes
+            n_threads = threads_for(X if joined is None else joined, self.n_threads)
             design = Design(X, activation, fit_lower=lower, n_threads=n_threads)
             rows = Rows.of_block(Block(design, targets, loss, self.m, self.w))
-            if joined:
-                return self.X.rows_of(rows, scaling.factor, fit_lower)
+        if joined is not None:
+            return joined.rows_of(rows, scaling.factor, fit_lower)
         return rows if scaling.tables is None else CodedRows(rows, scaling.tables)
 
     def background_sums(self, F: Floats, center: Floats | None) -> Sums:
         """Sums over the rows x - center as they were given, by which models explain themselves."""
+        if self.stored and self.joined is not None:  # some of its rows, which have all columns
+            indices, ends = next(iter(self.X)).matrix(False).arrays[1:]
+            n = min(len(ends) - 1, 10_000)
+            P = csr_array((np.ones(ends[n]), indices[: ends[n]], ends[: n + 1]))
+            P.resize((n, self.X.manifest.n_features))
+            X = P @ self.joined.every_key()
+            return replace(self, X=X, w=None).background_sums(F, center)
         if self.stored:
             engine = self.X.engine or ThreadEngine(self.n_threads)
-            return Sums(*engine.sum(self.X.listed(), shard_sums, self.w, F, center))
+            return Sums(*engine.sum(self.X.list, shard_sums, self.w, F, center))
         if isinstance(self.X, Joined):  # some of its rows, which have all columns
             some = np.unique(np.linspace(0, len(self.X) - 1, 10_000).astype(int))
             other = replace(self._take(some), X=self.X[some].plain())

@@ -15,13 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 from sklearn.base import is_classifier
 from sklearn.metrics import check_scoring
-from sklearn.model_selection import (
-    KFold,
-    ShuffleSplit,
-    StratifiedKFold,
-    StratifiedShuffleSplit,
-    check_cv,
-)
+from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
@@ -29,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from fastpoly.contributions import Contributions
 from fastpoly.estimators.advice import Progress, collected_warnings, warn
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import TrainingRows, strata
+from fastpoly.estimators.data import TrainingRows, split_rows, strata
 from fastpoly.path import largest_alpha, walk
 from fastpoly.rows.shards import Shards
 from fastpoly.state import Floats
@@ -90,9 +84,7 @@ class SearchRows:
                 f"groups need a splitter that takes them, such as cv=GroupKFold(5); got cv={cv!r}"
             )
         if share:
-            by = strata(labels, model._task, float(cv))
-            kind = ShuffleSplit if by is None else StratifiedShuffleSplit
-            return list(kind(1, test_size=float(cv), random_state=seed).split(self.X, by))
+            return [tuple(split_rows(labels, model._task, float(cv), seed))]
         if model._task == "ordinal" and isinstance(count, numbers.Integral):
             by = strata(labels, model._task, 1 / int(count))
             return list((KFold if by is None else StratifiedKFold)(int(count)).split(self.X, by))

@@ -65,10 +65,11 @@ fields : list of int or str, optional
     of columns, or a name for each column. With `standardize` their units suit each other,
     x / sqrt(q + mean of q over the field), with mean squares q. Frames have their own fields.
 shapes : {"auto", "hinges", "steps", None}, default="auto"
-    What the numbers of a table are made of, where X is a frame with levels or gaps: their value in
-    soft units, which tame long tails (None); that and hinges, so that effects bend; or also steps
-    at up to 254 values, which only factorization machines take. A stronger ridge holds back what is
-    finer. "auto" walks to finer ones while the loss of rows held out falls clearly. See `shapes_`.
+    What the numbers of a table are made of, where X is a frame or has gaps: their value in soft
+    units, which tame long tails (None, which leaves frames of numbers alone as they are); that and
+    hinges, so that effects bend; or also steps at up to 254 values, which only factorization
+    machines take. A stronger ridge holds back what is finer. "auto" walks to finer ones while the
+    loss of rows held out falls clearly. See `shapes_`.
 solver : {"auto", "fista", "newton"}, default="auto"
     Solver of the output refit; refit="full" has its own.
 max_iter : int, default=1000
@@ -128,7 +129,7 @@ model_ : PolyModel
 alpha_, alpha_linear_ : float
     The strengths of the fit: alpha_ without tau, alpha_linear_ with fit_lower="explicit".
 shapes_ : {"hinges", "steps", None}
-    The shapes of the fit, only where X was a frame with levels or gaps.
+    The shapes of the fit, only where X was a frame or had gaps.
 objective_ : float
     Loss plus penalty.
 violation_ : float

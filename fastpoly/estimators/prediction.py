@@ -13,17 +13,18 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fastpoly.contributions import Contributions
-from fastpoly.estimators.data import TrainingRows, threads_for, validate
+from fastpoly.estimators.data import TrainingRows, check_tables, threads_for, validate
 from fastpoly.interactions import importances
 from fastpoly.joined import Joined
+from fastpoly.kernels.checks import shown
 from fastpoly.kernels.matrix import as_matrix
 from fastpoly.model import PolyModel
 from fastpoly.problem import has_log_odds
-from fastpoly.rows.format import replacing
 from fastpoly.rows.shards import Shards
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Floats, Model, State
 from fastpoly.storage.checkpoint import Stages
+from fastpoly.storage.npz import replacing
 from fastpoly.tables import Encoding
 
 Method = Callable[[PolyModel, Any, int | None], NDArray]
@@ -83,6 +84,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             self._check_encoding(X)
 
             def parts(method: Method, model: PolyModel) -> Iterator[NDArray]:
+                model = model if X.joined is None else X.joined.model_of(model)
                 for shard in X:
                     rows = shard.matrix(model.augment)
                     yield method(model, rows, self.n_threads)[shard.own_rows()]
@@ -100,6 +102,8 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     def _check_encoding(self, shards: Shards) -> None:
         """Raise unless the codes of shards mean what they meant in training."""
+        if shards.joined is not None:
+            check_tables(self, shards.joined)
         known, own = self._encoding, shards.encoding
         if known is not None and (own is None or not own.same_codes(known)):
             raise ValueError(
@@ -261,6 +265,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             else validate(model, rows, reset=False)
             for rows in (X, background)
         )
+        X, background = (r.plain() if isinstance(r, Joined) else r for r in (X, background))
         c = None if output is None else model._output_position(output)
         return model.model_.contributions(X, c, background=background, pairs=pairs)
 
@@ -335,7 +340,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         if output not in (names or ()) and (
             labels and (isinstance(output, str) or isinstance(labels[0], (int, float)))
         ):
-            raise ValueError(f"there is no {kind} {output!r}; known: {labels}")
+            raise ValueError(f"there is no {kind} {shown(output)}; known: {labels}")
         return output
 
     def _with_model(self, model: Model) -> Self:

@@ -156,16 +156,7 @@ class PathSearchCV(MetaEstimator):
         one_standard_error: bool = False, refit: bool = True, n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:  # fmt: skip
-        self.estimator = estimator
-        self.alphas = alphas
-        self.n_alphas = n_alphas
-        self.alpha_min_ratio = alpha_min_ratio
-        self.cv = cv
-        self.scoring = scoring
-        self.one_standard_error = one_standard_error
-        self.refit = refit
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+        vars(self).update((name, value) for name, value in locals().items() if name != "self")
 
     def fit(
         self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None, *,
@@ -280,16 +271,15 @@ class PathSearchCV(MetaEstimator):
         self, head: Pipeline | None, model: PolyEstimator, rows: folds.SearchRows, splits: list
     ) -> list[folds.FoldResult]:
         """Run one path per fold, with a progress bar if `verbose` asks for one."""
-        serial, results, best = effective_n_jobs(self.n_jobs) == 1, [], -np.inf
+        serial, results, scores = effective_n_jobs(self.n_jobs) == 1, [], [-np.inf]
         if not serial and model.n_threads is None:
             model = clone(model).set_params(n_threads=1)
         total = len(splits) * len(self.alphas_)
         with tqdm(total=total, unit="alpha", disable=not self.verbose) as bar:
 
-            def report(scores: Floats, steps: int = 1) -> None:
-                nonlocal best
-                best = np.fmax(best, np.fmax.reduce(np.ravel(scores)))
-                bar.set_postfix({"best score of a fold": f"{best:.4f}"}, refresh=False)
+            def report(found: Floats, steps: int = 1) -> None:
+                scores.append(np.fmax.reduce(np.ravel(found)))
+                bar.set_postfix({"best score of a fold": f"{np.nanmax(scores):.4f}"}, refresh=False)
                 bar.update(steps)
 
             runs = (
@@ -334,15 +324,13 @@ class PathSearchCV(MetaEstimator):
                 "estimator must be one of fastpoly's estimators, or a Pipeline whose last step is "
                 f"one, got {self.estimator!r}"
             )
-        if model.tau is not None:
-            raise ValueError("the search goes over alpha: set tau=None in the estimator")
-        if model.checkpoint is not None:
-            raise ValueError("the runs of a search cannot share a file: set checkpoint=None")
-        if model.early_stopping:
-            raise ValueError(
-                "the search chooses the number of basis vectors: set early_stopping=False in the "
-                "estimator"
-            )
+        for name, unset, why in (
+            ("tau", None, "the search goes over alpha"),
+            ("checkpoint", None, "the runs of a search cannot share a file"),
+            ("early_stopping", False, "the search chooses the number of basis vectors"),
+        ):
+            if getattr(model, name) != unset:
+                raise ValueError(f"{why}: set {name}={unset} in the estimator")
         if not (self.scoring is None or isinstance(self.scoring, str) or callable(self.scoring)):
             raise TypeError(f"scoring must be one scorer, its name or None, got {self.scoring!r}")
         for name in ("refit", "one_standard_error"):
@@ -366,13 +354,14 @@ class PathSearchCV(MetaEstimator):
 
     def _warn_at_borders(self, n_sizes: int) -> None:
         """Warn if a larger grid may hold a better pair."""
-        (alpha, size), default, cures = self.best_params_.values(), self.alphas is None, []
+        (alpha, size), default = self.best_params_.values(), self.alphas is None
+        at, cures = f"the best alpha, {alpha:.3g}, is the", []
         if alpha == self.alphas_[-1] and len(self.alphas_) > 1:
             cure = "lower alpha_min_ratio" if default else "add smaller alphas"
-            cures.append(f"the best alpha, {alpha:.3g}, is the smallest of the grid: {cure}")
+            cures.append(f"{at} smallest of the grid: {cure}")
         if self._largest_alpha_is_best():
             cure = "the best model has no interactions" if default else "add larger ones"
-            cures.append(f"the best alpha, {alpha:.3g}, is the largest of the grid: {cure}")
+            cures.append(f"{at} largest of the grid: {cure}")
         elif size == n_sizes:
             cures.append(f"the best size is n_components={n_sizes}: raise n_components")
         if cures:

@@ -5,7 +5,7 @@ Each class turns y into codes with a table of what a code is to the loss, or int
 
 import inspect
 import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from fastpoly.decoding import NUMBERS, level_values
+from fastpoly.decoding import NUMBER_KINDS, level_values
 from fastpoly.estimators.advice import warn
 from fastpoly.estimators.base import Encoded, PolyEstimator
 from fastpoly.estimators.data import TrainingRows, usable_names
@@ -47,13 +47,15 @@ def with_parameters(**own: Any) -> Callable[[Class], Class]:
         for name, default in own.items():
             known[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
 
-        def __init__(self: Any, **given: Any) -> None:
-            for name in given.keys() - known.keys():
-                names = ", ".join(list(known)[1:])
-                raise TypeError(f"{type(self).__name__} has no parameter {name!r}; known: {names}")
-            vars(self).update(
-                {name: given.get(name, known[name].default) for name in list(known)[1:]}
-            )
+        defaults = {name: parameter.default for name, parameter in list(known.items())[1:]}
+
+        def __init__(self: Any, *unnamed: Any, **given: Any) -> None:
+            user, names = type(self).__name__, ", ".join(defaults)
+            if unnamed:
+                raise TypeError(f"name the parameters of {user}: {user}(alpha={shown(unnamed[0])})")
+            for name in given.keys() - defaults.keys():
+                raise TypeError(f"{user} has no parameter {name!r}; known: {names}")
+            vars(self).update(defaults | given)
 
         __init__.__signature__ = inspect.Signature(list(known.values()))
         cls.__init__ = __init__  # type: ignore[misc]
@@ -104,20 +106,6 @@ class WithProbabilities(Predictor):
         ndarray, (n, len(classes_))
         """
         return self._by_model(PolyModel.predict_log_proba, X)
-
-    @available_if(has_probabilities)
-    def staged_predict_proba(self, X: Any) -> Iterator[Floats]:
-        """Yield the probabilities after each entry of `history_`.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d), or Shards
-
-        Yields
-        ------
-        ndarray, (n, len(classes_))
-        """
-        return self._by_stages(PolyModel.predict_proba, X)
 
 
 @with_parameters(class_weight=None)
@@ -232,7 +220,7 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
 
     def _encode(self, classes: NDArray | None, shape: tuple[int, ...]) -> Encoded:
         """Numbers, or the classes of shards, if they are numbers."""
-        if classes is not None and classes.dtype.kind not in NUMBERS:
+        if classes is not None and classes.dtype.kind not in NUMBER_KINDS:
             raise ValueError(
                 f"the targets of the shards are not numbers: {classes[:3].tolist()}; "
                 "use a classifier"
@@ -313,7 +301,7 @@ class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
             raise ValueError("the targets of the shards are arbitrary numbers, not levels")
         if self._declared is not None:
             rank = np.argsort(np.argsort(self._positions(classes)))
-        elif classes.dtype.kind in NUMBERS:
+        elif classes.dtype.kind in NUMBER_KINDS:
             rank = np.arange(len(classes))
         else:
             raise ValueError(
@@ -339,7 +327,9 @@ class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
         known = {level: i for i, level in enumerate(self._declared)}
         missing = [level for level in levels.tolist() if level not in known]
         if missing:
-            raise ValueError(f"y holds {missing[0]!r}, which is not one of levels={self._declared}")
+            raise ValueError(
+                f"y holds {missing[0]!r}, which is not one of levels={shown(self._declared)}"
+            )
         return [known[level] for level in levels.tolist()]
 
     def _model_loss(self) -> Any:
@@ -363,7 +353,7 @@ class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
 
         So predictions and scores do not depend on which declared levels a training part holds.
         """
-        if self.classes_.dtype.kind in NUMBERS:
+        if self.classes_.dtype.kind in NUMBER_KINDS:
             return levels.astype(np.float64)
         return 1.0 + np.array(self._positions(levels))
 
@@ -400,9 +390,9 @@ def as_levels(levels: ArrayLike) -> list[Any]:
         raise TypeError(f"levels must be a list, the lowest level first, got {levels!r}")
     order = np.asarray(levels).tolist() if hasattr(levels, "dtype") else list(levels)
     if len(set(order)) < len(order) or len(order) < 2:
-        raise ValueError(f"levels must be two or more distinct values, got {order}")
+        raise ValueError(f"levels must be two or more distinct values, got {shown(order)}")
     if all(isinstance(each, numbers.Real) for each in order) and order != sorted(order):
-        raise ValueError(f"levels that are numbers must increase, got {order}; sort them")
+        raise ValueError(f"levels that are numbers must increase, got {shown(order)}; sort them")
     return order
 
 

@@ -92,8 +92,9 @@ def as_weights(w: ArrayLike | None, name: str, n: int, *, some: bool = False) ->
 
 
 def shown(x: object) -> str:
-    """x as a message shows it: the representation, that of a NumPy scalar without its type."""
-    return repr(x.item() if isinstance(x, np.generic) else x)
+    """x as a message shows it: the representation, NumPy scalars without their type."""
+    with np.printoptions(legacy="1.21"):
+        return repr(x)
 
 
 def as_count(x: int, name: str, *, or_zero: bool = False) -> int:
@@ -103,6 +104,8 @@ def as_count(x: int, name: str, *, or_zero: bool = False) -> int:
     x = x.__index__()
     if x < (0 if or_zero else 1):
         raise ValueError(f"{name} must be at least {0 if or_zero else 1}, got {x}")
+    if x >= 2**63:
+        raise ValueError(f"{name} must be below 2**63")
     return x
 
 

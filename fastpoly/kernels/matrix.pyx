@@ -4,7 +4,6 @@ A `Matrix` shares the memory of the array it was made from whenever dtype and or
 do not change that array while the Matrix is in use.
 """
 
-from threading import Lock
 
 import numpy as np
 import scipy.sparse as sp
@@ -298,7 +297,6 @@ class ScaledRows:
 
 # width: (ones, multiples of width) for the largest StoredRows so far; never written to again.
 _ones = {}
-_ones_lock = Lock()
 
 
 def shared_ones(n, width):
@@ -307,14 +305,14 @@ def shared_ones(n, width):
     All matrices of that width share them. A longer matrix needs new ones, and shorter ones keep
     the old. So ask for the longest first.
     """
-    with _ones_lock:  # two threads would make them twice
-        ones, steps = _ones.get(width, (np.empty(0, np.float32), np.empty(0, np.int64)))
-        if len(steps) <= n:
-            ones, steps = np.ones(n * width, np.float32), np.arange(n + 1, dtype=np.int64)
-            steps *= width
-            for array in (ones, steps):
-                array.flags.writeable = False
-            _ones[width] = ones, steps
+    # Without a lock, which a forked child may find locked: two threads may make them twice.
+    ones, steps = _ones.get(width, (np.empty(0, np.float32), np.empty(0, np.int64)))
+    if len(steps) <= n:
+        ones, steps = np.ones(n * width, np.float32), np.arange(n + 1, dtype=np.int64)
+        steps *= width
+        for array in (ones, steps):
+            array.flags.writeable = False
+        _ones[width] = ones, steps
     return ones[:n * width], steps[:n + 1]
 
 

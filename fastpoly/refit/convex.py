@@ -7,7 +7,6 @@ of P = [V; b; W] (k + 1 + d, m), or of P = V where the model has no lower-order 
 """
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,20 +50,23 @@ class OutputProblem:
     ) -> None:  # fmt: skip
         self.problem, self.rows, self.H, self.k = problem, rows, H, k
         self.small, self.memory = small, memory
+        self._metric: Floats | None = None
         lower = rows.n_features - k if H is None else rows.explicit * (1 + rows.n_features)
         self.ridge = np.zeros((k + lower, 1))
         self.ridge[k + 1 :] = problem.alpha_linear
         self.weights = np.where(np.arange(len(self.ridge)) < k, 1.0, 0.0)
 
-    @cached_property
+    @property
     def metric(self) -> Floats:
         """Squared norms of the columns, with the ridge; only zeros are replaced."""
-        none = np.zeros((0, self.rows.n_features))
-        norms = self.rows.squared_norms(none if self.H is None else self.H)
-        # Stored rows have no other intercept.
-        metric = (norms[1:] if self.H is None else norms) + self.ridge[:, 0]
-        largest = metric.max(initial=0.0)
-        return np.maximum(metric, 1e-30 * largest if largest > 0 else 1.0)
+        if self._metric is None:  # a cached_property of Python 3.11 locks out forked children
+            none = np.zeros((0, self.rows.n_features))
+            norms = self.rows.squared_norms(none if self.H is None else self.H)
+            # Stored rows have no other intercept.
+            metric = (norms[1:] if self.H is None else norms) + self.ridge[:, 0]
+            largest = metric.max(initial=0.0)
+            self._metric = np.maximum(metric, 1e-30 * largest if largest > 0 else 1.0)
+        return self._metric
 
     @property
     def Z(self) -> Floats:

@@ -285,7 +285,7 @@ class OutputRefit:
         else:
             Z, design, given = self.activations(H, block.design), block.design, None
             if objective.explicit:
-                Z = stacked_features(Z, design.rows(np.arange(n)))
+                Z = stacked_features(Z, take_rows(design.matrix, np.arange(n)))
             rows = stored_rows(Z, design.n_threads, block.targets, block.loss, block.m, block.w)
         return OutputProblem(self.problem, rows, given, k, objective.small, self.memory)
 

@@ -19,7 +19,7 @@ from fastpoly.kernels.explicit import explicit_gamma, make_gamma, row_gamma
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.joint import JointObjective
 from fastpoly.kernels.matrix import shared_ones
-from fastpoly.rows.design import DenseCurvature, Design
+from fastpoly.rows.design import DenseCurvature, Design, take_rows
 from fastpoly.rows.engine import Point, PointMissing, receive
 from fastpoly.rows.shards import Part, Shard, ShardList
 from fastpoly.rows.statistics import Scaling
@@ -92,10 +92,8 @@ class Block:
 
     def take(self, rows: NDArray[np.bool_]) -> "Block":
         """Some of the rows, copied."""
-        D = self.design
-        design = Design(
-            D.rows(np.flatnonzero(rows)), D.activation, fit_lower=D.fit_lower, n_threads=D.n_threads
-        )
+        X, n_threads = take_rows(self.design.matrix, np.flatnonzero(rows)), self.design.n_threads
+        design = Design(X, self.activation, fit_lower=self.fit_lower, n_threads=n_threads)
         w = None if self.w is None else self.w[rows]
         return Block(design, self.targets.take(rows), self.loss, self.m, w)
 
@@ -113,7 +111,7 @@ class Block:
 
     def sample(self, numbers: list[NDArray[np.intp]]) -> list[Any]:
         """Rows by their numbers in this block, in a list of one."""
-        return [self.design.rows(numbers[self.place])]
+        return [take_rows(self.design.matrix, numbers[self.place])]
 
     def value(self, model: Model) -> float:
         """The loss."""

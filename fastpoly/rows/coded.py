@@ -16,44 +16,21 @@ weights. (Products of two levels of one field always count, where a row has seve
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.linalg import block_diag
+from scipy.sparse import csr_array, hstack, issparse
 
-from fastpoly.kernels.explicit import ExplicitGamma
+from fastpoly.kernels.checks import BLOCK_DOUBLES
+from fastpoly.kernels.explicit import ExplicitGamma, explicit_gamma, explicit_pays
 from fastpoly.kernels.gamma import Gamma
+from fastpoly.kernels.matrix import as_matrix
 from fastpoly.kernels.summed import SummedGamma
 from fastpoly.rows.design import Design
 from fastpoly.rows.rows import Activations, Gradient, Ray, Rows
 from fastpoly.state import Floats, Model
-
-
-class Padded(NamedTuple):
-    """Ranges of up to `width` positions: all real ones, and where they are among the padded."""
-
-    ranges: NDArray[np.intp]  # (F, width), 0 where padded
-    real: NDArray[np.intp]
-    among: NDArray[np.intp]
-    width: int
-
-    @classmethod
-    def of(cls, slices: list[slice]) -> Self:
-        """The ranges of these slices."""
-        sizes = np.array([s.stop - s.start for s in slices])
-        at = np.arange(sizes.max())
-        inside = at < sizes[:, None]
-        ranges = np.where(inside, at + np.array([s.start for s in slices])[:, None], 0)
-        return cls(ranges, ranges[inside], np.flatnonzero(inside), len(at))
-
-    def padded(self, vectors: Floats) -> Floats:
-        """The positions of vectors (k, size) by range, (F, width, k); tables have 0 for padding."""
-        return vectors.T.take(self.ranges, axis=0)
-
-    def unpadded(self, found: Floats) -> Floats:
-        """The real positions of (F, width, k)."""
-        return found.reshape(self.ranges.size, found.shape[-1]).take(self.among, axis=0)
 
 
 class Tables:
@@ -72,7 +49,7 @@ class Tables:
         self.n_levels, self.n_columns = int(self.level_offsets[-1]), int(self.column_offsets[-1])
         self._powers: dict[int, Self] = {}
         self._all = list(self._each())
-        self._alone, self._groups = self._grouped()
+        self._few = self._merged()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tables) and (
@@ -88,30 +65,22 @@ class Tables:
             levels, columns = self.level_offsets[f : f + 2], self.column_offsets[f : f + 2]
             yield slice(*levels), slice(*columns), table
 
-    def _grouped(self) -> tuple[list[Any], list[tuple["Padded", "Padded", Floats]]]:
-        """Scales and sparse tables one by one; dense ones of similar sizes as one array (F, p, q).
+    def _merged(self) -> list[tuple[slice, slice, Any]]:
+        """The same, with neighbors in one dense table while it is small.
 
-        One product then serves F tables, which would cost more calls than arithmetic.
+        Calls cost more than zeros. Sparse tables, and scales of many levels, stay as they are.
         """
-        alone: list[Any] = []
-        similar: dict[tuple[int, ...], list[Any]] = {}
-        for each in self._all:
-            if each[2].ndim == 1 or issparse(each[2]):
-                alone.append(each)
-            else:
-                similar.setdefault(tuple(map(int.bit_length, each[2].shape)), []).append(each)
-        groups = []
-        for tables in similar.values():
-            levels, columns = (Padded.of([each[axis] for each in tables]) for axis in (0, 1))
-            stacked = np.zeros((len(tables), levels.width, columns.width))
-            for own, (*_, B) in zip(stacked, tables, strict=True):
-                own[: B.shape[0], : B.shape[1]] = B
-            groups.append((levels, columns, stacked))
-        return alone, groups
-
-    def _ways(self, k: int) -> tuple[list[Any], list[tuple["Padded", "Padded", Floats]]]:
-        """Tables one by one, and in groups, whose copies of long vectors would cost more."""
-        return (self._alone, self._groups) if k * self.n_levels < 2**14 else (self._all, [])
+        found: list[tuple[slice, slice, Any]] = []
+        for levels, columns, B in self._all:
+            if found and not issparse(B) and not issparse(found[-1][2]):
+                first, ahead, A = found[-1]
+                if (levels.stop - first.start) * (columns.stop - ahead.start) <= 2**14:
+                    pair = [np.diag(C) if C.ndim == 1 else C for C in (A, B)]
+                    rows, places = slice(first.start, levels.stop), slice(ahead.start, columns.stop)
+                    found[-1] = rows, places, block_diag(*pair)
+                    continue
+            found.append((levels, columns, B))
+        return found
 
     def levels(self, H: Floats) -> Floats:
         """H B', from vectors of table columns (k, d) to vectors of levels (k, L).
@@ -119,23 +88,17 @@ class Tables:
         A constant before the columns is left out.
         """
         H, Z = H[:, H.shape[1] - self.n_columns :], np.empty((len(H), self.n_levels))
-        alone, groups = self._ways(len(H))
-        for levels, columns, B in alone:
+        for levels, columns, B in self._few:
             own = H[:, columns]
             Z[:, levels] = own * B if B.ndim == 1 else (B @ own.T).T
-        for rows, places, B in groups:
-            Z[:, rows.real] = rows.unpadded(B @ places.padded(H)).T
         return Z
 
     def columns(self, G: Floats) -> Floats:
         """G B, from gradients in levels (k, L) to gradients in table columns (k, d)."""
         H = np.empty((len(G), self.n_columns))
-        alone, groups = self._ways(len(G))
-        for levels, columns, B in alone:
+        for levels, columns, B in self._few:
             own = G[:, levels]
             H[:, columns] = own * B if B.ndim == 1 else (B.T @ own.T).T
-        for rows, places, B in groups:
-            H[:, places.real] = places.unpadded(B.transpose(0, 2, 1) @ rows.padded(G)).T
         return H
 
     def inverse(self, Z: Floats) -> Floats:
@@ -149,6 +112,14 @@ class Tables:
                 B = B.toarray() if issparse(B) else B
                 H[:, columns] = np.linalg.lstsq(B, own.T, rcond=None)[0].T
         return H
+
+    def squared(self, S: Floats) -> Floats:
+        """B' diag(s_c) B for the columns of S (L, m), (m, d, d): 0 outside the tables."""
+        found = np.zeros((S.shape[1], self.n_columns, self.n_columns))
+        for levels, columns, B in self._all:
+            B = np.diag(B) if B.ndim == 1 else B.toarray() if issparse(B) else B
+            found[:, columns, columns] = (B.T * S[levels].T[:, None]) @ B
+        return found
 
     def power(self, p: int) -> Self:
         """The tables of all entries to a power."""
@@ -177,6 +148,8 @@ class Tables:
                 seen = sizes > 1e-10 * max(sizes.max(initial=0.0), 1e-300)
                 B = B @ rotation[seen].T
             blocks.append(B)
+        if not any(B.shape[-1] for B in blocks):
+            blocks[0] = np.zeros((len(blocks[0]), 1))  # rows have at least one column
         return type(self)(blocks)
 
     def biases(self, H: Floats, Z: Floats) -> Floats:
@@ -189,9 +162,11 @@ class Tables:
         """A model of columns as one of levels, and the biases A of these where pairs count."""
         inside = not within and model.H.shape[1] > self.n_columns  # the constant is a level
         tables = self.with_constant() if inside else self
-        Z = tables.levels(model.H)
+        own, linear = model.H[:, model.H.shape[1] - tables.n_columns :], model.linear
+        Z = tables.levels(own if linear is None else np.vstack([own, linear.T]))
+        if linear is not None:
+            Z, linear = Z[: len(own)], Z[len(own) :].T
         A = self.biases(model.H, Z) if within else None
-        linear = None if model.linear is None else tables.levels(model.linear.T).T
         if A is not None:
             linear = A.T @ model.V + (0.0 if linear is None else linear)
         return model._replace(H=Z, linear=linear), A
@@ -209,6 +184,11 @@ class Tables:
     def dense(self) -> Floats:
         """B itself, (L, d)."""
         return self.levels(np.eye(self.n_columns)).T
+
+
+def symmetric_gamma(G: Floats) -> ExplicitGamma:
+    """The matrices G (m, d, d), which rounding left asymmetric: all of G, where fields cancel."""
+    return ExplicitGamma((G + G.transpose(0, 2, 1)) / 2)
 
 
 class CodedRows(Rows):
@@ -238,6 +218,7 @@ class CodedRows(Rows):
         self.fields = np.append([0] * constant, fields + constant).astype(np.intp)
         self.exclusive = np.append([True] * constant, exclusive).astype(bool)
         self.codes, self.within = codes, within
+        self._plain: Any = None  # X, and P * P, of small data
         self.tables = tables.with_constant() if constant and not within else tables
         if self.tables.n_levels != codes.n_features:
             raise ValueError(f"the tables have {self.tables.n_levels} levels, X {codes.n_features}")
@@ -309,16 +290,36 @@ class CodedRows(Rows):
 
     def gradient(self, model: Model) -> Gradient:
         levels, A = self.tables.over_levels(model, self.within)
-        found = self.codes.gradient(levels)
+        point = self.codes.point(levels)
+        found = self.codes.gradient_at(point)
         layers = self._layers(A, *found[1:4])
 
         def gamma() -> Gamma:
+            n, d = self.n_samples, self.n_features
+            # Networks have codes only where rows are joined, and then as shards do.
+            frame = self.in_memory and self.activation == "anova" and not self.within
+            if frame and n * d <= BLOCK_DOUBLES and explicit_pays(n, d, self.m, d):
+                return self._explicit_gamma(self.codes.block.row_gradients(point))
             operators = CodedOperators(self, found.gamma(), found.linear if self.within else None)
             if isinstance(operators.gamma, ExplicitGamma):
-                return ExplicitGamma(operators.dense(None))
+                return symmetric_gamma(operators.dense(None))
             return SummedGamma(self.n_features, self.m, operators, self.sample)
 
         return Gradient(found.value, *layers, gamma, found.conjugate)
+
+    def _explicit_gamma(self, D: Floats) -> Gamma:
+        """The operators as matrices, 1/2 (X'D_cX - B'diag(s_c)B), s = (P * P)'D.
+
+        For few rows and columns, where calls cost more than arithmetic.
+        """
+        if self._plain is None:
+            P = self.codes.sample_rows(self.n_samples, np.random.default_rng())  # all of them
+            if self.codes.fit_lower == "augment":
+                P = hstack([np.ones((self.n_samples, 1)), P], "csr")
+            self._plain = as_matrix(P @ self.tables.dense()), P.power(2)
+        X, squares = self._plain
+        G = explicit_gamma(X, D).dense() - self.tables.squared(squares.T @ D)
+        return symmetric_gamma(0.5 * G)
 
     def sample(self, most: int, rng: np.random.Generator) -> Activations:
         P = self.codes.sample_rows(most, rng)
@@ -356,8 +357,9 @@ class CodedRows(Rows):
             return basis, output, None, None
         return basis, output, intercept, squared.columns(linear.T).T
 
-    def folds(self, n_folds: int, seed: int) -> list[tuple[Self, Self]]:
-        return [(self._on(one), self._on(other)) for one, other in self.codes.folds(n_folds, seed)]
+    def hold_out(self, share: float, seed: int) -> tuple[Self, Self]:
+        train, held = self.codes.hold_out(share, seed)
+        return self._on(train), self._on(held)
 
     def take(self, rows: NDArray[np.bool_]) -> Self:
         return self._on(self.codes.take(rows))

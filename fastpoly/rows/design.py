@@ -104,25 +104,9 @@ class Design:
         """V's(H x_i) for all rows, without an n x k matrix: V (k, m) -> (n, m)."""
         return self.features(H).outputs(V)
 
-    def pullback(self, H: ArrayLike, D: ArrayLike) -> Floats:
-        """sum_i s(H x_i) d_i', without an n x k matrix: D (n, m) -> (k, m)."""
-        return self.features(H).pullback(D)
-
-    def basis_grad(self, H: ArrayLike, M: ArrayLike) -> Floats:
-        """Gradient of sum(activations(H) * M) with respect to H: M (n, k) -> (k, n_features)."""
-        return self.features(H).basis_grad(M)
-
-    def basis_grad_outputs(self, H: ArrayLike, V: ArrayLike, D: ArrayLike) -> Floats:
-        """`basis_grad(H, D @ V.T)` without an n x k matrix."""
-        return self.features(H).basis_grad_outputs(V, D)
-
     def gamma(self, D: ArrayLike) -> Gamma:
         """The operators Gamma_c of loss gradients D (n, m)."""
         return make_gamma(self.matrix, D, self.activation, self.n_threads)
-
-    def rows(self, numbers: NDArray[np.intp]) -> Any:
-        """Some rows by their numbers, without the constant: an array or a csr_array."""
-        return take_rows(self.matrix, numbers)
 
 
 def take_rows(X: Matrix, numbers: NDArray[np.intp]) -> Any:
@@ -140,12 +124,11 @@ def check_kind(activation: str, fit_lower: str | None) -> None:
         raise ValueError(f"fit_lower must be one of {FIT_LOWER}, got {fit_lower!r}")
 
 
-def largest_size(X: Any) -> float:
-    """The largest |x| of a Matrix or an array."""
-    if isinstance(X, Matrix):
-        scaled = not X.sparse and isinstance(X.source, ScaledRows)
-        X = X.arrays[0] if X.sparse else X.rows(slice(None)) if scaled else X.source
-    return max(float(X.max(initial=0.0)), -float(X.min(initial=0.0)))
+def largest_size(X: Matrix) -> float:
+    """The largest |x|."""
+    scaled = not X.sparse and isinstance(X.source, ScaledRows)
+    values = X.arrays[0] if X.sparse else X.rows(slice(None)) if scaled else X.source
+    return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
 
 
 def check_largest(largest: float) -> None:

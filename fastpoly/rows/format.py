@@ -1,7 +1,7 @@
-"""The format of a folder of shards: a manifest and plain .npy files, none of which is trusted.
+"""The format of a folder of shards: a manifest and plain files, none of which is trusted.
 
 `manifest.json` says how rows are stored and which files each shard has. `layout` says what the
-files hold:
+.npy files hold:
 
     kind        arrays of a shard
     "codes"     indices (rows, fields): a column of X for each field, where it is 1
@@ -10,13 +10,13 @@ files hold:
     all kinds   y (rows,) codes of classes, or (rows, n_targets) numbers; w (rows,) if there are
                 weights; places (rows,) if rows are sorted: where each row of the table is stored
 
-Codes have an encoding, the arrays of `fastpoly.tables.encoding`, with texts as JSON in arrays of
-bytes. A file that differs from its manifest in dtype, shape or size is refused before anything
-reads it.
+Rows of a table have an encoding, a .npz file with the arrays of `fastpoly.tables.encoding`: codes,
+or CSR where fields are lists, of which a row may have several codes. A file that differs from its
+manifest in dtype, shape or size is refused before anything reads it.
 """
 
 import contextlib
-import ctypes
+import errno
 import hashlib
 import io
 import json
@@ -24,36 +24,33 @@ import math
 import mmap
 import os
 import re
-import secrets
-import stat
-import weakref
-from collections.abc import Iterator
+import sys
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from fastpoly.storage.npz import open_file, read_arrays, replacing
 from fastpoly.tables import Encoding
-from fastpoly.tables.encoding import DTYPES
 
-SHARDS_VERSION = 3  # 2: sorted rows know their places; 3: codes have the encoding of a table
+# 2: sorted rows know their places; 3: codes have the encoding of a table; 4: in one file
+SHARDS_VERSION = 4
 NAME = "manifest.json"
 FORMAT = "fastpoly-shards"
 # The most features: one less than an index can count, because a constant feature may be added.
 MOST_FEATURES = np.iinfo(np.int32).max - 1
 # The names of files that we write: what they hold, and a token of the write.
-OURS = re.compile(r"(raw-\d+|\d{6,}|encoding)-[a-z0-9]+\.fastpoly-[0-9a-f]{16}\.npy")
+OURS = re.compile(r"((raw-\d+|\d{6,})-[a-z0-9]+|encoding)\.fastpoly-[0-9a-f]{16}\.np[yz]")
 Identities = dict[str, tuple[int, ...]]  # by the names of arrays
 
 
 @dataclass(frozen=True)
 class File:
-    """The name of a file in the folder, its digest, and the array that it holds."""
+    """The name of a file in the folder, its digest, and the array that it holds, if it is one."""
 
     name: str
     digest: str
@@ -61,7 +58,7 @@ class File:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, entry: dict[str, Any], dtype: Any, shape: tuple[int, ...]) -> Self:
+    def of(cls, entry: dict[str, Any], dtype: Any = None, shape: tuple[int, ...] = ()) -> Self:
         name, digest = entry["name"], entry["digest"]
         if not OURS.fullmatch(name):
             raise ValueError(f"{name!r} is not the name of a file of shards")
@@ -73,32 +70,31 @@ class File:
         """Map the array read-only; ValueError unless the file holds it and nothing else."""
         try:
             with open_file(folder / self.name) as file:
-                return self._mapped(file)
+                # Compared, not parsed: NumPy's parser may fail in threads (with Python 3.11).
+                wanted, begin = npy_header(self.dtype, self.shape), file.read(10)
+                text = file.read(int.from_bytes(begin[8:], "little"))
+                first, own = file.tell(), os.fstat(file.fileno()).st_size
+                if (begin[:8], text.rstrip()) != (wanted[:8], wanted[10:].rstrip()):
+                    raise ValueError(
+                        f"it does not begin as an array {self.shape} of {self.dtype}; it has {own} "
+                        "bytes"
+                    )
+                size = first + math.prod(self.shape) * self.dtype.itemsize
+                if own != size:
+                    raise ValueError(f"it has {own} bytes, but should have {size}")
+                if size == first:
+                    return np.empty(self.shape, self.dtype)
+                # Before Python 3.13 the file stays open for as long as it is mapped.
+                how: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+                content = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, **how)
         except OSError as error:
-            raise ValueError(f"it cannot be read: {error.strerror or error}") from None
-
-    def _mapped(self, file: BinaryIO) -> NDArray[Any]:
-        # Compared, not parsed: NumPy's parser may fail in threads (with Python 3.11).
-        wanted, begin = npy_header(self.dtype, self.shape), file.read(10)
-        text = file.read(int.from_bytes(begin[8:], "little"))
-        own = os.fstat(file.fileno()).st_size
-        if (begin[:8], text.rstrip()) != (wanted[:8], wanted[10:].rstrip()):
-            raise ValueError(
-                f"it does not begin as an array {self.shape} of {self.dtype}; it has {own} bytes"
-            )
-        first = file.tell()
-        size = first + math.prod(self.shape) * self.dtype.itemsize
-        if own != size:
-            raise ValueError(f"it has {own} bytes, but should have {size}")
-        if size == first:
-            return np.empty(self.shape, self.dtype)
-        return np.frombuffer(mapped(file, size)[first:], self.dtype).reshape(self.shape)
+            cure = "; raise the limit (ulimit -n)" if error.errno == errno.EMFILE else ""
+            raise ValueError(f"it cannot be read: {error.strerror or error}{cure}") from None
+        return np.frombuffer(content, self.dtype, offset=first).reshape(self.shape)
 
     def verify(self, folder: Path) -> None:
         """Raise unless the file has the digest of the manifest."""
-        with open(folder / self.name, "rb") as file:
-            found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20))
-        if found.hexdigest() != self.digest:
+        if digest_of(folder / self.name) != self.digest:
             raise ValueError("its digest differs from the one in the manifest")
 
 
@@ -110,7 +106,7 @@ class Manifest:
     n_samples: int
     n_features: int
     n_fields: int  # 0 where the rows are no codes
-    encoding: dict[str, File]  # the arrays of the encoding, where the rows are codes
+    encoding: File | None  # of rows with fields
     classes: tuple[Any, ...]  # the levels of the targets, sorted; none where they are numbers
     n_targets: int  # how many numbers the target of a row has
     shards: tuple[dict[str, File], ...]  # for every shard, its files by the name of their array
@@ -123,7 +119,7 @@ class Manifest:
     def file_names(self) -> set[str]:
         """The names of all files of these shards, but for the manifest itself."""
         names = {file.name for files in self.shards for file in files.values()}
-        return names | {file.name for file in self.encoding.values()}
+        return names if self.encoding is None else names | {self.encoding.name}
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -131,7 +127,7 @@ class Manifest:
         path = folder / NAME
         try:
             with open_file(path) as file:
-                content = json.loads(file.read())
+                return cls.of(json.loads(file.read()))
         except FileNotFoundError:
             raise ValueError(
                 f"{folder} holds no {NAME}: it is no folder of shards, or was not written to its "
@@ -140,10 +136,6 @@ class Manifest:
         except OSError as error:
             cure = "; ask for the right to read it" if isinstance(error, PermissionError) else ""
             raise ValueError(f"{path} cannot be read: {error.strerror or error}{cure}") from None
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path} cannot be read: {error}; write the shards again") from None
-        try:
-            return cls.of(content)
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             problem = f"{type(error).__name__}: {error}"
             raise ValueError(f"{path} is not a manifest of shards ({problem})") from None
@@ -185,63 +177,33 @@ class Manifest:
         n = sum(rows)
         if n != content["n_samples"] or not n:
             raise ValueError(f"its shards have {n} rows, n_samples is {content['n_samples']}")
+        entry, encoding = content["encoding"], None
+        if n_fields and kind != "dense":
+            encoding = File.of(entry)
+        elif entry is not None:
+            raise ValueError("only rows with fields have an encoding")
         return cls(
-            kind, n, d, n_fields, _encoding_files(content), classes, n_targets, tuple(shards),
-            tuple(rows), _digest(content),
+            kind, n, d, n_fields, encoding, classes, n_targets, tuple(shards), tuple(rows),
+            _digest(content),
         )  # fmt: skip
 
-    def read_encoding(self, folder: Path, verify: bool = False) -> Encoding:
-        """The encoding of codes; a ValueError says what is wrong with it, or with which file."""
-        arrays: dict[str, NDArray[Any]] = {}
-        for name, file in self.encoding.items():
-            try:
-                if verify:
-                    file.verify(folder)
-                arrays[name] = _decoded(file.map(folder), DTYPES[name])
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"the encoding, {folder / file.name}: {error}") from None
+    def read_encoding(self, folder: Path, verify: bool = False) -> Encoding | None:
+        """The encoding of codes; a ValueError says what is wrong with it."""
+        if self.encoding is None:
+            return None
         try:
-            found = Encoding.from_arrays(arrays)
+            if verify:
+                self.encoding.verify(folder)
+            found = Encoding.from_arrays(read_arrays(folder / self.encoding.name))
             fits = (found.form, len(found.fields), found.n_codes)
             if fits != ("codes", self.n_fields, self.n_features):
                 raise ValueError(f"its fields and codes, {fits}, are not those of the manifest")
-            if any(field.kind == "list" for field in found.fields):
-                raise ValueError("it has lists, which shards do not have")
-        except ValueError as error:
-            raise ValueError(f"the encoding in {folder}: {error}") from None
+            if (self.kind == "csr") != any(field.kind == "list" for field in found.fields):
+                raise ValueError("rows with lists, and no others, are stored as CSR")
+        except (ValueError, OSError) as error:
+            path = folder / self.encoding.name
+            raise ValueError(f"the encoding, {path}: {error}") from None
         return found
-
-
-def encoding_arrays(encoding: Encoding) -> dict[str, NDArray[Any]]:
-    """The arrays of an encoding as files hold them, with NumPy's own texts as JSON."""
-    arrays = encoding.arrays()
-    for name, a in arrays.items():
-        if DTYPES[name] == "U":
-            arrays[name] = np.frombuffer(json.dumps(a.tolist()).encode(), np.uint8)
-    return arrays
-
-
-def _decoded(found: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """An array as `Encoding.from_arrays` takes it."""
-    if dtype == "U":
-        return np.array(json.loads(found.tobytes()))
-    return found.view(np.uint8) != 0 if dtype == "|b1" else found
-
-
-def _encoding_files(content: dict[str, Any]) -> dict[str, File]:
-    """The files of the encoding, which codes must have."""
-    entries = content["encoding"]
-    if content["kind"] != "codes":
-        if entries is not None:
-            raise ValueError("only codes have an encoding")
-        return {}
-    if set(entries) != set(DTYPES):
-        raise ValueError(f"an encoding must have {sorted(DTYPES)}")
-    files = {}
-    for name, dtype in DTYPES.items():
-        length = _count(entries[name]["length"], "length", most=np.iinfo(np.int64).max)
-        files[name] = File.of(entries[name], "|u1" if dtype == "U" else dtype, (length,))
-    return files
 
 
 def layout(content: dict[str, Any], n: int, entries: int) -> dict[str, tuple[str, tuple]]:
@@ -322,35 +284,6 @@ def shared(identities: Identities) -> Identities:
     return {name: known[:2] for name, known in identities.items()}
 
 
-def mapped(file: BinaryIO, size: int) -> memoryview:
-    """The first `size` bytes (at least one) of an open file, read-only.
-
-    `mmap.mmap`, and `numpy.memmap` with it, holds a descriptor for as long as the file is mapped: a
-    thousand shards would exceed the usual limit of 1024. The system needs none after mapping.
-    """
-    if os.name != "posix":
-        return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
-    libc = _libc()
-    address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
-    if address == ctypes.c_void_p(-1).value:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
-    memory = (ctypes.c_ubyte * size).from_address(address)
-    # Not at exit, when other threads may still read it.
-    weakref.finalize(memory, libc.munmap, address, size).atexit = False
-    return memoryview(memory).cast("B").toreadonly()
-
-
-@cache
-def _libc() -> Any:
-    libc = ctypes.CDLL(None, use_errno=True)
-    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    libc.mmap.restype = pointer
-    libc.mmap.argtypes = [pointer, size, number, number, number, ctypes.c_ssize_t]
-    libc.munmap.argtypes = [pointer, size]
-    return libc
-
-
 def npy_header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
     """What a file of an array in C order begins with; spaces at the end may differ."""
     head = io.BytesIO()
@@ -359,8 +292,8 @@ def npy_header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
     return head.getvalue()
 
 
-def write_array(path: Path, array: NDArray[Any], *, sync: bool = False) -> str:
-    """Write an array, with `sync` down to the disk, and return the digest of its file."""
+def write_array(path: Path, array: NDArray[Any]) -> str:
+    """Write an array down to the disk, and return the digest of its file."""
     array = np.ascontiguousarray(array)
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
     head, body = npy_header(array.dtype, array.shape), memoryview(array.reshape(-1).view(np.uint8))
@@ -369,18 +302,15 @@ def write_array(path: Path, array: NDArray[Any], *, sync: bool = False) -> str:
     with open(path, "wb") as file:
         file.write(head)
         file.write(body)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
+        file.flush()
+        os.fsync(file.fileno())
     return digest.hexdigest()
 
 
-def open_file(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file to read it; ValueError for a device or pipe, which may have no end."""
-    mode = os.stat(path).st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # `open` has an error for folders
-        raise ValueError(f"{path} is not a file but a device or pipe, which may have no end")
-    return open(path, "rb")
+def digest_of(path: Path) -> str:
+    """The digest of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
 
 
 def sync_folder(folder: Path) -> None:
@@ -391,27 +321,3 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-@contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` in one step when it is complete, or never.
-
-    A symbolic link keeps pointing at its target.
-    """
-    target = Path(os.path.realpath(path))
-    # Not a file of `tempfile`: only its owner could read it, and then the same holds for `path`.
-    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError) and error.errno is not None:
-            # The caller does not know the temporary name.
-            raise OSError(error.errno, error.strerror, os.fspath(path)) from None
-        raise

@@ -19,15 +19,16 @@ from numpy.typing import NDArray
 from fastpoly.kernels.checks import as_array
 from fastpoly.kernels.matrix import as_csr
 from fastpoly.rows.format import MOST_FEATURES
-from fastpoly.tables.fields import Levels, Number
+from fastpoly.tables.fields import Levels, Number, each_once
 from fastpoly.tables.frames import Column, Distinct, is_frame, read_columns
 
 # Bytes of a text file that are read at once, and the most that a row may have.
-BLOCK_BYTES = 2**22
+BLOCK_BYTES = 2**24
 FORMATS = {
     "csv": "csv", "tsv": "tsv", "parquet": "parquet", "pq": "parquet", "libsvm": "libsvm",
     "svm": "libsvm", "svmlight": "libsvm", "txt": "libsvm",
 }  # fmt: skip
+INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")  # as it is written: not 007, +7 or 7.0
 SORTS = {"O": "text", "b": "bool", "i": "integer", "f": "float"}  # by the kind of a dtype
 
 
@@ -104,9 +105,11 @@ class Distincts:
                     f"column {self.name!r} mixes {self.sort} and {sort} values; convert it to one"
                 )
             self.sort = sort
-        known = self.known
-        places = [known.setdefault(value, len(known)) for value in values.tolist()]
-        numbers = np.array([*places, -1], np.int32)[codes]
+        known, levels = self.known, values.tolist()
+        new = dict.fromkeys(value for value in levels if value not in known)
+        known.update(zip(new, range(len(known), len(known) + len(new)), strict=True))
+        places = np.fromiter(map(known.__getitem__, levels), np.int32, len(levels))
+        numbers = np.append(places, np.int32(-1))[codes]
         counts = np.bincount(numbers + 1, minlength=len(known) + 1)
         counts[: len(self.counts)] += self.counts
         self.counts = counts
@@ -118,7 +121,7 @@ class Distincts:
         The place of the other ones is behind the last, and the last entry of the places is for -1.
         """
         values, kept = list(self.known), self.counts[1:] >= min_count
-        if self.sort == "id" and all(map(_is_integer, values)):
+        if self.sort == "id" and all(map(INTEGER.fullmatch, values)):
             values = list(map(int, values))
         chosen = [value for value, own in zip(values, kept, strict=True) if own]
         order = sorted(range(len(chosen)), key=chosen.__getitem__)
@@ -129,11 +132,6 @@ class Distincts:
         places = np.full(len(values) + 1, len(chosen), np.int32)
         places[:-1][np.flatnonzero(kept)[order]] = np.arange(len(chosen), dtype=np.int32)
         return found, places
-
-
-def _is_integer(text: str) -> bool:
-    """Whether a text is an integer of 64 bits as it is written: 7, but not 007, +7 or 7.0."""
-    return text.removeprefix("-").isdecimal() and len(text) < 19 and str(int(text)) == text
 
 
 class Table:
@@ -151,8 +149,8 @@ class Table:
         self.target, self.weight = target, weight
         self.others = [*([weight] if weight else []), target]
         self.columns: list[str] | None = None
-        self.min_count = 2
-        self.fields: dict[str, str] = {}  # "levels" or "number"
+        self.min_count, self.begun = 2, False
+        self.fields: dict[str, str] = {}  # "levels", "list" or "number"
         if one_hot or numeric:
             self.min_count = 1
             self._use({**dict.fromkeys(one_hot, "levels"), **dict.fromkeys(numeric, "number")})
@@ -163,18 +161,22 @@ class Table:
     def _use(self, fields: dict[str, str]) -> None:
         self.fields = fields
         self.levels = {name: Distincts(name) for name, kind in fields.items() if kind == "levels"}
+        self.lists = {name: Distincts(name) for name, kind in fields.items() if kind == "list"}
         self.numbers = [name for name, kind in fields.items() if kind == "number"]
 
     def arrays(self, chunk: Chunk) -> dict[str, Any]:
-        """The arrays of some rows, as far as they exist: codes, numbers (n, q), y and w."""
+        """The arrays of some rows, as far as they exist: codes, csr, numbers (n, q), y and w."""
         columns = chunk.columns(self.columns)
         check_names(columns, self.others)
         if not columns[self.target].size:
             return {"y": np.empty(0)}
-        if not self.fields:
-            self._use({n: c.kind for n, c in columns.items() if n not in self.others})
-            if not self.fields:
+        if not self.begun:
+            kinds = self.fields or {n: c.kind for n, c in columns.items() if n not in self.others}
+            if not kinds:
                 raise ValueError("there must be columns beside the target and the weight")
+            lists = {n: "list" for n in kinds if columns[n].kind == "list"}
+            self._use(kinds | {n: kind for n, kind in lists.items() if kinds[n] == "levels"})
+            self.begun = True
         for name in columns.keys() ^ {*self.fields, *self.others}:
             raise ValueError(f"batches must be alike: only some of them have the column {name!r}")
         arrays: dict[str, Any] = {}
@@ -186,6 +188,8 @@ class Table:
                         for name, known in self.levels.items()
                     ]
                 )
+            if self.lists:
+                arrays["csr"] = self._items(columns)
             if self.numbers:
                 found = [columns[name].numbers() for name in self.numbers]
                 arrays["numbers"] = np.column_stack(found)
@@ -207,13 +211,24 @@ class Table:
 
     def _levels(self, column: Column) -> Distinct:
         """The levels of a column, of integers as well where it is named."""
-        if column.kind == "list":
-            raise column.error("holds lists, which shards do not have; make columns of it")
         if column.kind == "number" and self.columns is not None:
             column = Column(column.name, column.data, "levels")
         elif column.kind == "number":
             raise column.error("holds numbers, but none in the first batch; name it in numeric")
         return column.distinct()
+
+    def _items(self, columns: Mapping[str, Column]) -> sp.csr_array:
+        """The items of all lists: item i of list j, -1 for a gap, is column (i + 1) q + j of q."""
+        q, rows, items = len(self.lists), [], []
+        for j, (name, known) in enumerate(self.lists.items()):
+            begins, (codes, values) = columns[name].lists()
+            begins, codes = each_once(begins, codes)
+            numbers = known.number(Distinct(codes, values)).astype(np.int64)
+            rows.append(np.repeat(np.arange(len(begins) - 1), np.diff(begins)))
+            items.append((numbers + 1) * q + j)
+        places = np.concatenate(rows), np.concatenate(items)
+        shape = len(begins) - 1, MOST_FEATURES * q
+        return sp.csr_array((np.ones(len(places[0])), places), shape=shape)
 
     def _target(self, column: Column) -> NDArray[Any] | Distinct:
         """Integers and other numbers as they are, anything else as levels; booleans are 0 and 1."""
@@ -227,22 +242,23 @@ class Table:
 
     def finish(
         self, numbers: Callable[[int], NDArray[np.float64]]
-    ) -> tuple[list[Levels | Number], list[NDArray[np.int32]]]:
-        """The fields, and the code of each provisional number of those that are levels.
+    ) -> tuple[list[Levels | Number], dict[str, NDArray[np.int32]]]:
+        """The fields, and the code of each provisional number of those that have levels, by name.
 
         `numbers(j)` are the values of column j of the numbers.
         """
         fields: list[Levels | Number] = []
-        places = []
+        places = {}
         for name, kind in self.fields.items():
             if kind == "number":
                 column = Column(name, numbers(self.numbers.index(name)), "number")
                 fields.append(Number.learn(column, self.min_count))
                 continue
-            values, own = self.levels[name].sorted(self.min_count)
-            fields.append(Levels(name, values, bool(self.levels[name].counts[:1].any())))
+            known = self.levels.get(name) or self.lists[name]
+            values, own = known.sorted(self.min_count)
+            fields.append(Levels(name, values, bool(known.counts[:1].any()), kind))
             own[-1] = fields[-1].size - 1
-            places.append(own)
+            places[name] = own
         return fields, places
 
 
@@ -268,7 +284,10 @@ def pair_arrays(batch: tuple[Any, ...]) -> dict[str, Any]:
         if values.ndim != 2:
             raise ValueError(f"X of a batch must be 2-D, got shape {values.shape}")
     if values.dtype.kind not in "buif":
-        raise TypeError(f"X of a batch must hold numbers, got {values.dtype}; convert it")
+        raise TypeError(
+            f"X of a batch must hold numbers, got {values.dtype}; convert it, or give a frame and "
+            "name its target"
+        )
     if not np.isfinite(values).all():
         raise ValueError("X of a batch contains NaN or infinity; remove or impute these entries")
     if any(not array.ndim for array in arrays.values()):

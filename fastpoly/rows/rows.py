@@ -7,7 +7,7 @@ on a cluster. Nothing above this module knows the difference.
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count, pairwise
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
 
@@ -26,7 +26,7 @@ from fastpoly.rows.block import Block, Form, StoredBlocks, Targets
 from fastpoly.rows.design import Curvature, DenseCurvature, Design
 from fastpoly.rows.engine import Engine, Point, ThreadEngine
 from fastpoly.rows.shards import Part, Shard, Shards
-from fastpoly.rows.statistics import Scaling, Statistics
+from fastpoly.rows.statistics import Moments, Statistics
 from fastpoly.state import Floats, Model
 
 Activations = Callable[[Floats], Floats]  # of basis vectors (k, d) in some rows, (n, k)
@@ -73,11 +73,12 @@ class Rows:
     @classmethod
     def of_shards(cls, shards: Shards, form: Form, n_threads: int | None = None) -> Self:
         """Rows in shards."""
-        blocks = StoredBlocks(shards.listed(), form, shards.memory)
+        blocks = StoredBlocks(shards.list, form, shards.memory)
         entries: float | None = None
         if shards.manifest.kind != "dense":
             entries = sum(shard.n_entries for shard in blocks.shards) / max(shards.n_samples, 1)
-        shape = shards.n_samples, shards.n_features + (form.fit_lower == "augment")
+        width = shards.manifest.n_features + (form.fit_lower == "augment")
+        shape = shards.n_samples, width
         return cls(blocks, shards.engine or ThreadEngine(n_threads), form, shape, entries)
 
     @property
@@ -158,7 +159,10 @@ class Rows:
 
     def gradient(self, model: Model) -> Gradient:
         """The loss and its gradient, with the operators Gamma_c of the row gradients."""
-        point = self.point(model)
+        return self.gradient_at(self.point(model))
+
+    def gradient_at(self, point: Point) -> Gradient:
+        """The same at a point."""
         value, *gradients = self.sum(Block.gradient, replace(point, send=True))
         if not np.isfinite(value):
             raise ValueError("the loss overflows; scale X, y or sample_weight down")
@@ -243,13 +247,16 @@ class Rows:
         """
         return self.sum(Block.diagonal_curvature, model, flat)
 
-    def folds(self, n_folds: int, seed: int) -> list[tuple["Rows", "Rows"]]:
-        """Rows in files to train on and to test with, n_folds times; each row is tested once."""
-        ends = np.arange(n_folds + 1) / n_folds
-        return [
-            (self._part(Part(seed, *pair, outside=True)), self._part(Part(seed, *pair)))
-            for pair in pairwise(ends)
-        ]
+    def hold_out(self, share: float, seed: int) -> tuple["Rows", "Rows"]:
+        """Rows in files to train on, and the random share of them that is held out."""
+        whole, shape = self.blocks, (self.n_samples, self.n_features)
+
+        def part(outside: bool) -> Rows:
+            own = Part(seed, 0.0, share, outside)
+            blocks = StoredBlocks(whole.shards, whole.form, whole.memory, own)
+            return Rows(blocks, self.engine, self, shape, self.entries)
+
+        return part(True), part(False)
 
     def take(self, rows: NDArray[np.bool_]) -> "Rows":
         """Some of the rows in memory, copied."""
@@ -269,11 +276,6 @@ class Rows:
         group[order] = np.arange(self.n_samples) % n_groups
         return group
 
-    def _part(self, part: Part) -> "Rows":
-        whole, shape = self.blocks, (self.n_samples, self.n_features)
-        blocks = StoredBlocks(whole.shards, whole.form, whole.memory, part)
-        return Rows(blocks, self.engine, self, shape, self.entries)
-
 
 @dataclass(frozen=True)
 class ShardDesign:
@@ -291,9 +293,6 @@ class ShardDesign:
     fit_lower : {None, "augment", "explicit"}
     n_threads : int or None
         Threads that compute the sums, unless another engine was given; each takes whole shards.
-    scaling : fastpoly.rows.statistics.Scaling, optional
-        Units of the features, and of targets that are numbers. Sparse rows have no center, and
-        their scaled values are kept in memory.
 
     Examples
     --------
@@ -315,13 +314,9 @@ class ShardDesign:
     activation: str = "squared"
     fit_lower: str | None = field(default=None, kw_only=True)
     n_threads: int | None = field(default=None, kw_only=True)
-    scaling: Scaling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         designs.check_kind(self.activation, self.fit_lower)
-        centered = self.scaling is not None and self.scaling.center is not None
-        if centered and self.shards.manifest.kind != "dense":
-            raise ValueError("scaling.center must be None, because these rows are sparse")
 
     def form(
         self, y: ArrayLike | None, loss: Any, sample_weight: ArrayLike | None,
@@ -339,8 +334,7 @@ class ShardDesign:
                     f"{type(loss).__name__} needs classes, but the targets of the shards are "
                     'numbers; use loss="squared"'
                 )
-            own = complete_loss(loss)
-            return Form(self.activation, self.fit_lower, own, m, scaling=self.scaling)
+            return Form(self.activation, self.fit_lower, complete_loss(loss), m)
         n = len(classes)
         if y is not None:
             y = as_float_array(y, "y", (n, *(None,) * (np.ndim(y) - 1)))
@@ -358,8 +352,7 @@ class ShardDesign:
         loss = complete_loss(loss)
         targets, m = Targets.of(loss, y, n_outputs)
         w = as_weights(sample_weight, "sample_weight", n, some=True)
-        table = targets.expanded()
-        return Form(self.activation, self.fit_lower, loss, m, table, w, self.scaling)
+        return Form(self.activation, self.fit_lower, loss, m, targets.expanded(), w)
 
 
 def shard_statistics(
@@ -367,8 +360,11 @@ def shard_statistics(
 ) -> Statistics:
     """The statistics of stored rows, from one pass; `by_class` are weights of the classes."""
     engine = shards.engine or ThreadEngine(n_threads)
-    found = engine.sum(shards.listed(), Shard.statistics, by_class)
-    return found if shards.classes is None else found.with_classes(shards.classes)
+    found = engine.sum(shards.list, Shard.statistics, by_class)
+    if shards.classes is None or shards.classes.dtype.kind == "U":
+        return found
+    levels = shards.classes.astype(np.float64)[:, None]
+    return replace(found, targets=Moments.of(levels, found.weights))
 
 
 def as_rows(
@@ -385,14 +381,12 @@ def as_rows(
         data = ShardDesign(data)
     if isinstance(data, ShardDesign):
         form = data.form(y, loss, sample_weight, n_outputs)
-        shards = data.shards.opened()
-        found = shard_statistics(shards, data.n_threads, form.by_class)
-        designs.check_largest(
-            found.largest if data.scaling is None else data.scaling.largest(found)
-        )
+        data.shards.check_unchanged()
+        found = shard_statistics(data.shards, data.n_threads, form.by_class)
+        designs.check_largest(found.largest)
         if not found.weight:
             raise ValueError("the weights of all rows are zero")
-        return Rows.of_shards(shards, form, data.n_threads)
+        return Rows.of_shards(data.shards, form, data.n_threads)
     if not isinstance(data, Design):
         raise TypeError(f"design must be a Design; wrap X: Design(X), got {type(data).__name__}")
     if y is None:

@@ -1,8 +1,8 @@
 """Rows in files: a folder of shards, mapped to memory, in the order in which they were written.
 
-A shard maps its files when it is first used, in any process. Pickling keeps only what it is made
-from. A process that receives a list of shards again (`fastpoly.rows.engine.receive`) reuses the one
-that it has, with its mapped files.
+Opening a folder maps its files. Pickling keeps only what a shard is made from; another process maps
+it when it is first used. A process that receives a list of shards again
+(`fastpoly.rows.engine.receive`) reuses the one that it has, with its mapped files.
 """
 
 import math
@@ -17,7 +17,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from fastpoly.kernels.checks import as_count, as_positive, as_seed
 from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
@@ -66,8 +65,8 @@ class Shard:
     kind: str
     shape: tuple[int, int]  # (n, d)
     n_classes: int  # 0 where targets are arbitrary numbers
-    part: Part | None
-    identities: Identities
+    part: Part | None = None
+    identities: Identities = field(default_factory=dict)
     _arrays: dict[str, NDArray] | None = None
     _matrices: dict[bool, Matrix] = field(default_factory=dict)
 
@@ -96,14 +95,17 @@ class Shard:
     @property
     def arrays(self) -> dict[str, NDArray]:
         """The arrays by name, checked and mapped at first use."""
-        if self._arrays is None:
-            self.check_unchanged()
-            arrays = {}
-            for name, file in self.files.items():
-                with self._naming(name):
-                    arrays[name] = file.map(self.folder)
-            self._arrays = arrays
-        return self._arrays
+        return self.map() if self._arrays is None else self._arrays
+
+    def map(self) -> dict[str, NDArray]:
+        """Check and map the files."""
+        self.check_unchanged()
+        arrays = {}
+        for name, file in self.files.items():
+            with self._naming(name):
+                arrays[name] = file.map(self.folder)
+        self._arrays = arrays
+        return arrays
 
     def check_unchanged(self) -> None:
         """Raise if a file was written to or replaced since the shards were opened."""
@@ -155,9 +157,7 @@ class Shard:
 
     def part_of(self, part: Part) -> Self:
         """The same shard with the weights of other rows set to 0."""
-        other = object.__new__(type(self))  # not copy.copy, which leaves the mapped arrays out
-        other.__dict__.update(self.__dict__, part=replace(part, within=self.part))
-        return other
+        return replace(self, part=replace(part, within=self.part))
 
     def targets(self) -> NDArray:
         """The checked targets: class codes (n,), or numbers (n, n_targets)."""
@@ -210,7 +210,7 @@ class Shard:
 
 
 class ShardList(list[Shard]):
-    """The shards of one fit; `key` is the name by which other processes know them."""
+    """Shards of fits; `key` is the name by which other processes know them."""
 
     def __init__(self, shards: Iterable[Shard], key: str | None = None) -> None:
         super().__init__(shards)
@@ -271,28 +271,26 @@ class Shards:
         self.manifest = Manifest.read(self.folder)
         self.n_features = self.manifest.n_features
         self.classes = np.array(self.manifest.classes) if self.manifest.classes else None
-        self.numbers: tuple[int, ...] = tuple(range(len(self.manifest.rows)))
-        self.part: Part | None = None
         self.engine: Engine | None = None
-        self.kept: ShardList | None = None
         self.known_encoding: Encoding | None = None
-        self.identities: list[dict[str, tuple[int, ...]]] = [{} for _ in self.numbers]
-        # To map the arrays is to check the files.
-        self.identities = [shard.identities for shard in self if shard.arrays]
+        self.joined: Any = None  # the tables of its keys, see `Joined.over`
+        m = self.manifest
+        self.list = ShardList(
+            Shard(self.folder, number, files, m.kind, (n, m.n_features), len(m.classes))
+            for number, (files, n) in enumerate(zip(m.shards, m.rows, strict=True))
+        )
+        for shard in self.list:
+            shard.map()
         if verify:
             self.verify()
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self.list)
 
     def __getitem__(self, i: int) -> Shard:
-        if self.kept is not None:
-            return self.kept[i]
-        number, m = self.numbers[i], self.manifest
-        return Shard(
-            self.folder, number, m.shards[number], m.kind, (m.rows[number], m.n_features),
-            len(m.classes), self.part, dict(self.identities[number]),
-        )  # fmt: skip
+        shard = self.list[i]
+        shard.check_unchanged()
+        return shard
 
     def __iter__(self) -> Iterator[Shard]:
         return (self[i] for i in range(len(self)))
@@ -302,17 +300,20 @@ class Shards:
 
     @property
     def n_samples(self) -> int:
-        return sum(self.manifest.rows[i] for i in self.numbers)
+        return sum(shard.n_rows for shard in self.list)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Which shards of the folder these are."""
+        return tuple(shard.number for shard in self.list)
 
     @property
     def encoding(self) -> Encoding | None:
-        if self.known_encoding is None and self.manifest.encoding:
+        if self.joined is not None:
+            return None
+        if self.known_encoding is None:
             self.known_encoding = self.manifest.read_encoding(self.folder)
         return self.known_encoding
-
-    @property
-    def field_names(self) -> tuple[str, ...]:
-        return () if self.encoding is None else tuple(self.encoding.names)
 
     @property
     def feature_names(self) -> Sequence[str] | None:
@@ -320,38 +321,28 @@ class Shards:
 
     @property
     def digest(self) -> str:
-        chosen = "" if self.numbers == tuple(range(len(self.manifest.rows))) else self.numbers
-        return f"{self.manifest.digest} {chosen} {self.part or ''}".strip()
+        numbers = self.numbers
+        chosen = "" if numbers == tuple(range(len(self.manifest.rows))) else numbers
+        return f"{self.manifest.digest} {chosen} {self.list[0].part or ''}".strip()
+
+    def check_unchanged(self) -> None:
+        """Raise if a file was written to or replaced since the shards were opened."""
+        for shard in self.list:
+            shard.check_unchanged()
 
     def verify(self) -> None:
         """Read everything and raise ValueError where a digest or a row is wrong."""
         for shard in self:
             shard.verify()
-        if self.manifest.encoding:
-            self.manifest.read_encoding(self.folder, verify=True)
+        self.manifest.read_encoding(self.folder, verify=True)
 
     def categories(self, field: str) -> NDArray:
         """The levels of a field; level i is column first + i of X."""
         fields = () if self.encoding is None else self.encoding.fields
-        (found,) = [f for f in fields if f.name == field] or [None]
-        if found is None or found.kind == "number":
-            raise ValueError(f"{field!r} is not a one-hot field; known: {self.field_names}")
-        return found.values
-
-    def encode(self, table: Any) -> Any:
-        """A frame or mapping with the columns of these shards as a csr_array (n, n_features).
-
-        A model of the shards takes it. Estimators that were fitted on them take the table itself.
-        """
-        if self.encoding is None:
-            raise ValueError("these shards have no fields, because they were written from X")
-        from fastpoly.rows.ingest import Chunk
-
-        columns = Chunk(table).columns(self.encoding.names)
-        indices = self.encoding.codes(columns).indices
-        begins = np.arange(0, indices.size + 1, indices.shape[1])
-        entries = np.ones(indices.size), indices.ravel(), begins
-        return csr_array(entries, shape=(len(indices), self.n_features))
+        known = {f.name: f.values for f in fields if f.kind != "number"}
+        if field not in known:
+            raise ValueError(f"{field!r} is not a one-hot field; known: {list(known)}")
+        return known[field]
 
     def take(self, numbers: Sequence[int]) -> Self:
         """Some of the shards, in this order; for example a fold of whole shards.
@@ -367,7 +358,7 @@ class Shards:
             )
         if not (-len(self) <= wanted.min() and wanted.max() < len(self)):
             raise ValueError(f"numbers must lie in 0..{len(self) - 1}, got {numbers!r}")
-        return self._but(numbers=tuple(self.numbers[i] for i in wanted))
+        return self._but(list=ShardList(self.list[i] for i in wanted))
 
     def split(self, *shares: float, seed: int | None = 0) -> list[Self]:
         """Split the rows at random: one Shards per share. Shares must sum to at most 1.
@@ -386,20 +377,18 @@ class Shards:
                 f"shares must be one or more positive numbers that sum to at most 1, got {shares}"
             )
         ends[np.abs(ends - 1) < 1e-12] = 1.0
-        return [
-            self._but(part=Part(int(seed), low, high, within=self.part))
-            for low, high in pairwise(ends.tolist())
-        ]
+        return [self._part(Part(int(seed), low, high)) for low, high in pairwise(ends.tolist())]
+
+    def _part(self, part: Part) -> Self:
+        """The same shards, where rows outside of the part have weight 0."""
+        return self._but(list=ShardList(shard.part_of(part) for shard in self.list))
 
     def folds(self, n_folds: int, seed: int | None = 0) -> list[tuple[Self, Self]]:
         """For every fold, random rows to train on and the other rows to test with."""
         if as_count(n_folds, "n_folds") < 2:
             raise ValueError("n_folds must be at least 2; with one fold there are no training rows")
-        shares = [1 / n_folds] * n_folds
-        return [
-            (test._but(part=replace(test.part, outside=True)), test)
-            for test in self.split(*shares, seed=seed)
-        ]
+        tests = self.split(*[1 / n_folds] * n_folds, seed=seed)
+        return [(self._part(replace(test.list[0].part, outside=True)), test) for test in tests]
 
     def targets(self) -> NDArray:
         """The targets of the rows, (n,) or (n, n_targets), in the order in which they were written.
@@ -413,24 +402,16 @@ class Shards:
     def class_counts(self) -> NDArray[np.intp]:
         """The number of rows of every class; rows of weight 0 do not count."""
         counts = np.zeros(len(self.manifest.classes), dtype=np.intp)
-        for shard in self:
+        for shard in self.list:
             y, w = shard.targets(), shard.weights()
             counts += np.bincount(y if w is None else y[w > 0], minlength=len(counts))
         return counts
 
     def weights(self) -> NDArray[np.float64] | None:
         """The weights of the rows, (n,), in the order of `targets`; None where all are 1."""
-        if not any("w" in shard.files for shard in self):
+        if not any("w" in shard.files for shard in self.list):
             return None
         return np.concatenate([shard.weights()[shard.own_rows()] for shard in self])
-
-    def opened(self) -> Self:
-        """The same shards for one fit, in which each file is checked and mapped once."""
-        return self._but(kept=self.listed())
-
-    def listed(self) -> ShardList:
-        """The shards themselves; always the same ones where they are those of a fit."""
-        return ShardList(self) if self.kept is None else self.kept
 
     def on(self, engine: Any) -> Self:
         """The same rows, with passes that a `concurrent.futures.Executor` or an engine runs."""
@@ -438,11 +419,9 @@ class Shards:
 
     def _but(self, **changes: Any) -> Self:
         other = object.__new__(type(self))
-        other.__dict__.update({**self.__dict__, "kept": None}, **changes)
+        other.__dict__.update(self.__dict__, **changes)
         return other
 
     def __getstate__(self) -> dict[str, Any]:
         # An engine belongs to the process that has it.
-        known = [shared(identities) for identities in self.identities]
-        own = {"engine": None, "kept": None, "known_encoding": None, "identities": known}
-        return {**self.__dict__, **own}
+        return {**self.__dict__, "engine": None, "known_encoding": None}

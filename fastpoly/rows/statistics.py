@@ -10,7 +10,7 @@ and go to the linear weights and the intercept. Without those, features are scal
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -35,11 +35,35 @@ class Moments:
 
     @classmethod
     def of(cls, X: NDArray, w: Floats | None = None) -> Self:
-        """The moments of the rows of X, (n, d), with weights (n,)."""
+        """The moments of the rows of X, (n, d), with weights (n,), in two passes.
+
+        Rows of weight 0 do not count. The sums are of differences from one row, so that the
+        deviation of a constant column is exactly 0, divided by the largest one, so that squares
+        neither overflow nor vanish. Rows are added in their order: the bits do not depend on memory
+        order or threads.
+        """
         weight = float(len(X) if w is None else w.sum())
         if not weight:
             return cls(0.0, np.zeros(X.shape[1]), np.zeros(X.shape[1]))
-        return cls(weight, *mean_and_deviation(X, w))
+        if w is not None and not w.all():
+            X, w = X[w > 0], w[w > 0]
+        first = np.array(X[0], dtype=np.float64)
+        share = np.full(len(X), 1 / len(X)) if w is None else w / w.sum()
+        step = max(1, 2**17 // max(1, X.shape[1]))  # 1 MB at a time
+        parts = [slice(i, i + step) for i in range(0, len(X), step)]
+        largest = np.max([np.abs(X[part] - first).max(axis=0) for part in parts], axis=0)
+        unit = np.where(largest > 0, largest, 1.0)
+
+        def average(function: Callable[[Floats], Floats]) -> Floats:
+            scaled = (np.subtract(X[part], first, order="C") / unit for part in parts)
+            return sum(
+                (share[part, None] * function(values)).sum(axis=0)
+                for part, values in zip(parts, scaled, strict=True)
+            )
+
+        mean = average(lambda values: values)
+        variance = average(lambda values: (values - mean) ** 2)
+        return cls(weight, first + mean * unit, np.sqrt(variance) * unit)
 
     @classmethod
     def robust(cls, X: NDArray, w: Floats | None = None) -> Self:
@@ -72,34 +96,6 @@ class Moments:
         return type(self)(weight, self.mean + b * apart, deviation)
 
 
-def mean_and_deviation(X: NDArray, w: Floats | None) -> tuple[Floats, Floats]:
-    """Weighted mean and standard deviation of columns, (d,) each, in two passes.
-
-    Rows of weight 0 do not count. The sums are of differences from one row, so that the deviation
-    of a constant column is exactly 0, divided by the largest one, so that squares neither overflow
-    nor vanish. Rows are added in their order: the bits do not depend on memory order or threads.
-    """
-    if w is not None and not w.all():
-        X, w = X[w > 0], w[w > 0]
-    first = np.array(X[0], dtype=np.float64)
-    share = np.full(len(X), 1 / len(X)) if w is None else w / w.sum()
-    step = max(1, 2**17 // max(1, X.shape[1]))  # 1 MB at a time
-    parts = [slice(i, i + step) for i in range(0, len(X), step)]
-    largest = np.max([np.abs(X[part] - first).max(axis=0) for part in parts], axis=0)
-    unit = np.where(largest > 0, largest, 1.0)
-
-    def average(function: Callable[[Floats], Floats]) -> Floats:
-        scaled = (np.subtract(X[part], first, order="C") / unit for part in parts)
-        return sum(
-            (share[part, None] * function(values)).sum(axis=0)
-            for part, values in zip(parts, scaled, strict=True)
-        )
-
-    mean = average(lambda values: values)
-    variance = average(lambda values: (values - mean) ** 2)
-    return first + mean * unit, np.sqrt(variance) * unit
-
-
 def varies(mean: Floats, deviation: Floats) -> NDArray[np.bool_]:
     """Which columns vary by more than the rounding of their entries, in normal numbers."""
     return deviation > np.maximum(10 * np.finfo(np.float64).eps * np.abs(mean), TINY)
@@ -107,23 +103,14 @@ def varies(mean: Floats, deviation: Floats) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counts, sizes and moments of some rows; `+` gives those of two sets of rows together."""
+    """Weights, sizes and moments of some rows; `+` gives those of two sets of rows together."""
 
-    n_samples: int
-    n_features: int
-    weight: float  # of all rows; n_samples where there are no weights
-    classes: NDArray | None  # (n_levels,), the distinct targets, sorted, where they are known
-    weights: Floats | None  # (n_levels,), of each class
-    counts: Floats | None  # (n_levels,), rows of each class that count: their weight is not 0
+    weight: float  # of all rows; their number where there are no weights
+    weights: Floats | None  # of each class, (n_classes,)
     largest: float  # the largest |x| of all rows
     by_column: Floats  # (n_features,), the largest |x| of each feature in rows that count
     features: Moments | None  # None where rows are sparse
     targets: Moments | None  # of targets that are numbers
-
-    @property
-    def unseen(self) -> NDArray[np.intp]:
-        """Features that are 0 in all rows that count."""
-        return np.flatnonzero(self.by_column == 0)
 
     def below_rounding(self) -> NDArray[np.intp]:
         """Features that vary, but by no more than the rounding of their entries."""
@@ -132,21 +119,15 @@ class Statistics:
         mean, deviation = self.features.mean, self.features.deviation
         return np.flatnonzero((deviation > 0) & ~varies(mean, deviation))
 
-    def with_classes(self, classes: NDArray) -> Self:
-        """The same with the classes whose codes were counted, and their moments if numbers."""
-        numeric = classes.dtype.kind in "iufb"
-        values = classes.astype(np.float64)[:, None] if numeric else None
-        moments = Moments.of(values, self.weights) if numeric else None
-        return replace(self, classes=classes, targets=moments)
-
     def __add__(self, other: Self) -> Self:
-        names = "n_samples", "weight", "weights", "counts", "features", "targets"
-        added = {
-            name: None if (own := getattr(self, name)) is None else own + getattr(other, name)
-            for name in names
-        }
+        def added(name: str) -> Any:
+            own = getattr(self, name)
+            return None if own is None else own + getattr(other, name)
+
+        largest = max(self.largest, other.largest)
         by_column = np.maximum(self.by_column, other.by_column)
-        return replace(self, largest=max(self.largest, other.largest), by_column=by_column, **added)
+        moments = added("features"), added("targets")
+        return type(self)(added("weight"), added("weights"), largest, by_column, *moments)
 
 
 def row_statistics(
@@ -159,10 +140,8 @@ def row_statistics(
     """
     n, d = X.shape
     counted = None if w is None or w.all() else w > 0
-    counts = weights = targets = features = None
+    weights = targets = features = None
     if n_classes:
-        present = y if counted is None else y[counted]
-        counts = np.bincount(present, minlength=n_classes).astype(np.float64)
         weights = np.bincount(y, w, n_classes).astype(np.float64)  # integers if empty
     elif y is not None:
         targets = Moments.of(y.reshape(n, -1), w)
@@ -175,7 +154,7 @@ def row_statistics(
         by_column = _largest(X if counted is None else X[counted], axis=0).astype(np.float64)
     largest = float(by_column.max() if counted is None else _largest(values))
     weight = float(n if w is None else w.sum())
-    return Statistics(n, d, weight, None, weights, counts, largest, by_column, features, targets)
+    return Statistics(weight, weights, largest, by_column, features, targets)
 
 
 def _largest(values: NDArray, axis: int | None = None) -> NDArray:
@@ -244,15 +223,6 @@ class Scaling(NamedTuple):
             mean, deviation = np.zeros_like(mean), np.hypot(mean, deviation)
         unit = np.where(varies(mean, deviation), deviation, 1.0)
         return self._replace(target_center=mean, target_unit=unit)
-
-    def largest(self, found: Statistics) -> float:
-        """The largest |f x|; of centered rows, the largest root mean square of a feature."""
-        if self.factor is None:
-            return found.largest
-        if self.center is None:
-            return float((found.by_column * self.factor).max())
-        mean, deviation = found.features.mean, found.features.deviation
-        return float((np.hypot(deviation, mean - self.center) * self.factor).max())
 
     def features(self, X: Any) -> Any:
         """The scaled features in the span, (n, r)."""

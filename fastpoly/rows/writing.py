@@ -22,7 +22,9 @@ from fastpoly.kernels.checks import BLOCK_DOUBLES, as_count
 from fastpoly.rows import format as shard_format
 from fastpoly.rows.ingest import FORMATS, Chunk, DataFile, Distincts, Table, pair_arrays
 from fastpoly.rows.shards import Shards
+from fastpoly.storage.npz import write_arrays
 from fastpoly.tables import Encoding
+from fastpoly.tables.fields import each_once, one_hot
 from fastpoly.tables.frames import Column, Distinct, is_frame
 
 
@@ -47,10 +49,10 @@ def write_shards(
         The columns that become fields: levels, which are texts or numbers and are all kept, and
         numbers in bins. By default all columns but the target and the weight, by their types, as
         the estimators encode a frame: texts, categories and booleans are levels, of which those of
-        a single row are one. A missing value is a level or a bin of its own. The encoding is stored
-        with the rows, so a model of the shards predicts frames. Rows with two fields are sorted by
-        the first one within each shard, which makes passes 2 to 7 times faster; targets and
-        predictions keep the order of the table.
+        a single row are one, and lists are several of them. A missing value is a level or a bin of
+        its own. The encoding is stored with the rows, so a model of the shards predicts frames.
+        Rows with two fields that are no lists are sorted by the first one within each shard, which
+        makes passes 2 to 7 times faster; targets and predictions keep the order of the table.
     target : str
         Column of the targets. Not for tuples and libsvm files.
     weight : str, optional
@@ -86,6 +88,11 @@ def write_shards(
         table = Table(one_hot, numeric, target, weight)
     elif one_hot or numeric or weight:
         raise ValueError("target must be given with one_hot, numeric or weight")
+    if not isinstance(folder, str | os.PathLike):
+        raise TypeError(
+            f"folder must be the path of a folder, got {type(folder).__name__}; rows come second: "
+            "write_shards(folder, batches)"
+        )
     path = Path(os.path.abspath(folder))
     path.mkdir(parents=True, exist_ok=True)
     manifest = path / shard_format.NAME
@@ -101,7 +108,7 @@ def write_shards(
     except BaseException:
         # The interrupt may have come just after the manifest; then its files must stay.
         if not (manifest.exists() and writer.token.encode() in manifest.read_bytes()):
-            _remove(path.glob(writer.name("*")))
+            _remove(path.glob(writer.name("*", "*")))
         raise
     shards = Shards(path)
     ours = {file for file in path.iterdir() if shard_format.OURS.fullmatch(file.name)}
@@ -203,15 +210,9 @@ class _Writer:
         self.width = 0  # columns of x or csr
         self.single = True
 
-    def name(self, content: str) -> str:
+    def name(self, content: str, suffix: str = "npy") -> str:
         """The name of a file of this write."""
-        return f"{content}.fastpoly-{self.token}.npy"
-
-    def _write(self, content: str, array: NDArray) -> dict[str, str]:
-        """Write a file that stays, and return its name and digest for the manifest."""
-        name = self.name(content)
-        digest = shard_format.write_array(self.folder / name, array, sync=True)
-        return {"name": name, "digest": digest}
+        return f"{content}.fastpoly-{self.token}.{suffix}"
 
     def _raw(self, number: int, name: str) -> Path:
         return self.folder / self.name(f"raw-{number}-{name}")
@@ -275,38 +276,38 @@ class _Writer:
             self._spill()
         if not self.rows:
             raise ValueError("batches hold no rows")
-        fields, places = ([], []) if self.table is None else self.table.finish(self._numbers)
+        fields, places = ([], {}) if self.table is None else self.table.finish(self._numbers)
         encoding = Encoding(fields, np.zeros(sum(field.size for field in fields)))
         d = encoding.n_codes or self.width
         if d > shard_format.MOST_FEATURES:
             raise ValueError(f"X has more than {shard_format.MOST_FEATURES} columns or levels")
         classes, levels = self.targets.finish()
-        kind = "codes" if fields else "csr" if "csr" in self.names else "dense"
+        kind = "csr" if "csr" in self.names else "codes" if fields else "dense"
         content: dict[str, Any] = {
             "format": shard_format.FORMAT, "version": shard_format.SHARDS_VERSION, "kind": kind,
             "n_samples": sum(self.rows), "n_features": d, "n_fields": len(fields), "encoding": None,
             "dtype": "<f4" if self.single and not fields else "<f8",
             "classes": classes, "n_targets": self.targets.n_targets, "weighted": "w" in self.names,
-            "sorted": len(fields) == 2, "shards": [],
+            "sorted": kind == "codes" and len(fields) == 2, "shards": [],
         }  # fmt: skip
         for number, n in enumerate(self.rows):
             arrays = self._final(number, content, levels, encoding, places)
             if fields:
                 encoding.frequencies += np.bincount(arrays["indices"].ravel(), minlength=d)
             entries = len(arrays["indices"]) if kind == "csr" else 0
-            files = {
-                name: self._write(f"{number:06d}-{name}", arrays[name].astype(dtype, copy=False))
-                for name, (dtype, _) in shard_format.layout(content, n, entries).items()
-            }
+            files = {}
+            for name, (dtype, _) in shard_format.layout(content, n, entries).items():
+                path = self.folder / self.name(f"{number:06d}-{name}")
+                digest = shard_format.write_array(path, arrays[name].astype(dtype, copy=False))
+                files[name] = {"name": path.name, "digest": digest}
             content["shards"].append({"rows": n, "entries": entries, "files": files})
             del arrays
             _remove(self.folder.glob(self.name(f"raw-{number}-*")))
         if fields:
             encoding.frequencies /= content["n_samples"]
-            content["encoding"] = {
-                name: {"length": len(a), **self._write(f"encoding-{name}", a)}
-                for name, a in shard_format.encoding_arrays(encoding).items()
-            }
+            path = self.folder / self.name("encoding", "npz")
+            write_arrays(path, encoding.arrays())
+            content["encoding"] = {"name": path.name, "digest": shard_format.digest_of(path)}
         shard_format.write_manifest(self.folder, content)
 
     def _numbers(self, j: int) -> NDArray[np.float64]:
@@ -321,7 +322,7 @@ class _Writer:
 
     def _final(
         self, number: int, content: dict[str, Any], levels: Callable[[NDArray], NDArray],
-        encoding: Encoding, places: list[NDArray[np.int32]],
+        encoding: Encoding, places: dict[str, NDArray[np.int32]],
     ) -> dict[str, NDArray]:  # fmt: skip
         """The arrays of a shard as they are stored."""
         raw = {
@@ -330,7 +331,7 @@ class _Writer:
         }
         raw["y"] = levels(raw["y"])
         if encoding.fields:
-            raw["indices"] = self._indices(raw, encoding, iter(places))
+            raw |= self._coded(raw, encoding, places)
         if content["sorted"]:
             first, n = raw["indices"][:, 0], len(raw["indices"])
             # CSR sorts by counting, three times as fast as argsort.
@@ -340,20 +341,33 @@ class _Writer:
             raw["places"][order] = np.arange(n, dtype=np.int32)
         return raw
 
-    def _indices(
-        self, raw: dict[str, NDArray], encoding: Encoding, places: Iterator[NDArray[np.int32]]
-    ) -> NDArray[np.int32]:
-        """The codes of all fields, (n, F)."""
+    def _coded(
+        self, raw: dict[str, NDArray], encoding: Encoding, places: dict[str, NDArray[np.int32]]
+    ) -> dict[str, NDArray]:
+        """The codes of all fields: indices (n, F), or CSR where fields are lists."""
         codes = iter(raw.pop("codes", np.empty((0, 0))).T)
         numbers = iter(raw.pop("numbers", np.empty((0, 0))).T)
-        indices = np.empty((len(raw["y"]), len(encoding.fields)), np.int32)
-        for f, field in enumerate(encoding.fields):
+        n, lists = len(raw["y"]), [f.name for f in encoding.fields if f.kind == "list"]
+        rows = []
+        for field in encoding.fields:
+            if field.kind == "list":
+                item, which = np.divmod(raw["indices"], len(lists))
+                own = which == lists.index(field.name)
+                begins = np.append(0, np.cumsum(own))[raw["indptr"]]
+                rows.append(each_once(begins, places[field.name][item[own] - 1]))
+                continue
             if field.kind == "number":
-                indices[:, f] = field.codes(Column(field.name, next(numbers), "number"))
+                own = field.codes(Column(field.name, next(numbers), "number"))
             else:
-                indices[:, f] = next(places)[next(codes)]
-        indices += encoding.offsets[:-1].astype(np.int32)
-        return indices
+                own = places[field.name][next(codes)]
+            rows.append((np.arange(n + 1), own))
+        if not lists:
+            indices = np.stack([own for _, own in rows], 1, dtype=np.int32, casting="same_kind")
+            return {"indices": indices + encoding.offsets[:-1].astype(np.int32)}
+        sizes = np.diff(encoding.offsets).tolist()
+        blocks = [one_hot(*own, size) for own, size in zip(rows, sizes, strict=True)]
+        X = sp.hstack(blocks, "csr")
+        return {"indptr": X.indptr, "indices": X.indices, "data": X.data}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class Stages:
     numbers: tuple[tuple[float, ...], ...] = ()
     n_features: int = 0
 
-    def after(self, state: State, model: Model) -> "Stages":
+    def after(self, state: State, model: Model) -> Self:
         """With the model of one more state, in the units that users see, and its numbers."""
         # Kept vectors are found among those of the round before, in one sweep; the others are new.
         known: Iterator[Floats] = iter(self.models[-1].H if self.models else ())
@@ -58,7 +58,7 @@ class Stages:
             vectors.append(h.copy() if old is None else old)
         values = [getattr(state, name) for name in HISTORY]
         values = [math.nan if value is None else float(value) for value in values]  # alpha, if tau
-        return Stages(
+        return type(self)(
             (*self.models, model._replace(H=tuple(vectors))),
             (*self.numbers, (*values, sum(state.timings.values()))),
             model.H.shape[1],
@@ -70,9 +70,9 @@ class Stages:
         columns["n_components"] = columns["n_components"].astype(np.int64)
         return columns
 
-    def up_to(self, last: int) -> "Stages":
+    def up_to(self, last: int) -> Self:
         """The first `last` + 1 rounds."""
-        return Stages(self.models[: last + 1], self.numbers[: last + 1], self.n_features)
+        return type(self)(self.models[: last + 1], self.numbers[: last + 1], self.n_features)
 
     def __len__(self) -> int:
         return len(self.models)
@@ -96,7 +96,7 @@ class Stages:
         return arrays if linear[0] is None else {**arrays, "linear": np.array(linear)}
 
     @classmethod
-    def of(cls, arrays: Arrays, n: int, last: Model) -> "Stages":
+    def of(cls, arrays: Arrays, n: int, last: Model) -> Self:
         """The stages of n rounds from the arrays of a file; ValueError if they are wrong."""
         vectors = _take(arrays, "pool", (None, None))
         pool, d, m = list(vectors), vectors.shape[1], last.V.shape[1]
@@ -126,7 +126,7 @@ class FitRecord:
     scores: list[float] = field(default_factory=list)
     stages: Stages = field(default_factory=Stages)
 
-    def after(self, state: State, model: Model, score: float | None) -> "FitRecord":
+    def after(self, state: State, model: Model, score: float | None) -> Self:
         """The record with one more round: its state, its model in the users' units, its score.
 
         It is a new record, so that Ctrl-C leaves a round complete, or leaves nothing of it.
@@ -134,7 +134,7 @@ class FitRecord:
         scores = self.scores if score is None else [*self.scores, score]
         better = score is not None and score > max(self.scores, default=-math.inf)
         best = state if better else self.best
-        return FitRecord(self.seed, state, best, scores, self.stages.after(state, model))
+        return type(self)(self.seed, state, best, scores, self.stages.after(state, model))
 
     def ended(self, n_components: int, patience: int) -> bool:
         """Whether the run is over: by its own rule, or because scores no longer rise."""
@@ -150,6 +150,55 @@ class FitRecord:
     def last(self) -> int:
         """The round whose model is kept."""
         return int(np.argmax(self.scores)) if self.scores else len(self.stages) - 1
+
+    def parts(self) -> tuple[dict[str, Any], Arrays]:
+        """Scalars for JSON, and arrays."""
+        scalars: dict[str, Any] = {
+            "seed": self.seed, "scores": self.scores, "rounds": len(self.stages)
+        }  # fmt: skip
+        arrays: Arrays = {}
+        for name, state in (("state", self.state), ("best", self.best)):
+            if state is not None:
+                numbers = {key: getattr(state, key) for key in NUMBERS}
+                scalars[name] = {
+                    **{key: None if x is None else float(x) for key, x in numbers.items()},
+                    "n_iter": state.n_iter, "stop": state.stop, "seed": state.memory.seed,
+                    "recent": list(state.memory.recent), "spent": state.memory.spent,
+                    "timings": [state.timings.get(key, 0.0) for key in TIMED],
+                }  # fmt: skip
+                own = {**state.model._asdict(), "vectors": state.memory.vectors}
+                arrays |= {f"{name}.{part}": a for part, a in own.items() if a is not None}
+        if self.stages:
+            arrays |= {f"stages.{name}": a for name, a in self.stages.arrays().items()}
+        return scalars, arrays
+
+    @classmethod
+    def of(cls, scalars: dict[str, Any], arrays: Arrays) -> Self:
+        """The record of these parts; an error if they are not consistent."""
+        seed, scores, rounds = _scalars(scalars, seed=int, scores=list, rounds=int)
+        _check_finite(scores)
+        groups: dict[str, Arrays] = {"state": {}, "best": {}, "stages": {}}
+        for name, array in arrays.items():
+            group, _, part = name.partition(".")
+            if group not in groups:
+                raise ValueError(f"it holds an unknown array {name!r}")
+            groups[group][part] = array
+        record, last = cls(seed=seed, scores=scores), None
+        for name in ("state", "best"):
+            if name in scalars:
+                state = _state(scalars[name], groups[name])
+                last = last or state.model
+                check_start(state, last.H.shape[1], last.V.shape[1], last.linear is not None)
+                setattr(record, name, state)
+        if rounds and last is not None:
+            record.stages = Stages.of(groups["stages"], rounds, last)
+        if bool(scores) != (record.best is not None) or (scores and len(scores) != rounds):
+            raise ValueError("its scores do not fit its rounds")
+        if any(groups.values()):
+            raise ValueError(
+                f"it holds arrays that do not belong together: {groups.values()}"[:200]
+            )
+        return record
 
 
 # --- files ---
@@ -183,7 +232,7 @@ def save_state(path: str | os.PathLike[str], state: State, problem: str = "") ->
     >>> state.stop
     'optimal'
     """
-    save_record(path, FitRecord(state=state), problem)
+    write_record(path, problem, *FitRecord(state=state).parts())
 
 
 def load_state(path: str | os.PathLike[str], problem: str = "") -> State:
@@ -192,33 +241,10 @@ def load_state(path: str | os.PathLike[str], problem: str = "") -> State:
     ValueError if the file is damaged, of another version or problem, or not a consistent state;
     OSError if it cannot be opened.
     """
-    state = load_record(path, problem).state
+    state = read_record(path, problem, FitRecord.of).state
     if state is None:
         raise ValueError(f"{os.fspath(path)} holds no state; {CURE}")
     return state
-
-
-def save_record(path: str | os.PathLike[str], record: FitRecord, fit: str) -> None:
-    """Write the record of a fit, all or nothing; `fit` is its fingerprint."""
-    scalars: dict[str, Any] = {
-        "seed": record.seed, "scores": record.scores, "rounds": len(record.stages),
-    }  # fmt: skip
-    arrays: Arrays = {}
-    for name in ("state", "best"):
-        state = getattr(record, name)
-        if state is not None:
-            numbers = {key: getattr(state, key) for key in NUMBERS}
-            scalars[name] = {
-                **{key: None if value is None else float(value) for key, value in numbers.items()},
-                "n_iter": state.n_iter, "stop": state.stop, "seed": state.memory.seed,
-                "recent": list(state.memory.recent), "spent": state.memory.spent,
-                "timings": [state.timings.get(key, 0.0) for key in TIMED],
-            }  # fmt: skip
-            parts = {**state.model._asdict(), "vectors": state.memory.vectors}
-            arrays |= {f"{name}.{part}": a for part, a in parts.items() if a is not None}
-    if record.stages:
-        arrays |= {f"stages.{name}": a for name, a in record.stages.arrays().items()}
-    write_record(path, fit, scalars, arrays)
 
 
 def write_record(
@@ -227,11 +253,6 @@ def write_record(
     """Write scalars as JSON, and arrays, all or nothing; `fit` is the fingerprint."""
     text = json.dumps({"version": CHECKPOINT_VERSION, "fit": fit, **scalars}, allow_nan=True)
     write_arrays(path, {"record": np.frombuffer(text.encode(), dtype=np.uint8), **arrays})
-
-
-def load_record(path: str | os.PathLike[str], fit: str) -> FitRecord:
-    """Read the record of that fit."""
-    return read_record(path, fit, _record)
 
 
 def read_record(
@@ -261,32 +282,6 @@ def read_record(
         raise ValueError(
             f"{file} is the checkpoint of another fit, with other data or parameters; {CURE}"
         )
-    return record
-
-
-def _record(scalars: dict[str, Any], arrays: Arrays) -> FitRecord:
-    """The record of these scalars and arrays; an error if they are not consistent."""
-    seed, scores, rounds = _scalars(scalars, seed=int, scores=list, rounds=int)
-    _check_finite(scores)
-    groups: dict[str, Arrays] = {"state": {}, "best": {}, "stages": {}}
-    for name, array in arrays.items():
-        group, _, part = name.partition(".")
-        if group not in groups:
-            raise ValueError(f"it holds an unknown array {name!r}")
-        groups[group][part] = array
-    record, last = FitRecord(seed=seed, scores=scores), None
-    for name in ("state", "best"):
-        if name in scalars:
-            state = _state(scalars[name], groups[name])
-            last = last or state.model
-            check_start(state, last.H.shape[1], last.V.shape[1], last.linear is not None)
-            setattr(record, name, state)
-    if rounds and last is not None:
-        record.stages = Stages.of(groups["stages"], rounds, last)
-    if bool(scores) != (record.best is not None) or (scores and len(scores) != rounds):
-        raise ValueError("its scores do not fit its rounds")
-    if any(groups.values()):
-        raise ValueError(f"it holds arrays that do not belong together: {groups.values()}"[:200])
     return record
 
 

@@ -6,21 +6,24 @@ their headers declare. So reading never takes more memory than the size of the f
 headers say. The checksums of the archive catch accidental damage.
 """
 
+import contextlib
 import io
 import math
 import os
 import re
+import secrets
+import stat
 import struct
 import sys
 import zipfile
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from fastpoly.rows.format import open_file, replacing
 from fastpoly.tables import Encoding
 
 MODEL_VERSION = 2  # 1 had neither fields nor background
@@ -34,6 +37,38 @@ _TYPES |= {"fields": "i", "background": "<f8"}
 
 # Booleans, integers, floats and text, as NumPy spells their types in a file.
 _PLAIN = re.compile(r"\|b1|[<|][iu][1248]|<f[248]|<U[1-9][0-9]{0,7}")
+
+
+def open_file(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file to read it; ValueError for a device or pipe, which may have no end."""
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # `open` has an error for folders
+        raise ValueError(f"{path} is not a file but a device or pipe, which may have no end")
+    return open(path, "rb")
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `path` in one step when it is complete, or never.
+
+    A symbolic link keeps pointing at its target.
+    """
+    target = Path(os.path.realpath(path))
+    # Not a file of `tempfile`: only its owner could read it, and then the same holds for `path`.
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError) and error.errno is not None:
+            # The caller does not know the temporary name.
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+        raise
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> None:

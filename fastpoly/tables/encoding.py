@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from fastpoly.kernels.matrix import StoredRows
 from fastpoly.state import Floats
-from fastpoly.tables.fields import MOST_BINS, SHAPES, Levels, Number
+from fastpoly.tables.fields import MOST_BINS, SHAPES, Levels, Number, indicators
 from fastpoly.tables.frames import Column, read_columns
 
 FORMS = ("codes", "matrix", "hinges")
@@ -63,7 +63,11 @@ class Encoding:
             (Number if column.kind == "number" else Levels).learn(column, min_count)
             for column in columns.values()
         ]
-        constant = [field.name for field in fields if field.is_constant]
+        self = cls(fields, np.empty(0))
+        codes = self._codes(columns)
+        counts = np.bincount(codes.indices.ravel(), minlength=self.n_codes)
+        self.frequencies = p = counts / codes.shape[0]
+        constant = [f.name for f, first, last in self._parts() if (p[first:last] % 1 == 0).all()]
         if constant:
             warnings.warn(
                 f"these columns say nothing, because they are constant, missing in all rows, or "
@@ -71,11 +75,6 @@ class Encoding:
                 UserWarning,
                 stacklevel=3,
             )
-        self = cls(fields, np.empty(0))
-        codes = self._codes(columns)
-        n = next(iter(columns.values())).size
-        indices = codes.indices.ravel()
-        self.frequencies = np.bincount(indices, minlength=self.offsets[-1]) / n
         return self, codes
 
     @property
@@ -213,7 +212,7 @@ class Encoding:
 
     def _codes(self, columns: dict[str, Column]) -> Any:
         if any(field.kind == "list" for field in self.fields):
-            blocks = [field.indicators(columns[field.name]) for field in self.fields]
+            blocks = [indicators(field, columns[field.name]) for field in self.fields]
             return sp.hstack(blocks, "csr")
         n = next(iter(columns.values())).size
         indices = np.empty((n, len(self.fields)), np.int32)
@@ -288,7 +287,7 @@ class Encoding:
             if isinstance(field, Number):
                 blocks.append(field.features(column, self.form == "hinges", p))
             else:
-                block = field.indicators(column)
+                block = indicators(field, column)
                 blocks.append(block.toarray() if dense else block)
         return np.hstack(blocks) if dense else sp.hstack([sp.csr_array(b) for b in blocks], "csr")
 

@@ -39,54 +39,36 @@ class Levels:
     @classmethod
     def learn(cls, column: Column, min_count: int) -> "Levels":
         """The levels of at least `min_count` rows."""
-        if column.kind == "list":
-            begins, (codes, values), gaps = column.lists()
-            codes = _distinct_items(begins, codes, len(values))[1]
-        else:
-            codes, values = column.distinct()
-            gaps = codes < 0
-        counts = np.bincount(codes[codes >= 0], minlength=len(values))
-        values = np.sort(values[counts >= min_count])
-        return cls(column.name, values, bool(gaps.any()), column.kind)
+        codes, values = column.lists()[1] if column.kind == "list" else column.distinct()
+        counts = np.bincount(codes + 1, minlength=len(values) + 1)
+        values = np.sort(values[counts[1:] >= min_count])
+        return cls(column.name, values, bool(counts[0]), column.kind)
 
     @property
     def size(self) -> int:
         return len(self.values) + 1 + self.missing
 
-    @property
-    def is_constant(self) -> bool:
-        return len(self.values) + self.missing <= 1
-
     def codes(self, column: Column) -> NDArray[np.intp]:
         """The code of each row, (n,)."""
         codes, values = column.distinct()
-        return np.append(self._places(column, values), self.size - 1)[codes]
+        return self._places(column, values)[codes]
 
     def lists(self, column: Column) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
         """Where the codes of each row begin, (n + 1,), and the codes; each is there once a row."""
-        begins, (codes, values), gaps = column.lists()
-        places = self._places(column, values)[codes]
-        rows = np.repeat(np.arange(len(gaps)), np.diff(begins))
-        rows = np.concatenate([rows, np.flatnonzero(gaps)])
-        places = np.concatenate([places, np.full(gaps.sum(), self.size - 1)])
-        order = np.argsort(rows, kind="stable")
-        begins = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(gaps)))])
-        return _distinct_items(begins, places[order], self.size)
-
-    def indicators(self, column: Column) -> sp.csr_array:
-        """One column of 0 and 1 for each code, (n, size)."""
-        rows = self.lists(column) if self.kind == "list" else _alone(self.codes(column))
-        return _one_hot(*rows, self.size)
+        begins, (codes, values) = column.lists()
+        return each_once(begins, self._places(column, values)[codes])
 
     def feature_names(self, hinges: bool, p: Floats) -> list[str]:
-        """Names of the columns of `indicators`."""
+        """Names of the columns of indicators."""
         return [self.code_name(code) for code in range(self.size)]
 
     def _places(self, column: Column, values: NDArray[Any]) -> NDArray[np.intp]:
-        """The codes of distinct values."""
+        """The codes of distinct values, and at last that of missing ones."""
         known, other = self.values, len(self.values)
+        found = np.full(len(values) + 1, other)
+        found[-1] = self.size - 1
         if not len(values) or not other:
-            return np.full(len(values), other)
+            return found
         if (known.dtype == object) != (values.dtype == object):
             was, now = ("texts", "numbers") if known.dtype == object else ("numbers", "texts")
             raise column.error(
@@ -95,11 +77,13 @@ class Levels:
             )
         if known.dtype == object:
             places = {value: i for i, value in enumerate(known.tolist())}
-            return np.array([places.get(v, other) for v in values.tolist()], np.intp)
+            found[:-1] = [places.get(v, other) for v in values.tolist()]
+            return found
         if known.dtype.kind != values.dtype.kind:
             known, values = known.astype(np.float64), values.astype(np.float64)
-        found = np.searchsorted(known, values)
-        return np.where(known[np.minimum(found, other - 1)] == values, found, other)
+        at = np.minimum(np.searchsorted(known, values), other - 1)
+        found[:-1] = np.where(known[at] == values, at, other)
+        return found
 
     def table(self, shape: str | None, p: Floats) -> Floats:
         """The table of levels with these shares."""
@@ -127,22 +111,28 @@ def level_table(p: Floats, exclusive: bool = True) -> Floats:
     return np.diag(unit) - p * unit if exclusive and len(p) <= 64 else unit
 
 
-def _distinct_items(
-    begins: NDArray[np.int64], codes: NDArray[np.intp], size: int
+def each_once(
+    begins: NDArray[np.int64], codes: NDArray[np.intp]
 ) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """The codes of rows, sorted and each once in a row."""
-    rows = np.repeat(np.arange(len(begins) - 1), np.diff(begins))
-    keys = np.unique(rows.astype(np.int64) * max(size, 1) + codes) if len(codes) else rows
-    counts = np.bincount(keys // max(size, 1), minlength=len(begins) - 1)
-    return np.concatenate([[0], np.cumsum(counts)]), keys % max(size, 1)
+    """The codes of rows, -1 or more, sorted and each once in a row."""
+    n, size = len(begins) - 1, int(codes.max(initial=-1)) + 2
+    keys = np.unique(np.repeat(np.arange(n), np.diff(begins)) * size + codes + 1)
+    counts = np.bincount(keys // size, minlength=n)
+    return np.concatenate([[0], np.cumsum(counts)]), keys % size - 1
 
 
-def _alone(codes: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """Codes, one a row, as lists of one."""
-    return np.arange(len(codes) + 1), codes
+def indicators(field: "Levels | Number", column: Column) -> sp.csr_array:
+    """One column of 0 and 1 for each code of a field, (n, size)."""
+    if isinstance(field, Levels) and field.kind == "list":
+        begins, codes = field.lists(column)
+    else:
+        codes = field.codes(column)
+        begins = np.arange(len(codes) + 1)
+    return one_hot(begins, codes, field.size)
 
 
-def _one_hot(begins: NDArray[np.int64], codes: NDArray[np.intp], size: int) -> sp.csr_array:
+def one_hot(begins: NDArray[np.int64], codes: NDArray[np.intp], size: int) -> sp.csr_array:
+    """Rows of 0 and 1, (n, size), from where the codes of each row begin."""
     return sp.csr_array((np.ones(len(codes)), codes, begins), shape=(len(begins) - 1, size))
 
 
@@ -198,10 +188,6 @@ class Number:
     def size(self) -> int:
         return len(self.values) + self.missing
 
-    @property
-    def is_constant(self) -> bool:
-        return self.size <= 1
-
     def codes(self, column: Column) -> NDArray[np.intp]:
         """The code of each row, (n,)."""
         found = column.numbers()
@@ -211,10 +197,6 @@ class Number:
             center = np.searchsorted(self.edges, self.units[0], "left")
             codes[gaps] = self.size - 1 if self.missing else center
         return codes
-
-    def indicators(self, column: Column) -> sp.csr_array:
-        """One column of 0 and 1 for each code, (n, size)."""
-        return _one_hot(*_alone(self.codes(column)), self.size)
 
     def soft(self, column: Column) -> tuple[Floats, NDArray[np.bool_]]:
         """The number in soft standard units (a gap is its center), and where gaps are."""

@@ -91,30 +91,30 @@ class Column:
         codes = native.replace_strict(values, new, default=-1).to_numpy()
         return self._as_levels(codes, values.to_list())
 
-    def lists(self) -> tuple[NDArray[np.int64], Distinct, NDArray[np.bool_]]:
-        """Where the items of each row begin (n + 1,), the items, and which rows have gaps (n,)."""
+    def lists(self) -> tuple[NDArray[np.int64], Distinct]:
+        """Where the items of each row begin, (n + 1,), and the items; -1 for a missing list."""
         if self.kind != "list":
-            codes, values = self.distinct()
-            if (codes >= 0).any():
+            found = self.distinct()
+            if (found.codes >= 0).any():
                 raise self.error(f"must hold lists, got {self.example()}; put it into lists")
-            return np.zeros(self.size + 1, np.int64), Distinct(codes[:0], values), codes < 0
+            return np.arange(self.size + 1), found
         rows = self.data if isinstance(self.data, list) else self.data.to_list()
-        missing = np.array([_is_missing(row) for row in rows], bool)
-        items = [() if gone else row for row, gone in zip(rows, missing, strict=True)]
-        begins = np.concatenate([[0], np.cumsum([len(row) for row in items])]).astype(np.int64)
-        flat = list(chain.from_iterable(items))
+        rows = [(None,) if _is_missing(row) else row for row in rows]
+        begins = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+        flat = list(chain.from_iterable(rows))
         if any(isinstance(item, (list, dict, set, np.ndarray)) for item in flat):
             raise self.mixed(flat)
-        return begins, self._as_levels(*_number(flat)), missing
+        return begins, self._as_levels(*_number(flat))
 
     def _as_levels(self, codes: NDArray, values: Any) -> Distinct:
         """Levels of one type: texts in an object array, bool, int64 or float64."""
         values = values if isinstance(values, list) else list(values)
-        types = {type(v.item() if isinstance(v, np.generic) else v) for v in values}
+        examples = dict(zip(map(type, values), values, strict=True)).values()
+        types = {type(v.item() if isinstance(v, np.generic) else v) for v in examples}
         codes = np.asarray(codes)
         if types <= {str}:
             found = np.empty(len(values), object)
-            found[:] = [str(v) for v in values]
+            found[:] = list(map(str, values))
         elif types <= {bool} or types <= {int, float}:
             try:
                 wanted = float if float in types else bool if bool in types else np.int64
