@@ -95,7 +95,7 @@ SECTIONS = {
     "posterior": (
         "Averages over the posterior",
         "`posterior.py`: `PosteriorAverage` against myFM and against single models, with nothing "
-        'chosen. Our average is one model of at most 12 basis vectors; "all draws" is the mean of '
+        'chosen. Our average is one model of at most 20 basis vectors; "all draws" is the mean of '
         "the predictions of its draws. Joined methods see side information, others ids only. "
         "Coverage is that of intervals of 80 %; the error ratio is the mean |error| of the most "
         "uncertain fifth of the rows over that of the least uncertain one. Medians of CPU seconds "

@@ -234,13 +234,14 @@ class Joined:
         return found
 
     def over_columns(
-        self, model: Model, activation: str, split: Callable[[int, NDArray], NDArray]
-    ) -> Model:
+        self, model: Model, activation: str,
+        split: Callable[[int, NDArray], NDArray] | None = None,
+    ) -> Model:  # fmt: skip
         """A model over keys as a model over columns, ids included, with the same outputs.
 
         `split(e, Z)` are weights (k, p) for what is known of entity e, given vectors Z (k, n_keys)
-        of its keys. Ids have the rest; all of it without linear terms, which balance the pairs
-        within a table.
+        of its keys. Ids have the rest; all of it without `split`, or without linear terms, which
+        balance the pairs within a table.
         """
         c, linear = model.H.shape[1] - sum(self.sizes), model.linear
         ends = np.cumsum(self.sizes)[:-1]
@@ -250,7 +251,7 @@ class Joined:
             parts = zip(np.split(Z, ends, 1), self.entities.values(), strict=True)
             for e, (part, one) in enumerate(parts):
                 h = np.zeros((len(Z), one.known.shape[1]))
-                if linear is not None and h.size:
+                if split is not None and linear is not None and h.size:
                     h = split(e, part)
                 found += [(part - (one.known @ h.T).T) @ one.matrix[:, : len(one)], h]
             return np.hstack(found)

@@ -155,12 +155,11 @@ class Arriving(Predictor):
             raise ValueError("fold_in is for factorization machines: networks are not linear in a "
                              "column; fit again with the new rows")  # fmt: skip
         if isinstance(X, Joined):  # its tables have the new keys already
-            self.model_.check_width(X.n_features)
-            X = X.plain()
+            X = validate(self, X, reset=False).plain()
         if not issparse(X) or self._scaling.center is not None or self._encoding is not None:
             raise ValueError(
-                "fold_in needs sparse or joined X, and a model that was fitted on such X; a frame "
-                "of ids is Joined(frame, user=None, item=None)"
+                "fold_in needs sparse or joined X, and a model that was fitted on such X; of a "
+                "frame of ids, fit Joined(frame, user=users, ...), whose tables have the new keys"
             )
         X, y = as_csr(X), as_array(y, "y")
         weight = None if sample_weight is None else as_array(sample_weight, "sample_weight")

@@ -57,13 +57,23 @@ def validate(model: Any, X: Any, reset: bool = True) -> Any:
         if reset:
             set_names(model, X.n_features)
         else:
-            model.model_.check_width(X.n_features)
+            check_tables(model, X)
         return X
     if issparse(X):
         return _sparse_rows(model, X, reset)
     with explained_text("X holds text; give a frame, such as a pandas DataFrame, with a column for "
                         "each kind"):  # fmt: skip
         return _frame_rows(model, X, reset) if is_frame(X) else _array_rows(model, X, reset)
+
+
+def check_tables(model: Any, X: Joined) -> None:
+    """Raise unless joined rows have the columns of the fit."""
+    model.model_.check_width(X.n_features)
+    if model._column_names is not None and model._column_names != X.feature_names:
+        raise ValueError(
+            "the tables of X have other keys or columns than those of the fit; X.with_rows joins "
+            "other rows with the same tables"
+        )
 
 
 def validate_targets(model: Any, X: Any, y: Any) -> tuple[NDArray, NDArray | None, NDArray]:

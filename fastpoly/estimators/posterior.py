@@ -195,7 +195,13 @@ class PosteriorAverage(MetaEstimator):
         self._advance(chain, fit)
         model, draws = self._finish(estimator, chain, exclusive)
         if joined is not None:
-            model, draws = over_columns(joined, estimator._activation, chain.prior, model, draws)
+            activation, tau = estimator._activation, np.median(chain.prior.tau, axis=0)
+
+            def split(e: int, Z: Floats) -> Floats:
+                return sides[e].split(Z, float(tau[e]))
+
+            model = joined.over_columns(model, activation, split)
+            draws = [joined.over_columns(draw, activation) for draw in draws]
             data = estimator._prepare(X, y, sample_weight)
         self.estimator_ = estimator._with_model(model)
         self._draws = [estimator._poly_model(draw) for draw in draws]
@@ -440,25 +446,3 @@ class PosteriorAverage(MetaEstimator):
             raise ValueError(f"n must be at most {len(self._draws)}, the draws that are kept")
         chosen = np.linspace(0, len(self._draws) - 1, n).astype(int)
         return self._by_draws(PolyModel.predict, X, [self._draws[i] for i in chosen])
-
-
-def over_columns(
-    X: Joined, activation: str, prior: posterior.Prior, model: Model, draws: list[Model]
-) -> tuple[Model, list[Model]]:
-    """The mean and the draws over the columns of joined tables, from those over keys.
-
-    The mean has the weights of a ridge regression on what is known of the keys; draws have ids
-    only, because they are not read.
-    """
-    sides = prior.sides
-
-    def split(e: int, Z: Floats) -> Floats:
-        return sides[e].split(Z, float(np.median(prior.tau[:, e])))
-
-    def ids(e: int, Z: Floats) -> Floats:
-        return np.zeros((len(Z), len(sides[e].loadings)))
-
-    return (
-        X.over_columns(model, activation, split),
-        [X.over_columns(draw, activation, ids) for draw in draws],
-    )

@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fastpoly.contributions import Contributions
-from fastpoly.estimators.data import TrainingRows, threads_for, validate
+from fastpoly.estimators.data import TrainingRows, check_tables, threads_for, validate
 from fastpoly.interactions import importances
 from fastpoly.joined import Joined
 from fastpoly.kernels.checks import shown
@@ -102,6 +102,8 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     def _check_encoding(self, shards: Shards) -> None:
         """Raise unless the codes of shards mean what they meant in training."""
+        if shards.joined is not None:
+            check_tables(self, shards.joined)
         known, own = self._encoding, shards.encoding
         if known is not None and (own is None or not own.same_codes(known)):
             raise ValueError(
