@@ -24,6 +24,7 @@ from fastpoly.refit.convex import refit_gap
 from fastpoly.refit.joint import JointRefit
 from fastpoly.refit.output import LOOSEST_REFIT_TOL, SOLVERS, OutputRefit, StepRefit
 from fastpoly.rows import as_rows
+from fastpoly.rows.rows import Gradient
 from fastpoly.selection import Selection, as_oracle, select_basis
 from fastpoly.selection.methods import best_data
 from fastpoly.selection.oracle import Oracle
@@ -269,6 +270,19 @@ class Run:
         model = self.timed("refit", self.refit.first, start.model)
         return model, start.n_iter, memory._replace(vectors=start.memory.vectors), False
 
+    def measure(self, model: Model, n_iter: int, memory: RunMemory) -> tuple[State, Gradient]:
+        """The state of a model, without its certificate, and the gradient there."""
+        problem, objective = self.problem, self.objective
+        gradient = self.timed("gradient", objective.gradient, model)
+        state = State(
+            *model, gradient.value + objective.penalties(model), gradient.value,
+            problem.omega(model.V), n_iter=n_iter,
+            alpha=problem.alpha, tau=problem.tau, alpha_linear=problem.alpha_linear,
+            own_dual_norm=float(problem.penalty.dual_norm(gradient.V)) if len(model.V) else 0.0,
+            memory=memory,
+        )  # fmt: skip
+        return state, gradient
+
     def examine(
         self, model: Model, n_iter: int, memory: RunMemory
     ) -> tuple[State, Selection | None]:
@@ -276,16 +290,10 @@ class Run:
 
         A full model that nobody will finish needs neither.
         """
-        problem, objective = self.problem, self.objective
-        gradient = self.timed("gradient", objective.gradient, model)
-        state = State(
-            *model, gradient.value + objective.penalties(model), gradient.value,
-            problem.omega(model.V), n_iter=n_iter,
-            refit_gap=self.timed("gradient", refit_gap, objective, model, gradient),
-            alpha=problem.alpha, tau=problem.tau, alpha_linear=problem.alpha_linear,
-            own_dual_norm=float(problem.penalty.dual_norm(gradient.V)) if len(model.V) else 0.0,
-            memory=memory,
-        )  # fmt: skip
+        problem = self.problem
+        state, gradient = self.measure(model, n_iter, memory)
+        gap = self.timed("gradient", refit_gap, self.objective, model, gradient)
+        state = replace(state, refit_gap=gap)
         if not self.options.finish and state.n_components >= self.options.n_components:
             return replace(state, stop="n_components", timings=dict(self.timings)), None
         chosen = self.timed("selection", self.select, state, gradient.gamma)

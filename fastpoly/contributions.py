@@ -376,15 +376,18 @@ class Reading:
         terms = model.terms()
         terms = terms._replace(V=terms.V @ mix, w=mix.T @ terms.w, b=terms.b @ mix)
         known = np.vstack([model.background[:2], mix.T @ model.background[2:]])
-        values = terms.shapley(x, known, groups)
-        base = np.tile(terms.base(known), (len(values), 1))
-        if pairs:
-            found = terms.pairs(x, rows, groups)
-            at = np.arange(values.shape[1])
-            found[:, at, at] = values - found.sum(axis=2)
-            values = found
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+            values = terms.shapley(x, known, groups)
+            base = np.tile(terms.base(known), (len(values), 1))
+            if pairs:
+                found = terms.pairs(x, rows, groups)
+                at = np.arange(values.shape[1])
+                found[:, at, at] = values - found.sum(axis=2)
+                values = found
         if mix.shape[1] == 1:
             values, base, labels = values[..., 0], base[:, 0], None
+        if not (np.isfinite(values).all() and np.isfinite(base).all()):
+            raise ValueError("the contributions overflow: X or the background is too large")
         return Contributions(values, base, data, names, labels)
 
     def _mix(self, output: int | str | None) -> tuple[Floats, list[str] | None]:

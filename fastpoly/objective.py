@@ -92,7 +92,8 @@ class Objective:
         """The objective in the smooth form of the penalty at a packed model; its gradient to g."""
         value = self.rows.value_grad(x, k, g)
         model, G = self.unpack(x, k), self.unpack(g, k)
-        value += self.form.value_grad(model.H, model.V, self.problem.alpha, G.H, G.V)
+        if k:
+            value += self.form.value_grad(model.H, model.V, self.problem.alpha, G.H, G.V)
         if self.form.fixed:
             G.V[:] = 0.0
         if self.explicit:

@@ -122,7 +122,8 @@ class Fold:
         return Run(objective, refit_method(objective, endless), options)
 
     def _examine(self, run: Run) -> tuple[State, Selection]:
-        state, chosen = run.examine(self.model, 0, self.memory)
+        state, gradient = run.measure(self.model, 0, self.memory)
+        chosen = run.select(state, gradient.gamma)
         self.memory = self.memory._replace(vectors=chosen.vectors)
         return state, chosen
 
@@ -225,7 +226,8 @@ class Search:
                 self.ridge, _ = self._walk(at_ridge, weaker)
         top = float(np.mean([fold.top for fold in folds]))
         # Noise grows with the root of the number of rows.
-        top *= np.sqrt(self.objective.rows.weight / max(folds[0].train.rows.weight, 1e-300))
+        all_rows = self.objective.rows.weight
+        top *= np.sqrt(all_rows / (folds[0].train.rows.weight or all_rows))
         self.found = Strengths(share * top or 1.0, self.ridge, folds[0].model)
         return self.found
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import fastpoly
 from fastpoly import Design, PolyModel, conditional_gradient
 from fastpoly.storage.checkpoint import load_state, save_state
+from fastpoly.storage.npz import read_arrays, write_arrays
 
 
 class Bomb:
@@ -159,3 +160,55 @@ def load_checkpoint(draw):
                 assert model.model_ == FITTED.model_
         finally:
             assert not Bomb.unpickled
+
+
+FRAME = {
+    "city": ["Oslo", "Rome"] * 20, "x": [0.5, 1.0, None, 3.0] * 10, "day": [1, 2, 3, 4] * 10,
+    "tags": [["a", "b"], ["b"], [], ["c"]] * 10,
+}  # fmt: skip
+
+
+def _encoded(folder):
+    frame_model = fastpoly.FactorizationMachineClassifier(random_state=0, alpha=0.1, shapes="steps")
+    frame_model.fit(FRAME, np.arange(40) % 3 > 0).model_.save(Path(folder) / "file")
+    return read_arrays(Path(folder) / "file")
+
+
+with tempfile.TemporaryDirectory() as place:
+    ENCODED = _encoded(place)
+NUMBERS = (0, 1, -1, 2, 255, 2**31, 2**62, -(2**63), np.nan, np.inf, 1e308, -1e308, 5e-324)
+TEXTS = ("", "codes", "hinges", "number", "levels:text", "list:integer", "levels:bool")
+
+
+def changed(draw, array):
+    """An array with another shape, dtype or entry."""
+    COUNTS["faults"] += 1
+    how = draw(st.integers(0, 5))
+    if how == 0 and array.ndim:
+        return array[:-1] if draw(st.booleans()) else np.concatenate([array, array[:1]])
+    if how == 1:
+        return array[None] if draw(st.booleans()) else array[..., None]
+    if how == 2 and array.dtype.kind != "U":
+        return array.astype(draw(st.sampled_from(("<f8", "<i8", "|u1", "|b1"))))
+    entries = array.ravel().tolist()
+    if entries:
+        values = TEXTS if array.dtype.kind == "U" else NUMBERS[: 13 if how > 3 else 5]
+        entries[draw(st.integers(0, len(entries) - 1))] = draw(st.sampled_from(values))
+    with np.errstate(all="ignore"):
+        found = np.array(entries, None if array.dtype.kind == "U" else np.float64)
+        kept = found if array.dtype.kind == "U" else found.astype(array.dtype)
+    return kept.reshape(array.shape)
+
+
+def load_encoded(draw):
+    """PolyModel.load of a model with an encoding, whose arrays are forged; it predicts or not."""
+    arrays = dict(ENCODED)
+    for _ in range(draw(st.integers(1, 3))):
+        name = draw(st.sampled_from(sorted(ENCODED)))
+        arrays[name] = changed(draw, arrays[name])
+    with tempfile.TemporaryDirectory() as folder:
+        write_arrays(Path(folder) / "file", arrays)
+        model = PolyModel.load(Path(folder) / "file")
+    assert np.isfinite(model.decision(FRAME)).all()
+    assert np.isfinite(model.contributions(FRAME).values).all()
+    assert repr(model.encoding)

@@ -27,7 +27,7 @@ ENTRIES = {
     for entry in (
         fuzz_entries.fit, fuzz_entries.core, fuzz_entries.operators, fuzz_entries.kernels,
         fuzz_entries.refit, fuzz_entries.model, fuzz_entries.metrics, fuzz_entries.search,
-        fuzz_files.load_model, fuzz_files.load_checkpoint,
+        fuzz_files.load_model, fuzz_files.load_checkpoint, fuzz_files.load_encoded,
     )
 }  # fmt: skip
 # Share of the inputs; a fit costs more than a file.

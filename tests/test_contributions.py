@@ -183,6 +183,12 @@ def test_what_is_missing_is_said():
         model.contributions(X[:, :3], background=X)
 
 
+def test_contributions_that_overflow_are_an_error():
+    model = random_model(0).with_background(np.eye(D))
+    with pytest.raises(ValueError, match="the contributions overflow"):
+        model.contributions(np.eye(2, D) * 1e200)
+
+
 @pytest.mark.parametrize("form", ["codes", "matrix", "hinges"])
 @pytest.mark.parametrize("activation", ["squared", "anova"])
 def test_levels_and_shapes_add_up_to_their_column(form, activation):

@@ -401,3 +401,11 @@ def test_no_advice_to_raise_what_is_searched(n_jobs):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "training stopped at n_components")
         search.fit(X, y)
+
+
+def test_all_weight_on_a_row_that_is_held_out():
+    """A fold trains on nothing."""
+    X, w = np.zeros((2, 2)), [1e12, 0.0]
+    model = PolynomialNetworkClassifier(random_state=0).fit(X, [0, 1], sample_weight=w)
+    assert np.isfinite(model.alpha_)
+    assert np.isfinite(model.predict(X)).all()

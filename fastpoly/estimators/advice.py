@@ -173,19 +173,17 @@ def poor_fit(model: Any, small: float, by_score: bool = False) -> Advice | None:
             f"the model has no basis vectors and is {lower}: {why} to fit interactions"
         ), UserWarning
     far = bool(alpha) and violation > 2 * alpha  # at an optimum it is at most alpha
-    stuck = state.stop == "no progress" and far
+    stuck = far and state.stop == "no progress"
     if inaccurate or stuck or not reached(model.tol, state, small):
         cures = "" if model.standardize else "set standardize=True, "
         cures += "raise alpha" if model.tau is None else "lower tau"
         if inaccurate:
-            what = f"the output layer is inaccurate: a gap of {gap:.2g} for an objective of "
-            what += f"{objective:.2g}"
-        elif stuck:
-            what = "new basis vectors gained nothing, far from the optimum: the violation is "
-            what += f"{violation / alpha:.2g} alpha"
+            what = "the output layer is inaccurate: a gap of "
+            what += f"{gap:.2g} for an objective of {objective:.2g}"
         else:
-            why = "gain almost nothing" if state.stop == "no progress" else "take too long"
-            what, cures = f"tol={model.tol:g} is not reached: rounds {why}", f"raise tol, {cures}"
+            why = "gained nothing" if state.stop == "no progress" else "take too long"
+            what = f"tol={model.tol:g} is not reached: new basis vectors {why}"
+            cures = f"raise tol, {cures}"
         last = f"raise max_iter, which is {model.max_iter}" if model.refit else 'use refit="output"'
         return f"{what}; {cures}, or {last}", ConvergenceWarning
     if state.stop == "n_components" and far and not (by_score or is_searched("n_components")):

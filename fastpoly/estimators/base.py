@@ -291,14 +291,14 @@ class PolyEstimator(Arriving):
         w = self._weights(X, y, sample_weight)
         data = TrainingRows(X, y, Targets(values, table), m, w, self.n_threads)
         if isinstance(X, dict) or (data.stored and self._encoding is not None):
-            return self._in_shape(data, reset)
+            return self._table_rows(data, reset)
         if (joined := data.joined) is not None:
             self._fields = np.where(joined.exclusive[joined.fields], joined.fields, -1)
             self._column_names = joined.feature_names
             return data
-        return data if data.stored else self._in_fields(data)
+        return data if data.stored else self._matrix_rows(data)
 
-    def _in_shape(self, data: TrainingRows, reset: bool) -> TrainingRows:
+    def _table_rows(self, data: TrainingRows, reset: bool) -> TrainingRows:
         """The columns of a table as codes with tables, or as plain columns of a network.
 
         Numbers have the shape of `shapes`, or the best one on rows held out.
@@ -309,7 +309,7 @@ class PolyEstimator(Arriving):
         if not data.stored:
             X = plain_numbers(columns)
             if X is not None and (self.shapes is None or (not reset and known is None)):
-                return self._in_fields(replace(data, X=X))
+                return self._matrix_rows(replace(data, X=X))
             if reset:
                 known, codes = Encoding.learn(columns)
             else:
@@ -318,7 +318,7 @@ class PolyEstimator(Arriving):
         def form(shape: str | None) -> tuple[Encoding | None, str | None, TrainingRows]:
             """An encoding, the shape of its numbers, and the rows in that form."""
             if shape is None and X is not None:
-                return None, None, self._in_fields(replace(data, X=X))
+                return None, None, self._matrix_rows(replace(data, X=X))
             if coded:
                 tables = Tables(known.tables(shape)).orthogonal(known.frequencies)
                 return known, shape, data.with_tables(codes, tables)
@@ -344,7 +344,7 @@ class PolyEstimator(Arriving):
         self._encoding, self.shapes_, rows = forms[at]
         return replace(rows, search=found)
 
-    def _in_fields(self, data: TrainingRows) -> TrainingRows:
+    def _matrix_rows(self, data: TrainingRows) -> TrainingRows:
         """Plain rows with the fields of their columns."""
         fields = as_fields(self.fields, data.X.shape[1])
         data, self._fields = data.in_fields(fields, self._activation)

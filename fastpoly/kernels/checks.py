@@ -25,7 +25,7 @@ HOW_TO_ENCODE = {
 
 def as_array(a: ArrayLike, name: str) -> NDArray:
     """Return `a` as an array of any dtype; ValueError if it is not a full rectangle."""
-    if np.ma.is_masked(a):
+    if isinstance(a, np.ma.MaskedArray) and np.ma.is_masked(a):
         raise ValueError(f"{name} has masked entries; fill or remove them")
     try:
         return np.asarray(a)
@@ -47,8 +47,9 @@ def as_float_array(
     if any(want is not None and have != want for have, want in zip(a.shape, shape, strict=True)):
         wanted = ", ".join("any" if want is None else str(want) for want in shape)
         raise ValueError(f"{name} must have shape ({wanted}), got {a.shape}")
-    with np.errstate(over="ignore"):
-        a = np.require(a, np.float64, ("C_CONTIGUOUS", "ALIGNED"))
+    if a.dtype != np.float64 or not (a.flags.c_contiguous and a.flags.aligned):
+        with np.errstate(over="ignore"):
+            a = np.require(a, np.float64, ("C_CONTIGUOUS", "ALIGNED"))
     if finite and not np.isfinite(a).all():
         raise ValueError(f"{name} contains NaN or infinity; remove or impute these entries")
     return a

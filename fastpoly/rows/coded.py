@@ -296,8 +296,9 @@ class CodedRows(Rows):
 
         def gamma() -> Gamma:
             n, d = self.n_samples, self.n_features
-            small = self.in_memory and not self.within and n * d <= BLOCK_DOUBLES
-            if small and explicit_pays(n, d, self.m, d):
+            # Networks have codes only where rows are joined, and then as shards do.
+            frame = self.in_memory and self.activation == "anova" and not self.within
+            if frame and n * d <= BLOCK_DOUBLES and explicit_pays(n, d, self.m, d):
                 return self._explicit_gamma(self.codes.block.row_gradients(point))
             operators = CodedOperators(self, found.gamma(), found.linear if self.within else None)
             if isinstance(operators.gamma, ExplicitGamma):
@@ -307,7 +308,7 @@ class CodedRows(Rows):
         return Gradient(found.value, *layers, gamma, found.conjugate)
 
     def _explicit_gamma(self, D: Floats) -> Gamma:
-        """The operators as matrices, 1/2 (X'D_cX - B'diag(s_c)B), s = (P * P)'D; X'D_cX if squared.
+        """The operators as matrices, 1/2 (X'D_cX - B'diag(s_c)B), s = (P * P)'D.
 
         For few rows and columns, where calls cost more than arithmetic.
         """
@@ -317,11 +318,8 @@ class CodedRows(Rows):
                 P = hstack([np.ones((self.n_samples, 1)), P], "csr")
             self._plain = as_matrix(P @ self.tables.dense()), P.power(2)
         X, squares = self._plain
-        G = explicit_gamma(X, D).dense()
-        if self.activation == "anova":
-            G -= self.tables.squared(squares.T @ D)
-            G *= 0.5
-        return symmetric_gamma(G)
+        G = explicit_gamma(X, D).dense() - self.tables.squared(squares.T @ D)
+        return symmetric_gamma(0.5 * G)
 
     def sample(self, most: int, rng: np.random.Generator) -> Activations:
         P = self.codes.sample_rows(most, rng)

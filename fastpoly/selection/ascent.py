@@ -77,6 +77,14 @@ def weighted_sums(W: Floats, G: Floats) -> Floats:
     return (W.astype(G.dtype) @ G.reshape(m, p * p)).reshape(-1, p, p)
 
 
+def in_single_precision(G: Floats) -> Floats:
+    """G at a scale where no entry overflows; only directions may be taken from it.
+
+    Single-precision BLAS reads past the end of short rows, and may call that invalid.
+    """
+    return np.ldexp(G, -np.frexp(np.abs(G).max())[1]).astype(np.float32)
+
+
 def images_of(G: Floats, Y: Floats) -> Floats:
     """G_c y_k, (k, m, p)."""
     m, p, _ = G.shape
@@ -114,6 +122,8 @@ def top_eigenvectors(G: Floats, W: Floats, Y: Floats | None = None) -> Floats:
 
 def ritz_vectors(G: Floats, W: Floats, Y: Floats) -> Floats:
     """The best vectors of the Krylov spaces of M_k from y_k, (k, p): nearly as good, and cheap."""
+    if G.shape[1] <= 8:
+        return top_eigenvectors(G, W)
     new = np.empty_like(Y)
     for part in blocks(len(Y), G[0].size):
         new[part] = _best_of_krylov(weighted_sums(W[part], G), Y[part])
@@ -178,10 +188,12 @@ def ascend(G: Floats, Y: Floats, penalty: Any, tol: float, max_iter: int = 30) -
     """
     Y = Y[next(blocks(len(Y), len(G) * Y.shape[1]))]
     points = points_at(G, Y, penalty)
+    single, Y = in_single_precision(G), Y.astype(np.float32)
     steps = min(max_iter, 5)
-    for t in range(steps):
-        Y = ritz_vectors(G, penalty.slopes(forms_of(G, Y), 1 - t / steps), Y)
-    points = points.join(points_at(G, Y, penalty)).distinct()
+    with np.errstate(invalid="ignore"):  # see `in_single_precision`
+        for t in range(steps):
+            Y = ritz_vectors(single, penalty.slopes(forms_of(single, Y), 1 - t / steps), Y)
+    points = points.join(points_at(G, unit(Y.astype(np.float64)), penalty)).distinct()
     return finish(G, points, penalty, tol, max_iter)
 
 
@@ -215,11 +227,10 @@ def search_thoroughly(
     # finds has been missed by 256 of them.
     most = min(1024, int(flops / ((60.0 if kinks else 30.0) * m * p**2)))
     least = 64 if coarse else 512 if kinks else 128
-    size = max(1, min(64 if kinks else least, BLOCK_DOUBLES // (m * p)))
-    # Only directions are taken from it; at this scale no entry overflows.
-    single = np.ldexp(G, -np.frexp(np.abs(G).max())[1]).astype(np.float32)
+    at_once = 128 if not coarse else 64 if kinks else 32  # more cost less each, but end later
+    size = max(1, min(at_once, BLOCK_DOUBLES // (m * p)))
+    single = in_single_precision(G)
 
-    # Single-precision BLAS reads past the end of short rows, and may call that invalid.
     @np.errstate(invalid="ignore")
     def maxima(Y: Floats, ends: Floats | None) -> Points:
         found = points_at(single, Y.astype(np.float32), penalty)
@@ -227,7 +238,8 @@ def search_thoroughly(
             found = climb(single, found, penalty, stop, max_iter)
             found = flip(single, found, penalty, stop, max_iter)
         else:
-            found = climb(single, found, penalty, 0.1 * stop, max_iter, ends=ends)
+            fine = stop if coarse else 0.1 * stop
+            found = climb(single, found, penalty, fine, max_iter, ends=ends)
         return points_at(G, unit(found.Y.astype(np.float64)), penalty)
 
     def add(points: Points, found: Points) -> Points:
@@ -242,6 +254,8 @@ def search_thoroughly(
         points = add(points, found)
         found = replace_alike(found, others)
         heights, ends = np.append(heights, found.values), ends.join(found)
+        if coarse and 2 * points.values[0] - np.median(heights) <= (1 + tol) * threshold:
+            return points, bool(points.values[0] <= threshold)
         ends = ends.take(ends.values >= near * points.values[0])
         alone = is_alone(ends, others)
         if 0 < alone.sum() <= 8:  # so few are worth steps to exact eigenvectors
@@ -249,9 +263,7 @@ def search_thoroughly(
             ends = ends.take(~alone).join(replace_alike(last, others))
             alone = is_alone(ends, others)
         enough = len(heights) >= least and len(alone) >= 32
-        if (enough and alone.mean() <= largest_share_alone) or (
-            coarse and 2 * points.values[0] - np.median(heights) <= (1 + tol) * threshold
-        ):
+        if enough and alone.mean() <= largest_share_alone:
             return points, bool(points.values[0] <= threshold)
         if enough and alone.mean() * len(heights) > 4 * largest_share_alone * most:
             break

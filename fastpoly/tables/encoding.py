@@ -158,26 +158,31 @@ class Encoding:
             raise ValueError("the names of an encoding must be distinct, and at least one")
         if any(len(arrays[name]) != count for name in ("kinds", "missing", "sizes")):
             raise ValueError(f"kinds, missing and sizes of an encoding must have {count} entries")
-        parts = {
-            "text": _Parts(_as_objects(_texts(arrays["texts"], "texts"))),
-            "integer": _Parts(arrays["integers"]),
-            "float": _Parts(arrays["floats"]),
-        }
+        texts = np.array(_texts(arrays["texts"], "texts"), object)
+        left = {"text": texts, "integer": arrays["integers"], "float": arrays["floats"]}
+
+        def take(sort: str, size: int) -> NDArray[Any]:
+            if not 0 <= size <= len(left[sort]):
+                raise ValueError("an encoding has fewer levels or edges than its sizes say")
+            found, left[sort] = left[sort][:size], left[sort][size:]
+            return found
+
         kinds, missing, sizes = (arrays[name].tolist() for name in ("kinds", "missing", "sizes"))
         fields: list[Levels | Number] = []
         for name, kind, gaps, size in zip(names, kinds, missing, sizes, strict=True):
             if kind == "number":
-                fields.append(_number(name, parts["float"], size, gaps))
+                own = take("float", size), take("float", size + 1), take("float", 4)
+                fields.append(_number(name, *own, gaps))
                 continue
             kind, _, sort = kind.partition(":")
             if kind not in ("levels", "list") or sort not in _TYPES.values():
                 raise ValueError(f"column {name!r} has an unknown kind")
-            values = parts["integer" if sort == "bool" else sort].take(size)
+            values = take("integer" if sort == "bool" else sort, size)
             values = values.astype(bool) if sort == "bool" else values
             if not (values[1:] > values[:-1]).all() or (sort == "float" and not _finite(values)):
                 raise ValueError(f"the levels of column {name!r} must increase")
             fields.append(Levels(name, values, gaps, kind))
-        if any(part.left for part in parts.values()):
+        if any(map(len, left.values())):
             raise ValueError("an encoding has more levels than its sizes say")
         p = arrays["frequencies"]
         if len(p) != sum(field.size for field in fields) or not ((p >= 0) & (p <= 1)).all():
@@ -221,16 +226,14 @@ class Encoding:
             indices[:, j] += first
         return StoredRows((n, self.n_codes), indices)
 
-    def tables(self, shape: str | None = None, frequencies: Floats | None = None) -> list[Floats]:
+    def tables(self, shape: str | None = None) -> list[Floats]:
         """The table of each field: the units of levels, (L_f,), or the columns of bins, (L_f, d_f).
 
         A number's table holds beside its value hinges, or hinges and steps at all edges.
-        `frequencies` (L,) are shares of codes in other rows than those of `learn`.
         """
         if shape not in SHAPES:
             raise ValueError(f"shape must be one of {SHAPES}, got {shape!r}")
-        p = self.frequencies if frequencies is None else np.asarray(frequencies, np.float64)
-        return [field.table(shape, p[first:last]) for field, first, last in self._parts()]
+        return [field.table(shape, self.frequencies[i:j]) for field, i, j in self._parts()]
 
     def rows(self, frame: Any) -> Any:
         """The rows of a frame in the form of this encoding: `codes` or `matrix`."""
@@ -316,27 +319,9 @@ class CodeNames(Sequence[str]):
         return name.replace("\0", "\\0")  # which the names of a model cannot hold
 
 
-class _Parts:
-    """Consecutive parts of an array."""
-
-    def __init__(self, array: NDArray[Any]) -> None:
-        self.array, self.at = array, 0
-
-    @property
-    def left(self) -> int:
-        return len(self.array) - self.at
-
-    def take(self, size: int) -> NDArray[Any]:
-        if not 0 <= size <= self.left:
-            raise ValueError("an encoding has fewer levels or edges than its sizes say")
-        self.at += size
-        return self.array[self.at - size : self.at]
-
-
-def _number(name: str, floats: _Parts, size: int, missing: bool) -> Number:
-    if not 0 <= size < MOST_BINS:
+def _number(name: str, edges: Floats, values: Floats, units: Floats, missing: bool) -> Number:
+    if len(edges) >= MOST_BINS:
         raise ValueError(f"column {name!r} must have 1 to {MOST_BINS} bins")
-    edges, values, units = floats.take(size), floats.take(size + 1), floats.take(4)
     if not (_finite(edges) and _finite(values) and _finite(units)):
         raise ValueError(f"edges, values and units of column {name!r} must be finite")
     if not (edges[1:] > edges[:-1]).all() or not units[1] > 0 or not units[3] > 0:
@@ -360,10 +345,4 @@ def _texts(stored: NDArray[np.uint8], name: str) -> list[str]:
         found = None
     if type(found) is not list or not all(type(text) is str for text in found):
         raise ValueError(f"{name} of an encoding must be a list of texts in JSON")
-    return found
-
-
-def _as_objects(texts: list[str]) -> NDArray[Any]:
-    found = np.empty(len(texts), object)
-    found[:] = texts
     return found

@@ -126,8 +126,7 @@ def indicators(field: "Levels | Number", column: Column) -> sp.csr_array:
     if isinstance(field, Levels) and field.kind == "list":
         begins, codes = field.lists(column)
     else:
-        codes = field.codes(column)
-        begins = np.arange(len(codes) + 1)
+        begins, codes = np.arange(column.size + 1), field.codes(column)
     return one_hot(begins, codes, field.size)
 
 
@@ -198,13 +197,6 @@ class Number:
             codes[gaps] = self.size - 1 if self.missing else center
         return codes
 
-    def soft(self, column: Column) -> tuple[Floats, NDArray[np.bool_]]:
-        """The number in soft standard units (a gap is its center), and where gaps are."""
-        found = column.numbers()
-        gaps = np.isnan(found)
-        soft = soften(np.where(gaps, self.units[0], found) if gaps.any() else found, self.units)
-        return soft, gaps
-
     def table(self, shape: str | None, p: Floats) -> Floats:
         """Columns of the bins, (size, q), centered by p: value, hinges, steps, missing.
 
@@ -244,7 +236,9 @@ class Number:
 
     def features(self, column: Column, hinges: bool, p: Floats) -> Floats:
         """Plain columns, (n, q): the number in soft units, hinges, and an indicator of gaps."""
-        soft, gaps = self.soft(column)
+        found = column.numbers()
+        gaps = np.isnan(found)
+        soft = soften(np.where(gaps, self.units[0], found), self.units)
         columns = [soft]
         if hinges:
             columns += [np.maximum(soft - k, 0) for k in self._knots(p[: len(self.values)])]
