@@ -23,7 +23,7 @@ from fastpoly.estimators.data import TrainingRows, set_names, validate, validate
 from fastpoly.estimators.prediction import Predictor
 from fastpoly.joined import Joined
 from fastpoly.kernels.checks import LARGEST, as_array
-from fastpoly.kernels.matrix import as_csr
+from fastpoly.kernels.matrix import as_csr, as_matrix
 from fastpoly.kernels.penalties import complete_penalty, get_penalty
 from fastpoly.kernels.verbs import loss_curvature
 from fastpoly.rows import Rows
@@ -166,7 +166,7 @@ class Arriving(Predictor):
         check_consistent_length(X, y, weight)
         if not np.isfinite(X.data).all():
             raise ValueError("X contains NaN or infinity; remove or impute these entries")
-        check_largest(largest_size(X.data))
+        check_largest(largest_size(as_matrix(X)))
         d = len(self._scaling.seen)
         if X.shape[1] < d:
             raise ValueError(f"X has {X.shape[1]} columns, the model {d}; X cannot have fewer")
@@ -234,7 +234,7 @@ class Arriving(Predictor):
     ) -> Rows:
         """Rows with targets of the classes or levels of the fit, in its units."""
         X = validate(self, X, reset=False)
-        check_largest(largest_size(X.data if issparse(X) else X))
+        check_largest(largest_size(as_matrix(X)))
         y, found, values = validate_targets(self, X, y)
         known = None if found is None else self.classes_
         if found is not None:
