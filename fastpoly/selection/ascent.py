@@ -122,8 +122,6 @@ def top_eigenvectors(G: Floats, W: Floats, Y: Floats | None = None) -> Floats:
 
 def ritz_vectors(G: Floats, W: Floats, Y: Floats) -> Floats:
     """The best vectors of the Krylov spaces of M_k from y_k, (k, p): nearly as good, and cheap."""
-    if G.shape[1] <= 8:
-        return top_eigenvectors(G, W)
     new = np.empty_like(Y)
     for part in blocks(len(Y), G[0].size):
         new[part] = _best_of_krylov(weighted_sums(W[part], G), Y[part])
@@ -188,12 +186,10 @@ def ascend(G: Floats, Y: Floats, penalty: Any, tol: float, max_iter: int = 30) -
     """
     Y = Y[next(blocks(len(Y), len(G) * Y.shape[1]))]
     points = points_at(G, Y, penalty)
-    single, Y = in_single_precision(G), Y.astype(np.float32)
     steps = min(max_iter, 5)
-    with np.errstate(invalid="ignore"):  # see `in_single_precision`
-        for t in range(steps):
-            Y = ritz_vectors(single, penalty.slopes(forms_of(single, Y), 1 - t / steps), Y)
-    points = points.join(points_at(G, unit(Y.astype(np.float64)), penalty)).distinct()
+    for t in range(steps):
+        Y = ritz_vectors(G, penalty.slopes(forms_of(G, Y), 1 - t / steps), Y)
+    points = points.join(points_at(G, Y, penalty)).distinct()
     return finish(G, points, penalty, tol, max_iter)
 
 
