@@ -186,9 +186,13 @@ def ascend(G: Floats, Y: Floats, penalty: Any, tol: float, max_iter: int = 30) -
     """
     Y = Y[next(blocks(len(Y), len(G) * Y.shape[1]))]
     points = points_at(G, Y, penalty)
+    few = G.shape[1] <= 8  # where single precision gains nothing
+    first, Y = (G, Y) if few else (in_single_precision(G), Y.astype(np.float32))
     steps = min(max_iter, 5)
-    for t in range(steps):
-        Y = ritz_vectors(G, penalty.slopes(forms_of(G, Y), 1 - t / steps), Y)
+    with np.errstate(invalid="ignore"):  # see `in_single_precision`
+        for t in range(steps):
+            Y = ritz_vectors(first, penalty.slopes(forms_of(first, Y), 1 - t / steps), Y)
+    Y = Y if few else unit(Y.astype(np.float64))
     points = points.join(points_at(G, Y, penalty)).distinct()
     return finish(G, points, penalty, tol, max_iter)
 
