@@ -62,9 +62,9 @@ if find_spec("surprise"):
 JOINED_LINES = {
     f"{label}, joined": {**line, "joined": True}
     for label, line in LINES.items()
-    if (line["method"] in ("point", "average") and not {"vectors", "draws"} & set(line))
-    or (line["method"], line["machine"], line.get("rank")) == ("myFM", "regression", 10)
-}  # fmt: skip
+    if not {"vectors", "draws"} & set(line)
+    and (line["method"] in ("point", "average") or (line["method"], line["rank"]) == ("myFM", 10))
+}
 
 
 def lines(name: str) -> dict[str, dict]:
