@@ -79,7 +79,7 @@ class Chain:
         for good. Nothing else is corrected.
         """
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-            if self.n_draws < 10 or self.n_draws % 10 == 0:
+            if self.n_draws in (1, 2, 4, 8) or self.n_draws % 20 == 0:
                 self._find_metric(2 if self.n_draws else 10)
             x, value, slope = self.x, self.value, self.slope
             while not self._move() or self.temper * (self.value - value) > 1000 + len(x):

@@ -67,7 +67,7 @@ def worker_pids(client):
     return sorted(nanny.pid for nanny in nannies if nanny.pid)
 
 
-def hunted(shards, want, seed, most=3, signals=(signal.SIGKILL,)):
+def hunted(shards, want, seed, most=3, signals=(signal.SIGKILL,), fit=bits):
     """Fit while workers are killed; return how many were hit, and whether the bits are right."""
     from fastpoly.dask import on_cluster
 
@@ -87,7 +87,7 @@ def hunted(shards, want, seed, most=3, signals=(signal.SIGKILL,)):
         try:
             found, last = set(), time.monotonic() + DEADLINE
             while not found or (not hit and time.monotonic() < last):
-                found.add(bits(on_cluster(shards, client)))
+                found.add(fit(on_cluster(shards, client)))
         finally:
             stop.set()
             for pid in hit:

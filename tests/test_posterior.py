@@ -7,6 +7,7 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from killing_workers import hunted
 from scipy.special import expit
 from scipy.stats import chisquare
 from sklearn.base import clone
@@ -372,6 +373,22 @@ def test_same_bits_from_all_engines(tmp_path):
         distributed.Client(cluster) as client,
     ):
         assert average_of(on_cluster(shards, client)).model_ == expected.model_
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the chain has not mixed")
+def test_killed_workers_change_no_bit(tmp_path):
+    """kill -9 of the workers of a cluster while a chain runs."""
+    pytest.importorskip("fastpoly.dask")
+    X, y = ratings(np.random.default_rng(21), 400)
+    shards = write_shards(tmp_path / "rows", [(X, y)], rows_per_shard=100)
+
+    def draws(shards):
+        return average_of(shards, n_samples=20).sample(X, 3).tobytes()
+
+    hits, right = hunted(shards, draws(shards), seed=0, fit=draws)
+    assert hits
+    assert right
 
 
 @pytest.mark.filterwarnings("ignore:the chain has not mixed", "ignore:interrupted")
