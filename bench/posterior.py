@@ -2,8 +2,8 @@
 
 The sets and splits are those of `rating_sets.py`; the validation part is not used, because nothing
 is chosen. "Joined" methods see the side information, others see ids only. fastpoly keeps the
-average as one model of at most 20 basis vectors; "all draws" is the mean of the predictions of its
-draws. myFM keeps every draw; it and Surprise ran on the first split only. Coverage is that of
+average as one model of at most 20 basis vectors; "above all draws" is the difference of its RMSE to
+that of the mean of the predictions of its draws, on 20,000 rows. myFM keeps every draw; it and Surprise ran on the first split only. Coverage is that of
 intervals of 80 %, and the error ratio is the mean |error| of the most uncertain fifth of the rows
 over that of the least uncertain one. Seconds are CPU seconds of one thread; all methods run on one
 split, then on the next.
@@ -29,6 +29,7 @@ from fastpoly import (
     FactorizationMachineRegressor,
     PosteriorAverage,
 )
+from fastpoly.metrics import rmse
 
 # The number of splits; of u1, whose split is fixed, the number of seeds.
 SETS = {"ml-100k": 5, "ml-1m": 1, "ml-100k u1": 2, "InstEval": 2, "ml-1m 90/10": 1}
@@ -135,15 +136,17 @@ def average(task: Task, train: Part) -> Method:
     model = PosteriorAverage(machine(task), **options).fit(train.X, train.rating)
 
     def more(part: Part, predicted: np.ndarray) -> dict:
-        draws = model.sample(part.X, model.n_draws_).mean(axis=0)
-        low, high = model.predict_interval(part.X, 0.8).T
-        _, std = model.predict(part.X, return_std=True)
-        error, order = np.abs(part.rating - predicted), np.argsort(std)
+        some = np.random.default_rng(0).permutation(len(predicted))[:20_000]
+        X, y, predicted = part.X[some], part.rating[some], np.clip(predicted[some], 1, 5)
+        draws = np.clip(model.sample(X, model.n_draws_).mean(axis=0), 1, 5)
+        low, high = model.predict_interval(X, 0.8).T
+        _, std = model.predict(X, return_std=True)
+        error, order = np.abs(y - predicted), np.argsort(std)
         fifth = len(order) // 5
         return {
             "vectors": model.model_.n_components,
-            "all_draws": scores(part, draws)["rmse"],
-            "coverage": np.mean((low <= part.rating) & (part.rating <= high)),
+            "above_draws": rmse(y, predicted) - rmse(y, draws),
+            "coverage": np.mean((low <= y) & (y <= high)),
             "error_ratio": error[order[-fifth:]].mean() / error[order[:fifth]].mean(),
             "rhat": model.rhat_,
         }
@@ -239,7 +242,7 @@ METHODS = {
     "SVD++": svd_plus_plus,
 }  # fmt: skip
 COLUMNS = {
-    "rmse": "RMSE", "ndcg5": "nDCG@5", "all_draws": "RMSE, all draws", "fit": "fit, s",
+    "rmse": "RMSE", "ndcg5": "nDCG@5", "above_draws": "above all draws", "fit": "fit, s",
     "predict": "predict, ms", "vectors": "vectors", "coverage": "coverage",
     "error_ratio": "error ratio",
 }  # fmt: skip
@@ -270,7 +273,7 @@ def cell(key: str, results: list[Result]) -> str:
         return f"{median(values) * (1000 if key == 'predict' else 1):.1f}"
     if key == "vectors":
         return f"{median(values):.0f}"
-    return spread(values, 4 if key in ("rmse", "ndcg5", "all_draws") else 3)
+    return spread(values, 4 if key in ("rmse", "ndcg5", "above_draws") else 3)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -534,6 +534,37 @@ def test_bad_input():
         PosteriorAverage(machine, n_samples=3, n_warmup=0, random_state=0).fit(X, y).sample(X, 9)
 
 
+def test_complaints(monkeypatch):
+    """A chain that has not mixed, a mean that is not small, and a chain that never moves."""
+    rng = np.random.default_rng(22)
+    X, y = ratings(rng, 300)
+    y += ratings(rng, 300)[1]
+    machine = FactorizationMachineRegressor(alpha=1.0, n_components=4, random_state=0)
+    with pytest.warns(UserWarning, match="of 1 basis vectors misses .*raise n_components"):
+        PosteriorAverage(machine, n_samples=20, n_components=1, random_state=0).fit(X, y)
+    monkeypatch.setitem(Chain.__init__.__kwdefaults__, "share", 0.01)  # far too short steps
+    with pytest.warns(UserWarning, match="not mixed: R-hat is .*raise n_samples or n_warmup"):
+        PosteriorAverage(machine, n_samples=20, n_warmup=0, random_state=0).fit(X, y)
+    monkeypatch.setattr(Chain, "_move", lambda chain: False)
+    with pytest.raises(ValueError, match="diverges with every step; fit with a larger alpha"):
+        PosteriorAverage(machine, random_state=0).fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore:the chain has not mixed")
+@pytest.mark.parametrize("fit_lower", ["augment", None])
+def test_tables_beside_a_constant_column(fit_lower):
+    rng = np.random.default_rng(23)
+    user, item = rng.integers(30, size=400), rng.integers(12, size=400)
+    age = rng.standard_normal(30)
+    y = age[user] * rng.standard_normal(12)[item]
+    tables = {"user": {"user": np.arange(30), "age": age}, "item": None}
+    X = Joined({"user": user, "item": item}, **tables)
+    machine = FactorizationMachineRegressor(alpha=0.5, random_state=0, fit_lower=fit_lower)
+    average = PosteriorAverage(machine, n_samples=20, n_warmup=10, random_state=0).fit(X, y)
+    assert average.score(X, y) > 0.9
+    np.testing.assert_allclose(average.predict(X), average.predict(X.plain()), atol=1e-9)
+
+
 def test_networks():
     rng = np.random.default_rng(13)
     X = rng.standard_normal((200, 4))
