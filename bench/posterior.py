@@ -3,10 +3,10 @@
 The sets and splits are those of `rating_sets.py`; the validation part is not used, because nothing
 is chosen. "Joined" methods see the side information, others see ids only. fastpoly keeps the
 average as one model of at most 20 basis vectors; "above all draws" is the difference of its RMSE to
-that of the mean of the predictions of its draws, on 20,000 rows. myFM keeps every draw; it and Surprise ran on the first split only. Coverage is that of
-intervals of 80 %, and the error ratio is the mean |error| of the most uncertain fifth of the rows
-over that of the least uncertain one. Seconds are CPU seconds of one thread; all methods run on one
-split, then on the next.
+that of the mean of the predictions of its draws, on 20,000 rows. myFM keeps every draw; it and
+Surprise ran on the first split only. Coverage is that of intervals of 80 %, and the error ratio is
+the mean |error| of the most uncertain fifth of the rows over that of the least uncertain one.
+Seconds are CPU seconds of one thread; all methods run on one split, then on the next.
 """
 
 import io

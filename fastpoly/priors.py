@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 from scipy.sparse.linalg import svds
 
 from fastpoly.kernels.blas_threads import one_blas_thread
@@ -134,9 +134,11 @@ def occurrence_sides(
     if isinstance(rows, CodedRows):
         blocks, rows = rows.tables.blocks, rows.codes
         fields = np.repeat(np.arange(len(blocks)), [B.shape[0] for B in blocks])
-        exclusive = exclusive & [B.ndim == 1 for B in blocks]  # whose columns are levels
+        square = [issparse(B) and B.nnz == B.shape[0] == B.shape[1] for B in blocks]
+        levels = [eye or B.ndim == 1 for eye, B in zip(square, blocks, strict=True)]
+        exclusive = exclusive & levels  # fields whose columns are levels
     own = {int(f): np.flatnonzero(fields == f) for f in np.flatnonzero(exclusive)}
-    own = {f: levels for f, levels in own.items() if len(levels) >= 10}
+    own = {f: j for f, j in own.items() if len(j) >= 10}
     if len(own) < 2:
         return {}
     root = np.zeros((len(fields), 1))
@@ -147,11 +149,11 @@ def occurrence_sides(
     with one_blas_thread():
         for _ in range(n_iter):
             A = root * rows.sum(co_occurrence, root * B)
-            for f, levels in own.items():
-                U, S, _ = np.linalg.svd(A[levels], full_matrices=False)
-                B[levels, : len(S)], B[levels, len(S) :] = U, 0.0
-                n = min(most, len(levels) // 10)
-                S = S[:n] * np.sqrt(len(levels) / (S[:n] ** 2).sum())
+            for f, j in own.items():
+                U, S, _ = np.linalg.svd(A[j], full_matrices=False)
+                B[j, : len(S)], B[j, len(S) :] = U, 0.0
+                n = min(most, len(j) // 10)
+                S = S[:n] * np.sqrt(len(j) / (S[:n] ** 2).sum())
                 found[f] = Side(U[:, :n], S, np.zeros((0, n)))
     return found
 

@@ -565,6 +565,21 @@ def test_tables_beside_a_constant_column(fit_lower):
     np.testing.assert_allclose(average.predict(X), average.predict(X.plain()), atol=1e-9)
 
 
+def test_frames_of_ids_have_the_average_of_one_hot_rows():
+    """Levels of a frame are held back by their frequency in a fit, but not by the prior as well."""
+    rng = np.random.default_rng(24)
+    X, y = ratings(rng, 4000, (200, 100), noise=0.7)
+    codes = X.indices.reshape(-1, 2)
+    frame = {name: codes[:, j].astype(str) for j, name in enumerate(["user", "item"])}
+    some = {name: column[:2000] for name, column in frame.items()}
+    machine = FactorizationMachineRegressor(random_state=0, n_components=8)
+    average = PosteriorAverage(machine, n_samples=60, random_state=0)
+    expected = average.fit(X[:2000], y[:2000]).score(X[2000:], y[2000:])
+    rest = {name: column[2000:] for name, column in frame.items()}
+    assert average.fit(some, y[:2000]).score(rest, y[2000:]) > expected - 0.02
+    assert expected > machine.fit(X[:2000], y[:2000]).score(X[2000:], y[2000:])
+
+
 def test_networks():
     rng = np.random.default_rng(13)
     X = rng.standard_normal((200, 4))

@@ -19,6 +19,7 @@ from fastpoly.draws import calibrated, composite_temper, effective_draws, split_
 from fastpoly.estimators.advice import warn
 from fastpoly.estimators.arriving import Prior
 from fastpoly.estimators.base import PolyEstimator
+from fastpoly.estimators.data import TrainingRows
 from fastpoly.estimators.prediction import Method, join
 from fastpoly.estimators.search import MetaEstimator, PathSearchCV
 from fastpoly.joined import Joined
@@ -184,8 +185,11 @@ class PosteriorAverage(MetaEstimator):
         if joined is not None:  # keys without rows mean something, by their tables
             every = np.ones_like(estimator._scaling.seen)
             estimator._scaling = estimator._scaling._replace(seen=every)
+        start = self._start(estimator, data)
+        if (tables := estimator._scaling.tables) is not None:
+            estimator._scaling = estimator._scaling._replace(tables=tables.plain())
         objective = estimator._objective(data)
-        objective = objective.at(estimator.alpha_, getattr(estimator, "alpha_linear_", None))
+        start = estimator._scaling.unfold(start, estimator._activation).nonzero()
         fields, exclusive = posterior.field_labels(objective.rows, sizes)
         sides = occurrence_sides(objective.rows, fields, exclusive)
         constant = int(estimator.fit_lower == "augment")
@@ -200,7 +204,7 @@ class PosteriorAverage(MetaEstimator):
             if os.path.exists(path):
                 resume = partial(posterior.Chain.resume, objective, fields, sides, self.memory)
                 chain = read_record(path, fit, resume)
-        chain = chain or self._begin(estimator, objective, fields, sides)
+        chain = chain or self._begin(estimator, objective, start, fields, sides)
         self._advance(chain, fit)
         model, draws = self._finish(estimator, chain, exclusive)
         if joined is not None:
@@ -249,26 +253,30 @@ class PosteriorAverage(MetaEstimator):
                 f"{self.memory:.1e}"
             )
 
-    def _begin(
-        self, estimator: PolyEstimator, objective: Objective, fields: NDArray[np.intp],
-        sides: dict[int, Side],
-    ) -> posterior.Chain:  # fmt: skip
-        """A chain from the fitted model, with more vectors from smaller alphas where it has few."""
-        options = estimator._options(finish=False)
+    def _start(self, estimator: PolyEstimator, data: TrainingRows) -> Model:
+        """The fitted model, with more vectors from smaller alphas where it has few."""
+        options, model = estimator._options(finish=False), estimator.model_.parameters()
         wanted = min(CHAIN_VECTORS, options.n_components)
-        start = estimator._scaling.unfold(estimator.model_.parameters(), estimator._activation)
-        if len(start.H) < wanted and estimator.alpha is None:
+        if len(model.H) < wanted and estimator.alpha is None:
+            objective = estimator._objective(data)
+            objective = objective.at(estimator.alpha_, getattr(estimator, "alpha_linear_", None))
             alphas = objective.problem.alpha * 0.5 ** np.arange(1, 4)
             for _, state in walk(objective, alphas, options, estimator._state):
-                start = state.model
+                model = estimator._scaling.fold(state.model, estimator._activation)
                 if state.n_components >= wanted:
                     break
-        start = start.nonzero()
-        if not len(start.H):
+        if not model.V.any():
             raise ValueError(
                 "the fitted model has no basis vectors, so there is nothing to average; give the "
                 "estimator a smaller alpha"
             )
+        return model
+
+    def _begin(
+        self, estimator: PolyEstimator, objective: Objective, start: Model,
+        fields: NDArray[np.intp], sides: dict[int, Side],
+    ) -> posterior.Chain:  # fmt: skip
+        """A chain from a model."""
         seed = PolyEstimator._seed(self)  # type: ignore[arg-type]
         temper = None if estimator.loss == "squared" else 1.0
         chain = posterior.Chain(objective, start, fields, seed, temper, sides, memory=self.memory)

@@ -132,6 +132,10 @@ class Tables:
         """The tables of codes that begin with a constant."""
         return type(self)([np.ones(1), *self.blocks])
 
+    def plain(self) -> Self:
+        """The tables with levels as they are, not scaled."""
+        return type(self)([np.ones(len(B)) if B.ndim == 1 else B for B in self.blocks])
+
     def orthogonal(self, frequencies: Floats) -> Self:
         """Tables of the same model whose columns are orthogonal over the rows, field by field.
 
