@@ -232,7 +232,7 @@ def test_texts_that_numpy_would_confuse_or_pad(tmp_path):
         sorted(words).index("ann\0"), sorted(words).index("ann"),
     ]  # fmt: skip
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 2e6
-    with pytest.raises(ValueError, match=r"target 'y' must hold .*'ann\\x00', value 1"):
+    with pytest.raises(ValueError, match=r"target 'y' holds 'ann\\x00'"):
         write_shards(tmp_path / "y", [(np.ones((2, 1)), ["ann", "ann\0"])])
 
 
@@ -357,7 +357,7 @@ def test_what_is_in_the_folder_is_not_replaced_by_mistake(tmp_path):
         ([(np.ones((2, 2)), [1, 2, 3])], {}, "different numbers of rows"),
         ([(np.ones((2, 2)), [1, 2]), (np.ones((2, 3)), [1, 2])], {}, "columns"),
         ([(np.array([[np.nan]]), [1])], {}, "NaN"),
-        ([(np.ones((1, 1)), [np.inf])], {}, "infinity"),
+        ([(np.ones((1, 1)), [np.inf])], {}, "infinite"),
         ([(np.ones((1, 1)), [1], [-1.0])], {}, "negative"),
         ([(np.ones((1, 1)), [1]), (np.ones((1, 1)), [1], [1.0])], {}, "alike"),
         ([np.ones((1, 1))], {}, "pairs"),

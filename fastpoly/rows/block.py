@@ -21,7 +21,7 @@ from fastpoly.kernels.joint import JointObjective
 from fastpoly.kernels.matrix import shared_ones
 from fastpoly.rows.design import DenseCurvature, Design, take_rows
 from fastpoly.rows.engine import Point, PointMissing, receive
-from fastpoly.rows.shards import Part, Shard, ShardList
+from fastpoly.rows.shards import Shard, ShardList
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Floats, Model
 
@@ -241,17 +241,11 @@ class Block:
         D, anova = self.row_gradients(point), self.design.activation == "anova"
         return explicit_gamma(self.design.matrix, D if S is None else D @ S, anova).dense()
 
-    def gamma_matvecs(self, point: Point, S: Floats | None, B: Floats) -> Floats:
-        """`matvecs` of the operators sum_c S_ce Gamma_c."""
-        return self._gamma(point, S).matvecs(B, finite=False)  # `SummedGamma` has checked it
-
-    def gamma_forms(self, point: Point, S: Floats | None, h: Floats) -> Floats:
-        """`forms` of the operators sum_c S_ce Gamma_c."""
-        return self._gamma(point, S).forms(h, finite=False)
-
-    def gamma_combine(self, point: Point, S: Floats | None, w: Floats, h: Floats) -> Floats:
-        """`combine` of the operators sum_c S_ce Gamma_c."""
-        return self._gamma(point, S).combine(w, h, finite=False)
+    def gamma_sum(
+        self, point: Point, method: Callable[..., Floats], S: Floats | None, *vectors: Floats
+    ) -> Floats:
+        """A method of `Gamma` for the operators sum_c S_ce Gamma_c."""
+        return method(self._gamma(point, S), *vectors, finite=False)  # `SummedGamma` has checked
 
     def _gamma(self, point: Point, S: Floats | None) -> Gamma:
         D = self.row_gradients(point)
@@ -314,17 +308,16 @@ class Form:
 
 
 class StoredBlocks:
-    """The blocks of shards; only rows of `part` have a weight.
+    """The blocks of shards.
 
     Blocks may keep `memory` bytes in a process between two passes: those of the first shards are
     kept, the others are opened again in every pass. Other processes know the list by its `key`.
     """
 
     def __init__(
-        self, shards: ShardList, form: Form, memory: float | None = None, part: Part | None = None,
-        key: str | None = None,
-    ) -> None:  # fmt: skip
-        self.shards, self.form, self.memory, self.part = shards, form, memory, part
+        self, shards: ShardList, form: Form, memory: float | None = None, key: str | None = None
+    ) -> None:
+        self.shards, self.form, self.memory = shards, form, memory
         self.key = key or secrets.token_hex(16)
         sizes = np.cumsum([form.kept_bytes(shard) for shard in shards])
         self.n_kept = len(sizes) if memory is None else int((sizes <= memory).sum())
@@ -342,12 +335,10 @@ class StoredBlocks:
         if block is None:
             if self.longest is not None:
                 shared_ones(*self.longest)
-            shard = self.shards[place]
-            shard = shard if self.part is None else shard.part_of(self.part)
-            block = self.form.block(shard, place, self.spare)
+            block = self.form.block(self.shards[place], place, self.spare)
             if place < self.n_kept:
                 block = self.opened.setdefault(place, block)
         return block
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return receive, (StoredBlocks, self.key, self.shards, self.form, self.memory, self.part)
+        return receive, (StoredBlocks, self.key, self.shards, self.form, self.memory)

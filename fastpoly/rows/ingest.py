@@ -179,7 +179,7 @@ class Table:
             }
             if self.weight:
                 arrays["w"] = columns[self.weight].numbers()
-            arrays["y"] = self._target(columns[self.target])
+            arrays["y"] = target_values(columns[self.target])
         except ValueError as error:
             raise ValueError(f"{chunk.source} {chunk.first} and below: {error}") from None
         for name, key in ((self.weight, "w"), (self.target, "y")):
@@ -207,14 +207,6 @@ class Table:
             raise column.error("holds numbers, but none in the first batch; name it in numeric")
         return known.number(as_levels(column).distinct(), is_id)
 
-    def _target(self, column: Column) -> NDArray[Any] | Distinct:
-        """Numbers as they are; integers and all else as levels, where booleans are 0 and 1."""
-        if column.kind == "number" and not holds_integers(column.data):
-            return column.numbers()
-        found = as_levels(column).distinct()
-        is_flag = found.values.dtype == bool
-        return found._replace(values=found.values.astype(np.int64)) if is_flag else found
-
     def finish(
         self, numbers: Callable[[str], NDArray[np.float64]]
     ) -> tuple[list[Levels | Number], list[NDArray[np.intp] | None]]:
@@ -241,14 +233,21 @@ def as_levels(column: Column) -> Column:
     return Column(column.name, column.data, "levels") if column.kind == "number" else column
 
 
+def target_values(column: Column) -> NDArray[Any] | Distinct:
+    """Numbers as they are; integers and all else as levels, where booleans are 0 and 1."""
+    if column.kind == "number" and not holds_integers(column.data):
+        return column.numbers()
+    found = as_levels(column).distinct()
+    is_flag = found.values.dtype == bool
+    return found._replace(values=found.values.astype(np.int64)) if is_flag else found
+
+
 def pair_arrays(batch: tuple[Any, ...]) -> dict[str, Any]:
     """The arrays of a batch (X, y) or (X, y, w): x or csr, then y and w."""
     if len(batch) not in (2, 3):
         raise ValueError(f"a batch must be (X, y) or (X, y, weights), got {len(batch)} items")
     X, y, *rest = batch
     arrays: dict[str, Any] = {"y": as_array(y, "y of a batch")}
-    if arrays["y"].dtype.kind == "U" and not isinstance(y, np.ndarray):
-        arrays["y"] = np.asarray(y, dtype=object)  # NumPy's own strings lose "\0" at their end
     if rest:
         arrays["w"] = as_array(rest[0], "weights of a batch").astype(np.float64)
     if sp.issparse(X):
@@ -274,6 +273,10 @@ def pair_arrays(batch: tuple[Any, ...]) -> dict[str, Any]:
     sizes = {name: array.shape[0] for name, array in arrays.items()}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"the parts of a batch have different numbers of rows: {sizes}")
+    if arrays["y"].ndim <= 2 and arrays["y"].size == len(arrays["y"]):
+        # NumPy's own texts lose "\0" at their end.
+        y = y if arrays["y"].dtype.kind == "U" and isinstance(y, list) else arrays["y"].ravel()
+        arrays["y"] = target_values(read_columns({"y": y})["y"])
     return arrays
 
 

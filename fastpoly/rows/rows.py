@@ -25,7 +25,7 @@ from fastpoly.rows import design as designs
 from fastpoly.rows.block import Block, Form, StoredBlocks, Targets
 from fastpoly.rows.design import Curvature, DenseCurvature, Design
 from fastpoly.rows.engine import Engine, Point, ThreadEngine
-from fastpoly.rows.shards import Part, Shard, Shards
+from fastpoly.rows.shards import Part, Shard, ShardList, Shards
 from fastpoly.rows.statistics import Moments, Statistics
 from fastpoly.state import Floats, Model
 
@@ -178,9 +178,9 @@ class Rows:
         if explicit_pays(self.n_samples, d, self.m, d if self.entries is None else self.entries):
             return ExplicitGamma(self.sum(Block.gamma_matrices, point))
         operators = SimpleNamespace(
-            matvecs=partial(self.sum, Block.gamma_matvecs, point),
-            forms=partial(self.sum, Block.gamma_forms, point),
-            combine=partial(self.sum, Block.gamma_combine, point),
+            matvecs=partial(self.sum, Block.gamma_sum, point, Gamma.matvecs),
+            forms=partial(self.sum, Block.gamma_sum, point, Gamma.forms),
+            combine=partial(self.sum, Block.gamma_sum, point, Gamma.combine),
             dense=partial(self.sum, Block.gamma_matrices, point),
         )
         return SummedGamma(d, self.m, operators, self.sample)
@@ -253,7 +253,8 @@ class Rows:
 
         def part(outside: bool) -> Rows:
             own = Part(seed, 0.0, share, outside)
-            blocks = StoredBlocks(whole.shards, whole.form, whole.memory, own)
+            shards = ShardList(shard.part_of(own) for shard in whole.shards)
+            blocks = StoredBlocks(shards, whole.form, whole.memory)
             return Rows(blocks, self.engine, self, shape, self.entries)
 
         return part(True), part(False)

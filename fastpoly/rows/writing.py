@@ -97,7 +97,7 @@ def write_shards(
         )
     path = Path(os.path.abspath(folder))
     path.mkdir(parents=True, exist_ok=True)
-    manifest = path / shard_format.NAME
+    manifest = path / shard_format.MANIFEST
     if manifest.exists() and not overwrite:
         raise ValueError(f"{path} already holds shards; pass overwrite=True or another folder")
     writer = _Writer(path, table, as_count(rows_per_shard, "rows_per_shard"))
@@ -113,7 +113,7 @@ def write_shards(
             _remove(path.glob(writer.name("*", "*")))
         raise
     shards = Shards(path)
-    ours = {file for file in path.iterdir() if shard_format.OURS.fullmatch(file.name)}
+    ours = {file for file in path.iterdir() if shard_format.FILE_NAME.fullmatch(file.name)}
     _remove(ours - {path / name for name in shards.manifest.file_names})
     return shards
 
@@ -149,24 +149,13 @@ class Targets:
     def encode(self, y: NDArray[Any] | Distinct) -> NDArray:
         """Provisional numbers (n,) of levels, or targets as float64 (n, m)."""
         if isinstance(y, Distinct):
+            if y.codes.min() < 0:
+                row = int(y.codes.argmin())
+                raise ValueError(f"target {self.name!r} is missing, value {row} of a batch")
             return self.known.number(y)
         if y.ndim > 2 or not y.shape[-1]:
             raise ValueError(f"target {self.name!r} must be (n,) or (n, m), got shape {y.shape}")
-        if y.dtype.kind == "f" or (y.dtype.kind in "bui" and y.size > len(y)):
-            return self._numbers(y.reshape(len(y), -1).astype(np.float64, copy=False))
-        y = y.ravel()
-        if y.dtype.kind not in "bui":
-            for row, value in enumerate(y.tolist()):
-                if not isinstance(value, str) or value.endswith("\0"):  # which NumPy would drop
-                    raise ValueError(
-                        f"target {self.name!r} must hold numbers or strings, got {value!r}, value "
-                        f"{row} of a batch; convert it, or drop rows without a target"
-                    )
-        elif y.dtype.kind == "b":
-            y = y.astype(np.int64)
-        return self.known.number(Column(self.name, y, "levels").distinct())
-
-    def _numbers(self, y: NDArray[np.float64]) -> NDArray[np.float64]:
+        y = y.reshape(len(y), -1).astype(np.float64, copy=False)
         first, self.known.sort = not self.known.sort, self.known.sort or "float"
         if self.known.sort != "float":
             raise ValueError(f"column {self.name!r} mixes {self.known.sort} and float values")
@@ -188,7 +177,11 @@ class Targets:
         if self.known.sort == "float":
             return self.levels.tolist(), lambda y: np.searchsorted(self.levels, y[:, 0])
         field, places = self.known.learn()
-        return field.values.tolist(), lambda y: places[y]
+        classes = field.values.tolist()
+        for text in classes:
+            if isinstance(text, str) and text.endswith("\0"):
+                raise ValueError(f"target {self.name!r} holds {text!r}, whose end NumPy would drop")
+        return classes, lambda y: places[y]
 
 
 def _remove(files: Iterable[Path]) -> None:
