@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from shard_cases import KINDS, Case, bits, cut, last_state
 
 from fastpoly import Design, Shards, alpha_max, conditional_gradient, write_shards
-from fastpoly.kernels.matrix import ScaledRows
 from fastpoly.kernels.gamma import Gamma
+from fastpoly.kernels.matrix import ScaledRows
 from fastpoly.rows import Rows, ShardDesign, as_rows
 from fastpoly.rows.block import Block
 from fastpoly.rows.design import DenseCurvature

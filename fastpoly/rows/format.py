@@ -130,8 +130,8 @@ class Manifest:
                 return cls.of(json.loads(file.read()))
         except FileNotFoundError:
             raise ValueError(
-                f"{folder} holds no {MANIFEST}: it is no folder of shards, or was not written to its "
-                "end; write it with write_shards"
+                f"{folder} holds no {MANIFEST}: it is no folder of shards, or was not written to "
+                "its end; write it with write_shards"
             ) from None
         except OSError as error:
             cure = "; ask for the right to read it" if isinstance(error, PermissionError) else ""

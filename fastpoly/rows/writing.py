@@ -329,7 +329,7 @@ class _Writer:
     ) -> dict[str, NDArray]:  # fmt: skip
         """The arrays of a shard as they are stored."""
         raw = {name: self._load(number, name) for name in self.names}
-        arrays = {name: raw.pop(name) for name in ("y", "w", "x") if name in raw}
+        arrays: dict[str, NDArray] = {name: raw.pop(name) for name in raw.keys() & {"y", "w", "x"}}
         arrays["y"] = levels(arrays["y"])
         if encoding.fields:
             arrays |= self._codes(len(arrays["y"]), raw, encoding, places)
