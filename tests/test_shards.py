@@ -582,6 +582,7 @@ def test_shards_of_version_1_are_refused_and_stay(tmp_path):
     with pytest.raises(ValueError, match="no rows"):
         write_shards(tmp_path, [], overwrite=True)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    (tmp_path / f"field-0.fastpoly-{'0a' * 8}.npy").write_bytes(b"of version 1")
     case_again = write_shards(tmp_path, [(case.X, case.y)], overwrite=True)
     assert len(list(tmp_path.iterdir())) == len(case_again.manifest.file_names) + 1
 

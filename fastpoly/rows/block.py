@@ -55,7 +55,7 @@ class Targets(NamedTuple):
         """The targets of some rows."""
         return self._replace(values=self.values[rows])
 
-    def expanded(self) -> Floats:
+    def by_row(self) -> Floats:
         """The targets of every row, (n, 1 or m)."""
         return self.values if self.table is None else self.table[self.values]
 
@@ -85,7 +85,7 @@ class Block:
         values, table = targets
         bytes_ = table is not None and values.dtype == np.uint8
         self.objective = JointObjective(
-            design.matrix, loss, table if bytes_ else targets.expanded(), m, w,
+            design.matrix, loss, table if bytes_ else targets.by_row(), m, w,
             activation=design.activation, linear=self.explicit, n_threads=design.n_threads,
             levels=values if bytes_ else None, spare=spare,
         )  # fmt: skip

@@ -43,8 +43,10 @@ MANIFEST = "manifest.json"
 FORMAT = "fastpoly-shards"
 # The most features: one less than an index can count, because a constant feature may be added.
 MOST_FEATURES = np.iinfo(np.int32).max - 1
-# The names of files that we write: what they hold, and a token of the write.
-FILE_NAME = re.compile(r"((raw-\d+|\d{6,})-[a-z0-9]+|encoding)\.fastpoly-[0-9a-f]{16}\.np[yz]")
+# The names of files that we write, or once wrote (field): what they hold, and a token of the write.
+FILE_NAME = re.compile(
+    r"((raw-\d+|\d{6,})-[a-z0-9]+|field-\d+|encoding)\.fastpoly-[0-9a-f]{16}\.np[yz]"
+)
 Identities = dict[str, tuple[int, ...]]  # by the names of arrays
 
 

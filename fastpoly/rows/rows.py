@@ -353,7 +353,7 @@ class ShardDesign:
         loss = complete_loss(loss)
         targets, m = Targets.of(loss, y, n_outputs)
         w = as_weights(sample_weight, "sample_weight", n, some=True)
-        return Form(self.activation, self.fit_lower, loss, m, targets.expanded(), w)
+        return Form(self.activation, self.fit_lower, loss, m, targets.by_row(), w)
 
 
 def shard_statistics(

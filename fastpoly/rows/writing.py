@@ -27,7 +27,7 @@ from fastpoly.tables import Encoding
 from fastpoly.tables.fields import each_once, one_hot
 from fastpoly.tables.frames import Column, Distinct, is_frame
 
-CSR = ("indptr", "indices", "data")
+CSR_PARTS = ("indptr", "indices", "data")
 
 
 def write_shards(
@@ -263,7 +263,7 @@ class _Writer:
             for X in parts:
                 X.resize(X.shape[0], shard_format.MOST_FEATURES)
             whole = sp.vstack(parts, "csr")
-            for part in CSR:
+            for part in CSR_PARTS:
                 np.save(self._raw(len(self.rows), name + part), getattr(whole, part))
         self.rows.append(self.n_waiting)
         self.waiting, self.n_waiting = [], 0
@@ -271,7 +271,7 @@ class _Writer:
     def _load(self, number: int, name: str) -> Any:
         """What was spilled: an array, or those of CSR by name."""
         if name in self.csr:
-            return {part: self._load(number, name + part) for part in CSR}
+            return {part: self._load(number, name + part) for part in CSR_PARTS}
         return np.load(self._raw(number, name), mmap_mode="r")
 
     def finish(self) -> None:
@@ -366,7 +366,7 @@ class _Writer:
         sizes = np.diff(encoding.offsets).tolist()
         blocks = [one_hot(*own, size) for own, size in zip(rows, sizes, strict=True)]
         X = sp.hstack(blocks, "csr")
-        return {part: getattr(X, part) for part in CSR}
+        return {part: getattr(X, part) for part in CSR_PARTS}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
