@@ -139,9 +139,10 @@ def rows_of(kind, tmp_path):
     rng = np.random.default_rng(0)
     user, item = rng.integers(12, size=120), rng.integers(9, size=120)
     age = rng.standard_normal(12)
-    score = np.sin(user) * np.cos(item) + age[user] * (item > 4) + 0.1 * rng.standard_normal(120)
+    likes = np.sin(item)
+    score = 3 * age[user] * likes + np.cos(user + item) + 0.1 * rng.standard_normal(120)
     frame = {"user": list(map(str, user)), "item": list(map(str, item)), "age": age[user]}
-    pair = np.column_stack([age[user], np.sin(item), rng.standard_normal(120)]), score
+    pair = np.column_stack([age[user], likes, np.cos(user), np.cos(item)]), score
     if kind == "frame":
         return frame, score
     if kind == "joined":
@@ -156,22 +157,22 @@ def rows_of(kind, tmp_path):
     return pair
 
 
-@pytest.mark.parametrize("options", [{}, {"alpha": 0.1, "block": 1}], ids=["default", "alpha"])
+@pytest.mark.parametrize("options", [{}, {"alpha": 0.1}], ids=["default", "alpha"])
 @pytest.mark.parametrize("kind", ["array", "frame", "joined", "shards", "shards of a frame"])
 def test_a_fit_resumes_at_every_round(kind, options, tmp_path, cut):
     """With the default alpha, as well, whose choice is repeated."""
     X, y = rows_of(kind, tmp_path)
-    how = {"n_components": 5, "tol": 1e-3, "random_state": 0, **options}
+    how = {"n_components": 4, "block": 1, "tol": 1e-3, "random_state": 0, **options}
     whole = REGRESSORS[1](**how).fit(X, y)
     rounds = len(whole.history_["objective"])
-    assert rounds > 2
-    for n in range(1, rounds):
+    assert rounds > 2 or not options  # after the walk, a round or two are left
+    for n in range(rounds):
         path = tmp_path / f"run-{n}.npz"
         model = REGRESSORS[1](**how, checkpoint=path, checkpoint_every=0)
         cut(n)
         with pytest.raises(Cut):
             model.fit(X, y)
-        assert path.exists()
+        assert path.exists() == (n > 0)
         cut(10**6)
         assert_same_fit(model.fit(X, y), whole, X)
 

@@ -21,7 +21,7 @@ from fastpoly.kernels.joint import JointObjective
 from fastpoly.kernels.matrix import shared_ones
 from fastpoly.rows.design import DenseCurvature, Design, take_rows
 from fastpoly.rows.engine import Point, PointMissing, receive
-from fastpoly.rows.shards import Shard, ShardList
+from fastpoly.rows.shards import Part, Shard, ShardList
 from fastpoly.rows.statistics import Scaling
 from fastpoly.state import Floats, Model
 
@@ -308,16 +308,17 @@ class Form:
 
 
 class StoredBlocks:
-    """The blocks of shards.
+    """The blocks of shards; only rows of `part` have a weight.
 
     Blocks may keep `memory` bytes in a process between two passes: those of the first shards are
     kept, the others are opened again in every pass. Other processes know the list by its `key`.
     """
 
     def __init__(
-        self, shards: ShardList, form: Form, memory: float | None = None, key: str | None = None
-    ) -> None:
-        self.shards, self.form, self.memory = shards, form, memory
+        self, shards: ShardList, form: Form, memory: float | None = None, part: Part | None = None,
+        key: str | None = None,
+    ) -> None:  # fmt: skip
+        self.shards, self.form, self.memory, self.part = shards, form, memory, part
         self.key = key or secrets.token_hex(16)
         sizes = np.cumsum([form.kept_bytes(shard) for shard in shards])
         self.n_kept = len(sizes) if memory is None else int((sizes <= memory).sum())
@@ -335,10 +336,12 @@ class StoredBlocks:
         if block is None:
             if self.longest is not None:
                 shared_ones(*self.longest)
-            block = self.form.block(self.shards[place], place, self.spare)
+            shard = self.shards[place]
+            shard = shard if self.part is None else shard.part_of(self.part)
+            block = self.form.block(shard, place, self.spare)
             if place < self.n_kept:
                 block = self.opened.setdefault(place, block)
         return block
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return receive, (StoredBlocks, self.key, self.shards, self.form, self.memory)
+        return receive, (StoredBlocks, self.key, self.shards, self.form, self.memory, self.part)

@@ -159,13 +159,13 @@ _lock = Lock()
 def receive(make: Method, key: str, *arguments: Any) -> Any:
     """The list of that key in this process, made if it is not here.
 
-    Six are kept: the shards and the blocks of a fit, and of two parts of it, one of them held out.
+    Four are kept: the shards of a fit, its rows, and two parts of them, of which one is held out.
     """
     with _lock:
         if key not in _received:
             _received[key] = make(*arguments, key=key)
         _received.move_to_end(key)  # a list in use is not the one to drop
-        while len(_received) > 6:
+        while len(_received) > 4:
             _received.popitem(last=False)
         return _received[key]
 

@@ -25,7 +25,7 @@ from fastpoly.rows import design as designs
 from fastpoly.rows.block import Block, Form, StoredBlocks, Targets
 from fastpoly.rows.design import Curvature, DenseCurvature, Design
 from fastpoly.rows.engine import Engine, Point, ThreadEngine
-from fastpoly.rows.shards import Part, Shard, ShardList, Shards
+from fastpoly.rows.shards import Part, Shard, Shards
 from fastpoly.rows.statistics import Moments, Statistics
 from fastpoly.state import Floats, Model
 
@@ -253,8 +253,7 @@ class Rows:
 
         def part(outside: bool) -> Rows:
             own = Part(seed, 0.0, share, outside)
-            shards = ShardList(shard.part_of(own) for shard in whole.shards)
-            blocks = StoredBlocks(shards, whole.form, whole.memory)
+            blocks = StoredBlocks(whole.shards, whole.form, whole.memory, own)
             return Rows(blocks, self.engine, self, shape, self.entries)
 
         return part(True), part(False)
