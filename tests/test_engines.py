@@ -319,6 +319,18 @@ def test_threads_sum_every_shard_once(n_threads):
     assert ThreadEngine(n_threads).sum(numbers, float) == sum_of(numbers, subtrees(0, 14))
 
 
+def test_the_largest_subtrees_come_first():
+    """In the end all threads have single shards: 10 on two threads took the time of 12."""
+    engine, free, begun = ThreadEngine(2), Event(), []
+    blocked = engine._pool().submit(free.wait)  # so that one thread computes all
+    try:
+        engine.sum(range(10), lambda number: begun.append(number) or 1)
+    finally:
+        free.set()
+        blocked.result()
+    assert begun == [8, 9, *range(8)]
+
+
 @pytest.mark.parametrize("error", [ValueError, IndexError, KeyboardInterrupt])
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_an_error_ends_the_pass(n_threads, error):
