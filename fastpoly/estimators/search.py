@@ -8,7 +8,7 @@ import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, TransformerMixin, clone
 from sklearn.metrics import check_scoring
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
@@ -42,7 +42,7 @@ class MetaEstimator(Documented, MetaEstimatorMixin, BaseEstimator):
         return tags
 
 
-class PathSearchCV(MetaEstimator, BaseSearchCV):
+class PathSearchCV(MetaEstimator, TransformerMixin, BaseSearchCV):
     """Cross-validated choice of alpha and of the number of basis vectors.
 
     Each fold walks down a path of alphas, the largest first, and starts every run from the model
