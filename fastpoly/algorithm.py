@@ -20,7 +20,6 @@ from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_seed
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.objective import Objective
 from fastpoly.problem import Problem, check_choice
-from fastpoly.refit.convex import refit_gap
 from fastpoly.refit.joint import JointRefit
 from fastpoly.refit.output import LOOSEST_REFIT_TOL, SOLVERS, OutputRefit, StepRefit
 from fastpoly.rows import as_rows
@@ -216,10 +215,10 @@ def refit_method(objective: Objective, options: Options, start: State | None = N
             + '; use refit="output" or alpha'
         )  # fmt: skip
     kind, limits = StepRefit if refit is None else OutputRefit, (options.tol, options.max_iter)
-    output = kind(objective, *limits, options.solver, options.memory)
+    output = partial(kind, objective, *limits, options.solver, options.memory)
     if refit == "full":
         return JointRefit(objective, *limits, options.n_components, output)
-    return output
+    return output()
 
 
 class Run:
@@ -292,7 +291,7 @@ class Run:
         """
         problem = self.problem
         state, gradient = self.measure(model, n_iter, memory)
-        gap = self.timed("gradient", refit_gap, self.objective, model, gradient)
+        gap = self.timed("gradient", self.objective.refit_gap, model, gradient)
         state = replace(state, refit_gap=gap)
         if not self.options.finish and state.n_components >= self.options.n_components:
             return replace(state, stop="n_components", timings=dict(self.timings)), None
