@@ -269,10 +269,12 @@ class Run:
         model = self.timed("refit", self.refit.first, start.model)
         return model, start.n_iter, memory._replace(vectors=start.memory.vectors), False
 
-    def measure(self, model: Model, n_iter: int, memory: RunMemory) -> tuple[State, Gradient]:
+    def measure(
+        self, model: Model, n_iter: int, memory: RunMemory, gradient: Gradient | None = None
+    ) -> tuple[State, Gradient]:
         """The state of a model, without its certificate, and the gradient there."""
         problem, objective = self.problem, self.objective
-        gradient = self.timed("gradient", objective.gradient, model)
+        gradient = gradient or self.timed("gradient", objective.gradient, model)
         state = State(
             *model, gradient.value + objective.penalties(model), gradient.value,
             problem.omega(model.V), n_iter=n_iter,
@@ -375,10 +377,16 @@ class Run:
             least = max(PROGRESS_SHARE_OF_TOL * options.tol, np.sqrt(np.finfo(np.float64).eps))
             if recent[0] - state.objective <= least * self.objective.size(state.objective):
                 return "no progress"
-        # Ten times max_iter at the tolerance of the estimators, 0.1 (bench/stress.py), and up to
-        # ten times as many at a finer one.
-        finer = math.sqrt(np.clip(0.1 / options.tol, 1.0, 100.0))
-        return "max_iter" if state.memory.spent / (10 * finer) >= options.max_iter else None
+        return "max_iter" if self.exhausted(state) else None
+
+    def exhausted(self, state: State) -> bool:
+        """Whether all refits together took too many iterations.
+
+        Ten times max_iter at the tolerance of the estimators, 0.1 (bench/stress.py), and up to ten
+        times as many at a finer one.
+        """
+        finer = math.sqrt(np.clip(0.1 / self.options.tol, 1.0, 100.0))
+        return state.memory.spent / (10 * finer) >= self.options.max_iter
 
     def timed(self, part: str, step: Callable[..., Any], *arguments: Any) -> Any:
         """Run step(*arguments) with BLAS on one thread, and add its seconds to that part."""

@@ -47,8 +47,8 @@ def duality_gap(
 ) -> float:  # fmt: skip
     """How far P = [V; b; W] can be from the best P with the same k basis vectors.
 
-    G is the gradient of the loss, conjugate(c) = sum_i w_i l*(c d_i / w_i), and metric(rows) has the
-    squared norms of the activations of some rows of P, whose ridge penalties are `ridge`.
+    G is the gradient of the loss, conjugate(c) = sum_i w_i l*(c d_i / w_i), `ridge` has the ridge
+    penalties of the rows of P, and metric(some) the squared norms of the activations of some rows.
 
     For any scale c in 0..1 the loss is at least <c D, O> - l*(c D), which bounds the minimum from
     below once the terms in the unknown optimum P* are bounded: c is chosen such that
