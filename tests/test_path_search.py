@@ -464,8 +464,11 @@ def test_without_refit(iris):
         PolynomialNetworkClassifier(n_components=1, random_state=0), alphas=[1.0], cv=2, refit=False
     ).fit(*iris)
     assert search.best_params_ == {"alpha": 1.0, "n_components": 1}
-    with pytest.raises(AttributeError, match="refit=False"):
+    with pytest.raises(AttributeError, match="no attribute 'predict'") as error:
         search.predict(iris[0])
+    assert "`refit=False`" in str(error.value.__cause__)
+    with pytest.raises(AttributeError, match="refit=False"):
+        search.score(*iris)
 
 
 def test_clone_and_parameters():
