@@ -878,23 +878,29 @@ def random_ascents(G, n, seed):
     """The best |q|_2 from random starts, by the paper's step h <- M h / |M h| with a shift."""
     H = np.random.default_rng(seed).standard_normal((n, G.shape[1]))
     shift = np.sqrt((np.linalg.eigvalsh(G) ** 2).max(1).sum())
+    before = np.zeros(n)
     for _ in range(1500):
         H /= np.linalg.norm(H, axis=1, keepdims=True)
         images = (H @ G.reshape(-1, G.shape[1]).T).reshape(n, *G.shape[:2])
         q = np.einsum("kci,ki->kc", images, H)
         values = np.linalg.norm(q, axis=1)
+        if (values <= before * (1 + 1e-9)).all():
+            break
+        before = values
         H = np.einsum("kc,kci->ki", q / values[:, None], images) + 0.2 * shift * H
     return values.max()
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_thorough_sees_what_the_plain_search_missed(seed):
+@pytest.mark.parametrize(
+    ("seed", "n_searches"), [(1, 3), *(pytest.param(s, 10, marks=pytest.mark.slow) for s in (1, 2))]
+)
+def test_thorough_sees_what_the_plain_search_missed(seed, n_searches):
     """The hardest case: a model that was trained against the plain search."""
     gamma = trained(*overlapping_classes(seed=seed))
     truth = random_ascents(gamma.dense(), 300, 77)
     plain = select_basis(gamma, "l1/l2", random_state=0)
     assert truth > 1.001 * plain.value
-    for seed in range(10):
+    for seed in range(n_searches):
         result = select_basis(gamma, "l1/l2", thorough=True, tol=1e-3, random_state=seed)
         assert result.value >= (1 - 5e-4) * truth
         assert result.bound >= truth
