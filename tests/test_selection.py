@@ -891,16 +891,14 @@ def random_ascents(G, n, seed):
     return values.max()
 
 
-@pytest.mark.parametrize(
-    ("seed", "n_searches"), [(1, 3), *(pytest.param(s, 10, marks=pytest.mark.slow) for s in (1, 2))]
-)
-def test_thorough_sees_what_the_plain_search_missed(seed, n_searches):
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_thorough_sees_what_the_plain_search_missed(seed):
     """The hardest case: a model that was trained against the plain search."""
     gamma = trained(*overlapping_classes(seed=seed))
     truth = random_ascents(gamma.dense(), 300, 77)
     plain = select_basis(gamma, "l1/l2", random_state=0)
     assert truth > 1.001 * plain.value
-    for seed in range(n_searches):
+    for seed in range(10):
         result = select_basis(gamma, "l1/l2", thorough=True, tol=1e-3, random_state=seed)
         assert result.value >= (1 - 5e-4) * truth
         assert result.bound >= truth
