@@ -297,8 +297,8 @@ class Scaling(NamedTuple):
         if self.span is None:
             return model
         constant, H = np.split(model.H, [model.H.shape[1] - width], axis=1)
-        linear = None if model.linear is None else change(model.linear.T).T
-        return model._replace(H=np.hstack([constant, change(H)]), linear=linear)
+        linear, H = None if model.linear is None else change(model.linear.T).T, change(H)
+        return model._replace(H=np.hstack([constant, H]) if constant.size else H, linear=linear)
 
     def _units(self, model: Model, factor: Floats) -> Model:
         """The model with the weights of every feature times its factor, but for a constant."""
