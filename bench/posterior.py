@@ -42,7 +42,13 @@ LINES = {
     "point estimate, regression": {"method": "point", "machine": "regression"},
     "PosteriorAverage, ordinal": {"method": "average", "machine": "ordinal"},
     "PosteriorAverage, regression": {"method": "average", "machine": "regression"},
-}
+    "PosteriorAverage, ordinal, 12 vectors": {
+        "method": "average", "machine": "ordinal", "vectors": 12,
+    },
+    "PosteriorAverage, ordinal, 30 draws": {
+        "method": "average", "machine": "ordinal", "draws": 30, "warmup": 10,
+    },
+}  # fmt: skip
 if find_spec("myfm"):
     LINES |= {
         f"myFM {kind}, rank {rank}": {"method": "myFM", "machine": kind, "rank": rank}
@@ -56,17 +62,18 @@ if find_spec("surprise"):
 JOINED_LINES = {
     f"{label}, joined": {**line, "joined": True}
     for label, line in LINES.items()
-    if line["method"] in ("point", "average") or (line["method"], line["machine"], line["rank"])
-    == ("myFM", "regression", 10)
-}  # fmt: skip
+    if not {"vectors", "draws"} & set(line)
+    and (line["method"] in ("point", "average") or (line["method"], line["rank"]) == ("myFM", 10))
+}
 
 
 def lines(name: str) -> dict[str, dict]:
     """The methods that are compared on a set."""
     found = LINES | (JOINED_LINES if name == SIDE else {})
     # SVD++ takes an hour for a million ratings.
+    slow = ("SVD++", "myFM")[: 2 if name.endswith("90/10") else 1]
     return {label: line for label, line in found.items()
-            if line["method"] != "SVD++" or not name.startswith("ml-1m")}  # fmt: skip
+            if line["method"] not in slow or not name.startswith("ml-1m")}  # fmt: skip
 
 
 def tasks(where: Options, sets: list[str]) -> list[Task]:
@@ -77,7 +84,13 @@ def tasks(where: Options, sets: list[str]) -> list[Task]:
         for name in sets
         for seed in range(FIRST_SEED, FIRST_SEED + (1 if where.quick else SETS[name]))
         for line in lines(name).values()
+        if seed == FIRST_SEED or not slow(name, line)
     ]
+
+
+def slow(name: str, line: dict) -> bool:
+    """Whether a method runs on one split only, because it takes minutes."""
+    return line["method"] == "SVD++" or (line["method"] == "myFM" and name == "ml-1m")
 
 
 def fit(task: Task) -> Result:
@@ -114,12 +127,13 @@ def point(task: Task, train: Part) -> Method:
 
 def average(task: Task, train: Part) -> Method:
     """PosteriorAverage with its defaults."""
-    model = PosteriorAverage(
-        machine(task), n_samples=task["samples"], random_state=task["seed"]
-    ).fit(train.X, train.rating)
+    names = {"draws": "n_samples", "warmup": "n_warmup", "vectors": "n_components"}
+    options = {own: task[name] for name, own in names.items() if name in task}
+    options = {"n_samples": task["samples"], "random_state": task["seed"]} | options
+    model = PosteriorAverage(machine(task), **options).fit(train.X, train.rating)
 
     def more(part: Part, predicted: np.ndarray) -> dict:
-        draws = model.sample(part.X, min(task["samples"], model.n_draws_)).mean(axis=0)
+        draws = model.sample(part.X, model.n_draws_).mean(axis=0)
         low, high = model.predict_interval(part.X, 0.8).T
         _, std = model.predict(part.X, return_std=True)
         error, order = np.abs(part.rating - predicted), np.argsort(std)
@@ -217,6 +231,7 @@ def svd_plus_plus(task: Task, train: Part) -> Method:
     return predict, lambda part, predicted: {"vectors": task["rank"]}
 
 
+KEYS = {"method", "machine", "rank", "joined", "vectors", "draws", "warmup"}
 METHODS = {
     "point": point, "average": average, "myFM": my_fm, "cmfrec": cmfrec_als,
     "SVD++": svd_plus_plus,
@@ -237,8 +252,7 @@ def report(where: Options, sets: list[str], results: list[tuple[Task, Result]]) 
             own = [
                 result
                 for task, result in results
-                if task["set"] == name and line.items() <= task.items()
-                and ("rank" in line, "joined" in line) == ("rank" in task, "joined" in task)
+                if task["set"] == name and line == {key: task[key] for key in task if key in KEYS}
             ]  # fmt: skip
             summary[f"{name}, {label}"] = own
             rows.append([label, *(cell(key, own) for key in COLUMNS)])

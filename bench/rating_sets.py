@@ -61,11 +61,11 @@ def parts(name: str, data: str, seed: int) -> tuple[Part, Part, Part]:
     return train, validation, test
 
 
-Side = tuple[pd.DataFrame, pd.DataFrame]
+Side = tuple[dict[str, np.ndarray], pd.DataFrame, pd.DataFrame]  # more keys of rows; tables
 
 
 def read(name: str, data: str, seed: int) -> tuple[Ratings, list[np.ndarray], Side | None]:
-    """The ratings, the row numbers of the three parts, and tables of users and of items."""
+    """The ratings, the row numbers of the three parts, and what is known beside them."""
     if name == "ml-100k u1":
         ratings, test, side = movielens_u1() if data == "real" else made_up_u1()
         return ratings, [np.flatnonzero(~test), np.arange(0), np.flatnonzero(test)], side
@@ -99,7 +99,7 @@ def movielens_u1() -> tuple[Ratings, np.ndarray, Side]:
         "year": np.digitize(z["item_year"], YEARS).astype(str),
         "genres": [list(names[row > 0]) for row in z["item_genres"]],
     })  # fmt: skip
-    return ratings, z["u1_test"], (users, items)
+    return ratings, z["u1_test"], ({"day": z["timestamp"] // 86400}, users, items)
 
 
 def made_up_u1() -> tuple[Ratings, np.ndarray, Side]:
@@ -109,18 +109,22 @@ def made_up_u1() -> tuple[Ratings, np.ndarray, Side]:
     users["age"] = rng.integers(3, size=len(users)).astype(str)
     items = pd.DataFrame({"item": np.arange(ratings.n_items)})
     items["genres"] = [["war"] if each else ["war", "love"] for each in rng.integers(2, size=50)]
-    return ratings, rng.random(len(ratings.rating)) < 0.2, (users, items)
+    day = rng.integers(5, size=len(ratings.rating))
+    return ratings, rng.random(len(ratings.rating)) < 0.2, ({"day": day}, users, items)
 
 
-def join(ratings: Ratings, train: np.ndarray, users: pd.DataFrame, items: pd.DataFrame) -> Joined:
-    """All rows with their tables; a user also has the items that were rated in training, and an
-    item the users who rated it.
+def join(
+    ratings: Ratings, train: np.ndarray, more: dict, users: pd.DataFrame, items: pd.DataFrame
+) -> Joined:
+    """All rows with their tables, and more keys without tables; a user also has the items that were
+    rated in training, and an item the users who rated it.
     """
     user, item = ratings.user[train], ratings.item[train]
     return Joined(
-        {"user": ratings.user, "item": ratings.item},
+        {"user": ratings.user, "item": ratings.item, **more},
         user=users.assign(rated=lists(user, item, len(users))),
         item=items.assign(raters=lists(item, user, len(items))),
+        **dict.fromkeys(more),
     )
 
 

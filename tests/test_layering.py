@@ -28,7 +28,7 @@ LAYERS = (
     ("rows",),
     ("objective",),
     ("selection", "refit"),
-    ("algorithm", "path", "strengths", "posterior", "model", "joined", "recommend"),
+    ("algorithm", "path", "strengths", "posterior", "priors", "model", "joined", "recommend"),
     ("estimators", "plotting", "dask", "onnx"),
     ("demo",),
 )

@@ -95,7 +95,9 @@ def test_convergence_display(data):
     display = ConvergenceDisplay.from_estimator(model)
     for ax, name in zip(display.ax_, ("objective", "violation"), strict=True):
         np.testing.assert_array_equal(ax.lines[0].get_ydata(), model.history_[name])
-        assert ax.get_yscale() == "log"
+        values = model.history_[name]
+        wide = values.max() > 10 * values.min()
+        assert ax.get_yscale() == ("log" if wide else "linear")
     assert display.ax_[1].lines[1].get_ydata()[0] == 0.5
     assert "0.5 (dashed)" in display.ax_[1].get_title()
     model = PolynomialNetworkRegressor(n_components=4, random_state=0).fit(*data)
@@ -409,7 +411,15 @@ def test_shapes_of_a_frame(cls):
         means = model.predict(rows).reshape(2, -1).mean(axis=1)  # by brute force
         assert effect[b] - effect[a] == pytest.approx(means[1] - means[0], rel=1e-6, abs=1e-8)
         assert display.ax_.get_xlabel() == name
-    surface = ShapeDisplay.from_estimator(model, ("city", "age"), resolution=20)
+        assert not [
+            name for name in map(str, grid) if name == "<other>"
+        ]  # no row of the fit has it
+    if model.model_.encoding.form == "codes":
+        edges = model.model_.encoding.fields[1].edges
+        assert display.names == ["city"]
+        age = ShapeDisplay.from_estimator(model, "age").grids[0]
+        assert age[0] < edges[0] < edges[-1] < age[-1]  # so that all bins are seen
+    surface = ShapeDisplay.from_estimator(model, ["city", "age"], resolution=20)
     assert surface.effect.shape == (len(surface.grids[0]), 20)
     oslo, bergen = (list(surface.grids[0]).index(each) for each in ("Oslo", "Bergen"))
     assert surface.effect[oslo, -1] > surface.effect[oslo, 0]
@@ -429,6 +439,9 @@ def test_shapes_of_plain_columns(data):
     np.testing.assert_allclose(display.effect, want, atol=1e-9)
     assert len(display.ax_.lines) == 4  # and the line at 0
     assert len(display.ax_.get_legend().get_texts()) == 3
+    for what in (1.5, None, -1):
+        with pytest.raises(ValueError, match="there is no column"):
+            ShapeDisplay.from_estimator(model, what)
     one = ShapeDisplay.from_estimator(model, 2, output=1)
     np.testing.assert_allclose(one.effect[:, 0], display.effect[:, 1])
     surface = ShapeDisplay.from_estimator(model, (2, 3), output=0, resolution=5)
@@ -442,7 +455,7 @@ def test_what_shapes_need(data):
     model = PolynomialNetworkClassifier(alpha=1.0, random_state=0)
     model.fit(data[0], np.digitize(data[1], [-0.3, 0.3]))
     for column, message in (
-        ("age", "no column 'age'"), (9, "no column 9"), ((0, 1, 2), "tuple of two"),
+        ("age", "no column 'age'"), (9, "no column 9"), ((0, 1, 2), "one column, or two"),
         ((0, 1), "for which output"), ((1, 1), "for which output"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
@@ -457,6 +470,9 @@ def test_waterfall_of_one_row():
     frame, y = frame_and_target()
     model = FactorizationMachineRegressor(alpha=0.1, random_state=0).fit(frame, y)
     display = ContributionDisplay.from_estimator(model, frame[:1])
+    left, right = display.ax_.get_xlim()
+    ends = [bar.get_x() + width for bar in display.bars_ for width in (0, bar.get_width())]
+    assert left < min(ends) < max(ends) < right  # there is a margin for the numbers
     found = model.contributions(frame[:1])
     labels = [label.get_text() for label in display.ax_.get_yticklabels()]
     order = np.argsort(-np.abs(found.values[0]))

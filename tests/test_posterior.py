@@ -25,9 +25,11 @@ from fastpoly import (
 )
 from fastpoly.draws import composite_temper, effective_draws, factorize, split_rhat
 from fastpoly.objective import Objective
-from fastpoly.posterior import Chain, Prior, Side, one_hot_fields
+from fastpoly.posterior import Chain, field_labels, one_hot_fields
+from fastpoly.priors import Prior, Side, occurrence_sides
 from fastpoly.problem import Problem
-from fastpoly.rows import as_rows
+from fastpoly.rows import CodedRows, as_rows
+from fastpoly.rows.coded import Tables
 from fastpoly.state import Model
 from fastpoly.storage.npz import read_arrays, write_arrays
 
@@ -167,6 +169,46 @@ def test_draws_of_priors_with_side_information():
     sure, unsure = np.linalg.inv(prior.Omega[0]).diagonal()
     assert sure == pytest.approx(0.04, rel=0.3)
     assert unsure == pytest.approx(4.0, rel=0.3)
+
+
+def test_levels_are_known_by_those_they_occur_with():
+    """Two groups of users who meet two groups of items: the first two singular values are equal."""
+    rng = np.random.default_rng(19)
+    codes = np.column_stack([rng.integers(60, size=3000), rng.integers(50, size=3000)])
+    codes = codes[(codes[:, 0] < 30) == (codes[:, 1] < 20)]
+    n = len(codes)
+    columns, w = np.add(codes, [0, 60]).ravel(), rng.integers(3, size=n).astype(float)
+    X = sp.csr_array((np.ones(2 * n), columns, np.arange(0, 2 * n + 1, 2)), shape=(n, 110))
+    design = Design(X, "anova", fit_lower="explicit")
+    rows = as_rows(design, rng.standard_normal((n, 1)), loss="squared", sample_weight=w)
+    fields, exclusive = field_labels(rows, None)
+    sides = occurrence_sides(rows, fields, exclusive)
+    A = (X.T @ (w[:, None] * X.toarray())) * (fields[:, None] != fields)
+    root = 1 / np.sqrt(A.sum(axis=1))
+    left, S, right = np.linalg.svd((root[:, None] * A * root)[:60, 60:])
+    for f, U in enumerate([left, right.T]):
+        side = sides[f]
+        assert side.U.shape == (len(U), len(U) // 10)
+        np.testing.assert_allclose(np.linalg.svd(U[:, :2].T @ side.U[:, :2])[1], 1.0)
+        np.testing.assert_allclose((side.S**2).sum(), len(U))
+        np.testing.assert_allclose(side.S / side.S[0], S[: len(side.S)], rtol=0.02)
+    frame = CodedRows(rows, Tables([np.full(60, 2.0), np.ones(50)]))  # scaled levels
+    again = occurrence_sides(frame, frame.fields, frame.exclusive)
+    np.testing.assert_array_equal(again[1].U, sides[1].U)
+    frame = CodedRows(rows, Tables([np.full(60, 2.0), np.eye(50)]))  # a column of numbers
+    assert occurrence_sides(frame, frame.fields, frame.exclusive) == {}
+
+
+def test_two_sides_of_one_field():
+    rng = np.random.default_rng(20)
+    C, D = rng.standard_normal((30, 3)), rng.standard_normal((30, 2))
+    unit = rng.random(3) + 0.5
+    side, more = Side.of(sp.csr_array(C * unit), unit), Side.of(sp.csr_array(D), np.ones(2))
+    both, tau = side.joined(more), 0.7
+    A, Z = np.hstack([C * unit, D]), rng.standard_normal((4, 30))
+    np.testing.assert_allclose((both.U * both.S**2) @ both.U.T, A @ A.T, atol=1e-9)
+    expected = Z @ A @ np.linalg.inv(A.T @ A + tau * np.eye(5))
+    np.testing.assert_allclose(both.split(Z, tau), expected[:, :3] * unit, atol=1e-9)
 
 
 def test_temper_of_levels():
@@ -428,7 +470,7 @@ def test_side_information_of_keys(tmp_path):
     stranger = rows.plain().tolil()
     stranger[:, :n_users] = 0
     assert np.corrcoef(average.predict(stranger.tocsr()), truth)[0, 1] > 0.98
-    assert np.abs(average.components_[:, at]).max() > 0.1
+    assert np.abs(average.components_[:, at]).max() > 0.05
     average.model_.save(tmp_path / "mean.npz")
     loaded = PolyModel.load(tmp_path / "mean.npz")
     np.testing.assert_allclose(loaded.predict(rows.plain()), average.predict(rows), atol=1e-9)

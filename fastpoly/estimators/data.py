@@ -129,6 +129,8 @@ def _array_rows(model: Any, X: Any, reset: bool) -> Any:
 def _frame_rows(model: Any, X: Any, reset: bool) -> Any:
     """The columns of a frame, or an array where the model has no encoding."""
     columns, known = read_columns(X), None if reset else model._encoding
+    if not next(iter(columns.values())).size:
+        raise ValueError("X has no rows; give at least one")
     if reset:
         names = list(X if isinstance(X, Mapping) else getattr(X, "column_names", None) or X.columns)
         set_names(model, len(names), names)
@@ -169,13 +171,16 @@ def set_names(model: Any, d: int, names: Sequence[Any] | None = None) -> None:
 
 @contextmanager
 def explained_text(cure: str) -> Iterator[None]:
-    """Say what to do in the error that scikit-learn raises for text."""
+    """Say what to do in the errors of scikit-learn for text, and for objects such as dates."""
     try:
         yield
-    except ValueError as error:
-        if "could not convert string" not in str(error):
+    except (TypeError, ValueError) as error:
+        if "could not convert string" in str(error):
+            text = re.sub(r"np\.str_\((.*)\)", r"\1", str(error))
+        elif "must be a string or a real number" in str(error):
+            text, cure = str(error), "make numbers of such values, such as the days of dates"
+        else:
             raise
-        text = re.sub(r"np\.str_\((.*)\)", r"\1", str(error))
         raise ValueError(f"{text}; {cure}") from None
 
 

@@ -26,6 +26,7 @@ from fastpoly.kernels.checks import as_count, as_positive
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
 from fastpoly.path import walk
+from fastpoly.priors import Side, occurrence_sides
 from fastpoly.state import Floats, Model
 from fastpoly.storage.checkpoint import fingerprint, read_record, write_record
 
@@ -96,9 +97,13 @@ class PosteriorAverage(MetaEstimator):
     `score`, `interaction_matrix`, `top_interactions`, `contributions`, `classes_` and so on, by the
     mean. `model_.save` writes the mean, and the plots take the estimator.
 
-    With `Joined` rows, the estimator is fitted to the ids, and tables are what the prior expects of
-    a user or an item: its vectors are drawn around a regression on its columns, with a ridge that
-    is drawn, too. So columns cost nothing in a pass over the rows, and users without rows are
+    The vectors of users and items are drawn around a regression, with a ridge that is drawn, too,
+    on the items and the users that they occur with, in at most 50 directions: what somebody rates
+    says much about their taste, whatever the ratings are. This holds for all fields of at least 10
+    levels, and costs next to nothing; on MovieLens it is worth more than the average.
+
+    With `Joined` rows, the estimator is fitted to the ids, and the columns of tables are in this
+    regression, too. So columns cost nothing in a pass over the rows, and users without rows are
     predicted by their columns. The mean is a model over all columns.
 
     Examples
@@ -162,11 +167,10 @@ class PosteriorAverage(MetaEstimator):
         """
         self._check(X)
         fitted, path = clone(self.estimator), self.checkpoint
-        rows, sizes, sides = X, self.fields, {}
+        rows, sizes = X, self.fields
         joined = X if isinstance(X, Joined) else getattr(X, "joined", None)
         if joined is not None and joined.ids:
             rows, sizes = joined.of_ids(X), joined.sizes
-            sides = {e: posterior.Side.of(*known) for e, known in joined.sides().items()}
         else:
             joined = None
         if path is not None and getattr(fitted, "checkpoint", "none") is None:
@@ -183,6 +187,11 @@ class PosteriorAverage(MetaEstimator):
         objective = estimator._objective(data)
         objective = objective.at(estimator.alpha_, getattr(estimator, "alpha_linear_", None))
         fields, exclusive = posterior.field_labels(objective.rows, sizes)
+        sides = occurrence_sides(objective.rows, fields, exclusive)
+        constant = int(estimator.fit_lower == "augment")
+        for e, known in ({} if joined is None else joined.sides()).items():
+            side, more = Side.of(*known), sides.get(e + constant)
+            sides[e + constant] = side if more is None else side.joined(more)
         fit, chain = "", None
         if path is not None:
             own = repr((self.n_warmup, self.memory, self.random_state))
@@ -198,7 +207,7 @@ class PosteriorAverage(MetaEstimator):
             activation, tau = estimator._activation, np.median(chain.prior.tau, axis=0)
 
             def split(e: int, Z: Floats) -> Floats:
-                return sides[e].split(Z, float(tau[e]))
+                return sides[e + constant].split(Z, float(tau[e + constant]))
 
             model = joined.over_columns(model, activation, split)
             draws = [joined.over_columns(draw, activation) for draw in draws]
@@ -242,7 +251,7 @@ class PosteriorAverage(MetaEstimator):
 
     def _begin(
         self, estimator: PolyEstimator, objective: Objective, fields: NDArray[np.intp],
-        sides: dict[int, posterior.Side],
+        sides: dict[int, Side],
     ) -> posterior.Chain:  # fmt: skip
         """A chain from the fitted model, with more vectors from smaller alphas where it has few."""
         options = estimator._options(finish=False)

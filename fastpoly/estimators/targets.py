@@ -216,6 +216,8 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
         return tags
 
     def _split_targets(self, y: NDArray) -> tuple[NDArray, None, Floats]:
+        if y.dtype.kind in "mM":
+            raise ValueError("y holds dates or times; make numbers of them, such as days")
         return y, None, np.asarray(y, dtype=np.float64).reshape(len(y), -1)
 
     def _encode(self, classes: NDArray | None, shape: tuple[int, ...]) -> Encoded:

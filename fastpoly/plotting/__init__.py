@@ -240,6 +240,7 @@ class ContributionDisplay(Display):
         for y, (value, end) in enumerate(zip(values, ends, strict=True)):
             ax.annotate(f"{value:+.3g}", (max(end, end - value), y), (3, 0), **text)
         ax.axvline(base, color="0.6", linewidth=1, linestyle=":")
+        ax.use_sticky_edges = False  # a margin beside bars, for their numbers
         ax.margins(x=0.15)
         ax.invert_yaxis()  # the largest one comes first
         ax.set_xlabel("output")
@@ -302,7 +303,7 @@ class ShapeDisplay(Display):
         ----------
         estimator : estimator or PolyModel
             One of the six estimators, a search or a Pipeline that ends with one, fitted.
-        column : str, int, or a tuple of two
+        column : str, int, or two of them
             A column of the frame, or a feature, by name or position.
         output : class, level, name or position
             As in `contributions`: by default all outputs of `decision_function`. A surface needs
@@ -320,9 +321,9 @@ class ShapeDisplay(Display):
         ShapeDisplay
         """
         model, output = model_of(estimator, output, default=False)
-        columns = column if isinstance(column, tuple) else (column,)
+        columns = column if isinstance(column, tuple | list) else (column,)
         if not 1 <= len(columns) <= 2:
-            raise ValueError("column must be one column, or a tuple of two")
+            raise ValueError("column must be one column, or two of them")
         if model.background is None:
             raise ValueError("the model does not know its training rows: model.with_background")
         mix, labels = model._mix(output)
@@ -377,7 +378,7 @@ def column_grid(
     names = [f"x{j}" for j in range(model.n_features)] if names is None else list(names)
     if isinstance(column, str) and column in names:
         column = names.index(column)
-    if isinstance(column, str) or not 0 <= column < len(names):
+    if column not in range(len(names)):
         raise ValueError(f"there is no column {column!r}; known: {len(names)}, {names[:20]}")
     if encoding is None:
         mean, deviation = model.background[:2, column]
@@ -387,13 +388,15 @@ def column_grid(
     places = np.flatnonzero(encoding.fields_of_columns == column)
     p = encoding.frequencies[encoding.offsets[column] : encoding.offsets[column + 1]]
     if isinstance(field, Number):
-        ends = field.edges[[0, -1]] if len(field.edges) else field.units[0] + np.array([-1.0, 1.0])
-        grid = np.linspace(ends[0], ends[1], resolution)
+        low, high = field.edges[[0, -1]] if len(field.edges) else field.units[0] + [-1.0, 1.0]
+        beyond = (high - low) / 20  # so that the first and the last bin are seen
+        grid = np.linspace(low - beyond, high + beyond, resolution)
         values = Column(field.name, grid, "number")
         if encoding.form != "codes":
             return field.name, grid, places, field.features(values, encoding.form == "hinges", p)
         codes = field.codes(values)
     else:
-        codes = np.sort(np.argsort(-p, kind="stable")[:max_levels])
+        known = np.flatnonzero(p)  # those that some row of the training has
+        codes = np.sort(known[np.argsort(-p[known], kind="stable")][:max_levels])
         grid = np.array([field.code_name(c).removeprefix(f"{field.name}=") for c in codes])
     return field.name, grid, places, np.eye(len(places))[codes]

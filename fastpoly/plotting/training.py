@@ -94,7 +94,8 @@ class ConvergenceDisplay(Display):
             values = np.asarray(self.history[name], dtype=float)
             each.plot(rounds, values, **{"marker": ".", **options})
             each.set(xlabel="round of training", ylabel=label)
-            if (values > 0).any():
+            positive = values[values > 0]
+            if positive.size and positive.max() > 10 * positive.min():
                 each.set_yscale("log")
             each.xaxis.get_major_locator().set_params(integer=True)
         if self.alpha:
