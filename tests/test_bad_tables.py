@@ -167,8 +167,8 @@ def test_targets_that_are_no_numbers(library):
     frame = as_frame(GOOD, library)
     texts = as_frame({"y": Y.tolist()}, library)
     days = as_frame({"y": DAYS}, library)
-    message = "y holds dates or times; make numbers|make numbers of such values"
-    for y, message in ((texts, "y holds text; use a classifier"), (days, message)):
+    no_dates = "y holds dates or times; make numbers|make numbers of such values"
+    for y, message in ((texts, "y holds text; use a classifier"), (days, no_dates)):
         y = np.array(y["y"], "M8[D]" if y is days else object) if library == "mapping" else y["y"]
         for cls in (FactorizationMachineRegressor, PolynomialNetworkRegressor):
             with pytest.raises(ValueError, match=message):
