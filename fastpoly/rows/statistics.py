@@ -308,9 +308,14 @@ class Scaling(NamedTuple):
 
     def fold(self, model: Model, activation: str) -> Model:
         """Turn a model of scaled features and targets into one of the original ones."""
-        model = self.widen(model) if self.tables is None else self.tables.level_model(model)
         factor = np.where(self.seen, 1.0 if self.factor is None else self.factor, 0.0)
-        H, V, intercept, linear = self._units(model, factor)
+        if self.tables is not None:
+            model = self._units(self.tables.level_model(model), factor)
+        elif self.span is not None and self.span.ndim == 1:  # of all features, few may be seen
+            model = self.widen(self._units(model, factor[self.span]))
+        else:
+            model = self._units(self.widen(model), factor)
+        H, V, intercept, linear = model
         if self.center is not None:
             constant, slope = _shift(H, self.center, activation)
             intercept = intercept - self.center @ linear + V.T @ constant
