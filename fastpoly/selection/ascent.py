@@ -220,18 +220,20 @@ def search_thoroughly(
     ends where nothing else did estimates the chance that one more finds a new maximum (Good and
     Turing); the search is complete when it is small. Where it falls too slowly, the rest is not
     worth its time. Single precision finds the maxima, and the best are followed further. A coarse
-    tolerance is enough if even a maximum as far above the best as the median is below it would be
-    within the tolerance of the threshold.
+    tolerance is enough if even a maximum as far above the best as the median is below it (with
+    kinks, the highest tenth, as flips would raise the others) would be within the tolerance of the
+    threshold.
     """
     m, p, _ = G.shape
     kinks, coarse = penalty.n_vertices(m) is not None, tol >= 0.01
     stop, near = 0.1 * min(tol, 0.05), 1 - max(0.01, tol / 4)
     largest_share_alone = 0.02
     # A restart costs about so many times m p^2. With kinks, a maximum that one in a hundred ascents
-    # finds has been missed by 256 of them.
-    most = min(1024, int(flops / ((60.0 if kinks else 30.0) * m * p**2)))
+    # finds has been missed by 256 of them, and one that three in a hundred find by 32. Flips take
+    # most of their time, and find half as many more: coarse searches flip only the best.
+    most = min(1024, int(flops / ((60.0 if kinks and not coarse else 30.0) * m * p**2)))
     least = 64 if coarse else 512 if kinks else 128
-    at_once = 32 if coarse else 128  # more cost less each, but end later
+    at_once = 128 if not coarse else 256 if kinks else 32  # more cost less each, but end later
     size = max(1, min(at_once, BLOCK_DOUBLES // (m * p)))
     single = in_single_precision(G)
 
@@ -240,10 +242,10 @@ def search_thoroughly(
         found = points_at(single, Y.astype(np.float32), penalty)
         if kinks:
             found = climb(single, found, penalty, stop, max_iter)
-            # The first look flips the slopes of few: it often finds something above at once.
-            found = flip(
-                single, found.distinct(8) if ends is None else found, penalty, stop, max_iter
-            )
+            if coarse or ends is None:  # a first look often finds something above at once
+                found = flip(single, found.distinct(8), penalty, stop, max_iter).join(found)
+            else:
+                found = flip(single, found, penalty, stop, max_iter)
         else:
             fine = stop if coarse else 0.1 * stop
             found = climb(single, found, penalty, fine, max_iter, ends=ends)
@@ -266,7 +268,8 @@ def search_thoroughly(
         points = add(points, found)
         found = replace_alike(found, others)
         heights, ends = np.append(heights, found.values), ends.join(found)
-        if coarse and 2 * points.values[0] - np.median(heights) <= (1 + tol) * threshold:
+        usual = np.quantile(heights, 0.9 if kinks else 0.5)
+        if coarse and 2 * points.values[0] - usual <= (1 + tol) * threshold:
             return points, bool(points.values[0] <= threshold), False
         ends = ends.take(ends.values >= near * points.values[0])
         alone = is_alone(ends, others)
