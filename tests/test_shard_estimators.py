@@ -240,7 +240,7 @@ def test_predictions_of_parts_of_shards(data, tmp_path):
     whole = model.predict(shards)
     for part in (*shards.split(0.3, 0.7), shards.split(1e-9, 0.5)[0]):
         rows = [
-            np.flatnonzero(shard.part.mask(shard.number, shard.n_rows)) + first
+            np.flatnonzero(shard.weights()) + first
             for shard, first in zip(part, range(0, 120, 30), strict=True)
         ]
         np.testing.assert_array_equal(model.predict(part), whole[np.concatenate(rows)])
@@ -266,6 +266,8 @@ def test_path_search(cls, cv, data, tmp_path):
     assert search.n_splits_ == (3 if cv == 3 else 1)
     assert search.best_estimator_.n_features_in_ == 5
     assert search.predict(X).shape == (len(X),)
+    assert search.score(shards) == pytest.approx(search.score(shards, shards.targets()))
+    np.testing.assert_array_equal(search.transform(X), search.best_estimator_.transform(X))
     # The scores are those of fits of the folds, where these are accurate (full models are not).
     alpha = search.alphas_[1]
     folds = shards.folds(3, seed=0) if cv == 3 else [shards.split(0.7, 0.3, seed=0)]

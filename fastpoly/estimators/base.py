@@ -3,7 +3,7 @@
 import copy
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import starmap
@@ -30,7 +30,7 @@ from fastpoly.estimators.data import (
 from fastpoly.kernels.checks import as_array, as_count, as_flag, as_positive, as_weights
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
-from fastpoly.problem import Problem, check_choice, check_strength
+from fastpoly.problem import Problem, check_choice, check_strength, named_loss
 from fastpoly.rows import Shards, Tables
 from fastpoly.rows.block import Targets, as_codes
 from fastpoly.rows.design import FIT_LOWER
@@ -50,12 +50,14 @@ SHAPES = {"anova": (None, "hinges", "steps"), "squared": (None, "hinges")}
 class PolyEstimator(Arriving):
     """Base of the estimators; subclasses define what targets mean and name the activation.
 
-    `_model_loss()` is the loss of the core. `_split_targets(y)` returns the checked y, and its
-    classes with their codes, or None and numbers. `_encode(classes, shape)` returns what every
-    class is to the loss, the number of outputs, and the attributes that decode predictions.
+    `_loss_targets` are the kinds of losses that suit them, that of names first.
+    `_split_targets(y)` returns the checked y, and its classes with their codes, or None and
+    numbers. `_encode(classes, shape)` returns what every class is to the loss, the number of
+    outputs, and the attributes that decode predictions.
     """
 
     _numeric_targets = False
+    _loss_targets: Sequence[str]
     shapes_: str | None
 
     def __init__(
@@ -391,6 +393,18 @@ class PolyEstimator(Arriving):
         """The units in which the model is trained."""
         names = self._feature_names()
         return data.units(self.standardize, self.fit_lower == "explicit", names)
+
+    def _model_loss(self) -> Any:
+        """The loss of the core: the form of a name that suits y, or an object."""
+        kind = self._loss_targets[0]
+        if isinstance(self.loss, str):
+            return named_loss(self.loss, kind)
+        if getattr(self.loss, "target", kind) not in self._loss_targets:
+            raise ValueError(
+                f"loss {type(self.loss).__name__} does not suit y, which needs one with the target "
+                f"{kind!r}; a name such as loss='logistic' stands for the form that suits y"
+            )
+        return self.loss
 
     def _objective(self, data: TrainingRows) -> Objective:
         """What is minimized on these rows; alpha is 1 where it is to be chosen."""

@@ -181,7 +181,7 @@ def explained_text(cure: str) -> Iterator[None]:
             text, cure = str(error), "make numbers of such values, such as the days of dates"
         else:
             raise
-        raise ValueError(f"{text}; {cure}") from None
+        raise type(error)(f"{text}; {cure}") from None
 
 
 def checked_csr(X: Any) -> Any:

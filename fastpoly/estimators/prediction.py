@@ -45,6 +45,19 @@ def has_outputs(estimator: "Predictor") -> bool:
     return True
 
 
+def has_probabilities(estimator: "Predictor") -> bool:
+    """A condition for `available_if`: the outputs of the estimator are log odds."""
+    if estimator._task in ("regression", "rates"):
+        raise AttributeError("the outputs of a regressor have no probabilities")
+    estimator._check_outputs()
+    if not has_log_odds(estimator.loss):
+        raise AttributeError(
+            f'predict_proba needs loss="logistic", or an object whose log_odds is True, not '
+            f"{estimator.loss!r}"
+        )
+    return True
+
+
 class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """The methods of a fitted estimator, from its `model_` and its `_stages`.
 
@@ -148,6 +161,26 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """
         return self._by_model(PolyModel.decision_function, X)
 
+    @available_if(has_probabilities)
+    def predict_proba(self, X: Any) -> Floats:
+        """Probabilities of the classes, labels or levels.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse, (n, d), or Shards
+
+        Returns
+        -------
+        ndarray, (n, len(classes_))
+            Rows sum to 1. For multi-label y they do not: each entry is the probability of a label.
+        """
+        return self._by_model(PolyModel.predict_proba, X)
+
+    @available_if(has_probabilities)
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Logarithms of `predict_proba`, of the same X; -inf where a level has none."""
+        return self._by_model(PolyModel.predict_log_proba, X)
+
     def score(
         self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
@@ -193,29 +226,11 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return self.n_components_
 
     def staged_predict(self, X: Any) -> Iterator[NDArray]:
-        """Yield what `predict` would give after each entry of `history_`.
-
-        Parameters
-        ----------
-        X : as in `predict`
-
-        Yields
-        ------
-        ndarray, (n,) or (n, m)
-        """
+        """Yield what `predict` would give for X after each entry of `history_`."""
         return self._by_stages(PolyModel.predict, X)
 
     def staged_decision_function(self, X: Any) -> Iterator[Floats]:
-        """Yield the outputs after each entry of `history_`.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d), or Shards
-
-        Yields
-        ------
-        ndarray, (n,) or (n, m)
-        """
+        """Yield the outputs of X after each entry of `history_`, (n,) or (n, m)."""
         return self._by_stages(PolyModel.decision_function, X)
 
     def interaction_matrix(self, output: Any = None) -> Floats:

@@ -8,12 +8,11 @@ import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, TransformerMixin, clone
 from sklearn.metrics import check_scoring
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, get_tags, indexable, metadata_routing
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
@@ -37,27 +36,13 @@ class MetaEstimator(Documented, MetaEstimatorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
-        for name in ("estimator_type", "classifier_tags", "regressor_tags", "target_tags"):
-            setattr(tags, name, getattr(inner, name))
-        tags.input_tags = inner.input_tags
+        for part in ("classifier", "regressor", "transformer", "target", "input"):
+            setattr(tags, f"{part}_tags", getattr(inner, f"{part}_tags"))
+        tags.estimator_type = inner.estimator_type
         return tags
 
 
-def delegated(name: str) -> Any:
-    """A method of the best estimator, which a search has if its estimator has it."""
-
-    def check(search: "PathSearchCV") -> bool:
-        getattr(getattr(search, "best_estimator_", search.estimator), name)
-        return True
-
-    def method(self: "PathSearchCV", X: Any) -> NDArray:
-        return getattr(self._best(), name)(X)
-
-    method.__name__, method.__doc__ = name, f"`{name}` of the best estimator."
-    return available_if(check)(method)
-
-
-class PathSearchCV(MetaEstimator):
+class PathSearchCV(MetaEstimator, TransformerMixin, BaseSearchCV):
     """Cross-validated choice of alpha and of the number of basis vectors.
 
     Each fold walks down a path of alphas, the largest first, and starts every run from the model
@@ -202,7 +187,7 @@ class PathSearchCV(MetaEstimator):
         model._check_parameters()
         prepared, w = clone(model), rows.given_to("model").get("sample_weight")
         data = prepared._prepare(rows.transformed(head and clone(head)), rows.y, w)
-        self.scorer_ = self._scorer()
+        self.scorer_, _ = self._get_scorers()
         if self.alphas is not None:
             self.alphas_ = as_alphas(self.alphas)
         else:
@@ -242,30 +227,12 @@ class PathSearchCV(MetaEstimator):
             metadata[name] = {each: given[each] for each in names}
         return folds.SearchRows(X, y, metadata)
 
-    def get_metadata_routing(self) -> metadata_routing.MetadataRouter:
-        """The metadata that the estimator, the splitter and the scorer request.
-
-        Returns
-        -------
-        sklearn.utils.metadata_routing.MetadataRouter
-        """
-        fit, split, score = (metadata_routing.MethodMapping() for _ in range(3))
-        fit.add(caller="fit", callee="fit")
-        split.add(caller="fit", callee="split")
-        score.add(caller="fit", callee="score").add(caller="score", callee="score")
-        router = metadata_routing.MetadataRouter(owner=self)
-        router.add(estimator=self.estimator, method_mapping=fit)
-        router.add(splitter=self.cv, method_mapping=split)
-        return router.add(scorer=self._scorer(), method_mapping=score)
-
-    def _scorer(self) -> Any:
+    def _get_scorers(self) -> tuple[Any, str]:
+        """The scorer, as scikit-learn asks for it to route metadata."""
         _, model, _ = folds.pipeline_parts(self.estimator)
         if self.scoring is None:
-            return folds.default_scorer(model)
-        return check_scoring(model, self.scoring)
-
-    # The best estimator, or the one given, in the HTML of scikit-learn.
-    _sk_visual_block_ = BaseSearchCV._sk_visual_block_
+            return folds.default_scorer(model), "score"
+        return check_scoring(model, self.scoring), "score"
 
     def _run(
         self, head: Pipeline | None, model: PolyEstimator, rows: folds.SearchRows, splits: list
@@ -313,9 +280,8 @@ class PathSearchCV(MetaEstimator):
         said = self.alphas is None and self._largest_alpha_is_best()  # that the model is linear
         if advice is not None and not (said and advice[1] is UserWarning):
             warn(*advice)
-        for name in ("classes_", "feature_names_in_", "n_features_in_"):
-            if hasattr(best, name):
-                setattr(self, name, getattr(best, name))
+        if hasattr(best, "feature_names_in_"):
+            self.feature_names_in_ = best.feature_names_in_
 
     def _check_parameters(self) -> None:
         _, model, _ = folds.pipeline_parts(self.estimator)
@@ -372,17 +338,6 @@ class PathSearchCV(MetaEstimator):
         alpha, _ = self.best_params_.values()
         return alpha == self.alphas_[0] and len(self.alphas_) > 1
 
-    def _best(self) -> PolyEstimator:
-        if not self.refit:
-            raise AttributeError("refit=False: there is no best_estimator_ to predict with")
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_
-
-    predict = delegated("predict")
-    decision_function = delegated("decision_function")
-    predict_proba = delegated("predict_proba")
-    predict_log_proba = delegated("predict_log_proba")
-
     def interaction_matrix(self, output: Any = None) -> Floats:
         """`interaction_matrix` of the best estimator, or of the last step of its Pipeline."""
         return folds.fitted_estimator(self)[0].interaction_matrix(output)
@@ -402,11 +357,19 @@ class PathSearchCV(MetaEstimator):
         return folds.contributions_of(self, X, output, background=background, pairs=pairs)
 
     def score(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, **params: Any
-    ) -> float:
-        """Score of the best estimator, by `scoring`; weights and `params` go to the scorer."""
+        self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None,
+        **params: Any,
+    ) -> float:  # fmt: skip
+        """Score of the best estimator, by `scoring`; weights and `params` go to the scorer.
+
+        Shards hold their own y.
+        """
+        if not self.refit:
+            raise AttributeError("refit=False: there is no best_estimator_ to score")
+        check_is_fitted(self, "best_estimator_")
+        y = X.targets() if y is None and isinstance(X, Shards) else y
         given = {"sample_weight": sample_weight, **params}
         given = {name: value for name, value in given.items() if value is not None}
         if get_config()["enable_metadata_routing"]:
             given = metadata_routing.process_routing(self, "score", **given).scorer.score
-        return self.scorer_(self._best(), X, y, **given)
+        return self.scorer_(self.best_estimator_, X, y, **given)

@@ -15,7 +15,6 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, Tags
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
@@ -23,11 +22,8 @@ from fastpoly.decoding import NUMBER_KINDS, level_values
 from fastpoly.estimators.advice import warn
 from fastpoly.estimators.base import Encoded, PolyEstimator
 from fastpoly.estimators.data import TrainingRows, usable_names
-from fastpoly.estimators.prediction import Predictor
 from fastpoly.kernels.checks import as_weights, shown
 from fastpoly.kernels.losses import complete_loss, get_loss
-from fastpoly.model import PolyModel
-from fastpoly.problem import has_log_odds, named_loss
 from fastpoly.rows import Shards
 from fastpoly.rows.statistics import Moments, Scaling
 from fastpoly.state import Floats
@@ -64,52 +60,8 @@ def with_parameters(**own: Any) -> Callable[[Class], Class]:
     return write
 
 
-def has_probabilities(estimator: "Predictor") -> bool:
-    """A condition for `available_if`: the outputs of the estimator are log odds."""
-    estimator._check_outputs()
-    if not has_log_odds(estimator.loss):
-        raise AttributeError(
-            f'predict_proba needs loss="logistic", or an object whose log_odds is True, not '
-            f"{estimator.loss!r}"
-        )
-    return True
-
-
-class WithProbabilities(Predictor):
-    """The methods of estimators whose outputs may be log odds of classes, labels or levels."""
-
-    @available_if(has_probabilities)
-    def predict_proba(self, X: Any) -> Floats:
-        """Probabilities of the classes, labels or levels.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d), or Shards
-
-        Returns
-        -------
-        ndarray, (n, len(classes_))
-            Rows sum to 1. For multi-label y they do not: each entry is the probability of a label.
-        """
-        return self._by_model(PolyModel.predict_proba, X)
-
-    @available_if(has_probabilities)
-    def predict_log_proba(self, X: Any) -> Floats:
-        """Logarithms of the probabilities of `predict_proba`; -inf where a level has none.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d), or Shards
-
-        Returns
-        -------
-        ndarray, (n, len(classes_))
-        """
-        return self._by_model(PolyModel.predict_log_proba, X)
-
-
 @with_parameters(class_weight=None)
-class PolyClassifier(ClassifierMixin, WithProbabilities, PolyEstimator):
+class PolyClassifier(ClassifierMixin, PolyEstimator):
     """Base of the two classifiers: one output per class, or one per label of a 2-D indicator y."""
 
     _task = "classification"  # or "multilabel"
@@ -180,18 +132,9 @@ class PolyClassifier(ClassifierMixin, WithProbabilities, PolyEstimator):
             return counts.sum() / (len(counts) * counts)
         return compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
 
-    def _model_loss(self) -> Any:
-        multilabel = self._task == "multilabel"
-        if isinstance(self.loss, str):
-            return named_loss(self.loss, "sign" if multilabel else "label")
-        if multilabel == (getattr(self.loss, "target", "label") == "label"):
-            kinds = ("1-D", "multi-class"), ("a 2-D label indicator", "binary")
-            shape, form = kinds[multilabel]
-            raise ValueError(
-                f"loss {type(self.loss).__name__} does not suit y, which is {shape} and needs a "
-                f"{form} loss; a name such as loss='logistic' stands for the form that suits y"
-            )
-        return self.loss
+    @property
+    def _loss_targets(self) -> tuple[str, ...]:
+        return ("sign", "real") if self._task == "multilabel" else ("label",)
 
     def _output_labels(self) -> tuple[str, list[Any]] | None:
         return None if self._task == "multilabel" else ("class", self.classes_.tolist())
@@ -208,6 +151,7 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
     _task = "regression"  # or "rates"
     _numeric_targets = True
     _one_dimensional = True
+    _loss_targets = "real", "sign"
     score = PolyEstimator.score
 
     def __sklearn_tags__(self) -> Tags:
@@ -243,9 +187,6 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
             found = Moments.robust(data.targets.values, data.w)
         return scaling.with_targets(found, self.fit_lower == "explicit")
 
-    def _model_loss(self) -> Any:
-        return named_loss(self.loss, "real") if isinstance(self.loss, str) else self.loss
-
     def _output_names(self) -> list[str] | None:
         return None if self._one_dimensional else self._target_names
 
@@ -264,10 +205,11 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
 
 
 @with_parameters(levels=None)
-class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
+class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
     """Base of the two ordinal regressors, by reduction: is y <= level, for all but the last?"""
 
     _task = "ordinal"
+    _loss_targets = ("sign",)
     _declared: list[Any] | None = None
     _has_levels = True
     score = PolyEstimator.score
@@ -333,16 +275,6 @@ class PolyOrdinalRegressor(RegressorMixin, WithProbabilities, PolyEstimator):
                 f"y holds {missing[0]!r}, which is not one of levels={shown(self._declared)}"
             )
         return [known[level] for level in levels.tolist()]
-
-    def _model_loss(self) -> Any:
-        if isinstance(self.loss, str):
-            return named_loss(self.loss, "sign")
-        if getattr(self.loss, "target", "sign") != "sign":
-            raise ValueError(
-                f"loss {type(self.loss).__name__} does not suit levels, which need a binary loss "
-                "(target 'sign'); use loss='logistic'"
-            )
-        return self.loss
 
     def _output_labels(self) -> tuple[str, list[Any]]:
         return "level", self.classes_.tolist()[:-1]
