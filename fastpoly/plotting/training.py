@@ -29,6 +29,11 @@ class Display:
         return self.ax_
 
 
+def plain_text(name: Any) -> str:
+    """A name as matplotlib shows it: "$" begins no formula."""
+    return str(name).replace("$", r"\$").replace("\0", r"\0")
+
+
 class ConvergenceDisplay(Display):
     """Objective and optimality after each round of training.
 
