@@ -469,7 +469,7 @@ class TrainingRows:
 
     def score(self, model: Any) -> float:
         """The `score` of an estimator on these rows."""
-        return model.score(self.X) if self.stored else model.score(self.X, self.y, self.w)
+        return model.score(self.X, self.y, self.w)
 
 
 def shard_sums(shard: Shard, by_class: Floats | None, F: Floats, center: Floats | None) -> Sums:

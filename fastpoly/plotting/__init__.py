@@ -348,10 +348,7 @@ class ShapeDisplay(Display):
         """Draw; the arguments are those of `from_estimator`."""
         ax = self._axes(ax, figsize=(6.5, 4.5))
         levels = [grid.dtype.kind in "OU" for grid in self.grids]
-        names, ticks = (
-            list(map(plain_text, self.names)),
-            [list(map(plain_text, g)) for g in self.grids],
-        )
+        names = list(map(plain_text, self.names))
         at = [np.arange(len(g)) if own else g for g, own in zip(self.grids, levels, strict=True)]
         if len(at) == 2:
             limit = np.abs(self.effect).max() or 1.0
