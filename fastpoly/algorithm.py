@@ -20,7 +20,6 @@ from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_seed
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.objective import Objective
 from fastpoly.problem import Problem, check_choice
-from fastpoly.refit.convex import refit_gap
 from fastpoly.refit.joint import JointRefit
 from fastpoly.refit.output import LOOSEST_REFIT_TOL, SOLVERS, OutputRefit, StepRefit
 from fastpoly.rows import as_rows
@@ -216,10 +215,10 @@ def refit_method(objective: Objective, options: Options, start: State | None = N
             + '; use refit="output" or alpha'
         )  # fmt: skip
     kind, limits = StepRefit if refit is None else OutputRefit, (options.tol, options.max_iter)
-    output = kind(objective, *limits, options.solver, options.memory)
+    output = partial(kind, objective, *limits, options.solver, options.memory)
     if refit == "full":
         return JointRefit(objective, *limits, options.n_components, output)
-    return output
+    return output()
 
 
 class Run:
@@ -270,10 +269,12 @@ class Run:
         model = self.timed("refit", self.refit.first, start.model)
         return model, start.n_iter, memory._replace(vectors=start.memory.vectors), False
 
-    def measure(self, model: Model, n_iter: int, memory: RunMemory) -> tuple[State, Gradient]:
+    def measure(
+        self, model: Model, n_iter: int, memory: RunMemory, gradient: Gradient | None = None
+    ) -> tuple[State, Gradient]:
         """The state of a model, without its certificate, and the gradient there."""
         problem, objective = self.problem, self.objective
-        gradient = self.timed("gradient", objective.gradient, model)
+        gradient = gradient or self.timed("gradient", objective.gradient, model)
         state = State(
             *model, gradient.value + objective.penalties(model), gradient.value,
             problem.omega(model.V), n_iter=n_iter,
@@ -292,7 +293,7 @@ class Run:
         """
         problem = self.problem
         state, gradient = self.measure(model, n_iter, memory)
-        gap = self.timed("gradient", refit_gap, self.objective, model, gradient)
+        gap = self.timed("gradient", self.objective.refit_gap, model, gradient)
         state = replace(state, refit_gap=gap)
         if not self.options.finish and state.n_components >= self.options.n_components:
             return replace(state, stop="n_components", timings=dict(self.timings)), None
@@ -376,10 +377,16 @@ class Run:
             least = max(PROGRESS_SHARE_OF_TOL * options.tol, np.sqrt(np.finfo(np.float64).eps))
             if recent[0] - state.objective <= least * self.objective.size(state.objective):
                 return "no progress"
-        # Ten times max_iter at the tolerance of the estimators, 0.1 (bench/stress.py), and up to
-        # ten times as many at a finer one.
-        finer = math.sqrt(np.clip(0.1 / options.tol, 1.0, 100.0))
-        return "max_iter" if state.memory.spent / (10 * finer) >= options.max_iter else None
+        return "max_iter" if self.exhausted(state) else None
+
+    def exhausted(self, state: State) -> bool:
+        """Whether all refits together took too many iterations.
+
+        Ten times max_iter at the tolerance of the estimators, 0.1 (bench/stress.py), and up to ten
+        times as many at a finer one.
+        """
+        finer = math.sqrt(np.clip(0.1 / self.options.tol, 1.0, 100.0))
+        return state.memory.spent / (10 * finer) >= self.options.max_iter
 
     def timed(self, part: str, step: Callable[..., Any], *arguments: Any) -> Any:
         """Run step(*arguments) with BLAS on one thread, and add its seconds to that part."""

@@ -1,7 +1,7 @@
-"""Paths of decreasing alphas: where they begin, how they are walked, and which alpha is best.
+"""Paths of decreasing alphas: where they begin, and how they are walked.
 
-One walk serves `regularization_path`, `PathSearchCV` and the default alpha: every run starts from
-the model of the alpha before, and nothing is polished on the way.
+`Walk` serves the default alpha and `PathSearchCV`: at every alpha, new vectors enter the model of
+the alpha before. Nothing is certified or polished on the way, as in `regularization_path`.
 """
 
 from collections.abc import Iterator
@@ -11,15 +11,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastpoly.algorithm import PROGRESS_SHARE_OF_TOL, STALL_ROUNDS, Options, train
+from fastpoly.algorithm import (
+    PROGRESS_SHARE_OF_TOL,
+    STALL_ROUNDS,
+    Options,
+    Run,
+    refit_method,
+    train,
+)
 from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.checks import as_count, as_float_array, as_positive, as_seed
 from fastpoly.objective import Objective
 from fastpoly.problem import Problem
-from fastpoly.refit.joint import fit_linear_terms
+from fastpoly.refit.joint import JointRefit, fit_linear_terms
 from fastpoly.rows import as_rows
-from fastpoly.selection import select_basis
-from fastpoly.state import Floats, State
+from fastpoly.rows.rows import Gradient
+from fastpoly.selection import Selection, select_basis
+from fastpoly.state import Floats, Model, RunMemory, State
 
 
 def alpha_max(
@@ -95,22 +103,95 @@ def as_alphas(alphas: ArrayLike) -> Floats:
     return alphas
 
 
-def walk(
-    objective: Objective, alphas: Floats, options: Options, start: State | None = None
-) -> Iterator[tuple[int, State]]:
-    """States for decreasing alphas, each run from the last state of the one before.
+class Walk:
+    """Algorithm 1 at weaker and weaker strengths, a round at a time, without certificates."""
 
-    Without `options.finish`, a run ends where a round gains little. Yields the position of the
-    alpha and a state; the last state of every alpha has its `stop` set.
-    """
-    last = start
+    def __init__(self, objective: Objective, options: Options) -> None:
+        self.objective, self.options = objective, options
+        self.model, self.memory = objective.empty_model(), RunMemory(options.seed)
+        self.n_iter, self.blocks = 0, False  # `blocks`: a round adds many vectors
+        self._known: tuple[Model, Gradient, Selection | None] | None = None
+
+    def refit(self, alpha: float, ridge: float | None, tol: float) -> None:
+        """Descend from the last model to the end, without new vectors."""
+        k = max(len(self.model.H), 1)
+        options = replace(self.options, tol=tol, n_components=k, refit="auto")
+        with one_blas_thread():
+            self.model = refit_method(self.objective.at(alpha, ridge), options).first(self.model)
+
+    def find_top(self, ridge: float) -> float:
+        """About the largest alpha at which a vector enters."""
+        return self._look(self._run(0.0, ridge))[1].value
+
+    def rounds(
+        self, alpha: float, ridge: float | None = None, *, settle: bool = False
+    ) -> Iterator[State]:
+        """The states after each round at an alpha, until one gains little; the last has `stop`.
+
+        `settle`: the model first descends without new vectors, and a full model to the end, as in
+        a run of its own. Models are then smaller, and better by themselves.
+        """
+        run, full = self._run(alpha, ridge, endless=not settle), self.options.n_components
+        self.memory = self.memory._replace(recent=(), spent=0)
+        if settle:
+            self.model = run.timed("refit", run.refit.first, self.model)
+        elif len(self.model.H) >= full:
+            self.refit(alpha, ridge, self.options.tol)
+        else:
+            self._enter(run)
+        while True:
+            state, stop = self._measure(run), None
+            if state.n_components >= full:
+                stop = "n_components"
+            elif run.exhausted(state):
+                stop = "max_iter"
+            elif gained_little(state, self.options.tol):
+                stop = "no progress"
+            yield replace(state, stop=stop)
+            if stop:
+                return
+            self._enter(run)
+
+    def _enter(self, run: Run) -> None:
+        """One round: select, append, descend, drop."""
+        state, chosen = self._look(run)
+        self.model = run.timed("refit", run.refit.advance, state, chosen)
+        recent = (*self.memory.recent, state.objective)
+        self.memory = self.memory._replace(recent=recent, spent=run.refit.spent)
+        self.n_iter += 1
+
+    def _run(self, alpha: float, ridge: float | None, endless: bool = True) -> Run:
+        """Algorithm 1; `endless`: no descent is the last one."""
+        objective, options = self.objective.at(alpha, ridge), self.options
+        more = replace(options, n_components=options.n_components + endless)
+        run = Run(objective, refit_method(objective, more), options)
+        self.blocks = isinstance(run.refit, JointRefit)
+        return run
+
+    def _measure(self, run: Run) -> State:
+        """The state of the model; its gradient is the same at all strengths."""
+        known = self._known if self._known and self._known[0] is self.model else None
+        state, gradient = run.measure(self.model, self.n_iter, self.memory, known and known[1])
+        self._known = known or (self.model, gradient, None)
+        return state
+
+    def _look(self, run: Run) -> tuple[State, Selection]:
+        """The state of the model, and the vectors to enter next."""
+        state = self._measure(run)
+        model, gradient, chosen = self._known
+        if chosen is None:
+            chosen = run.timed("selection", run.select, state, gradient.gamma)
+            self.memory = self.memory._replace(vectors=chosen.vectors)
+            self._known = model, gradient, chosen
+        return replace(state, violation=chosen.value), chosen
+
+
+def walk(objective: Objective, alphas: Floats, options: Options) -> Iterator[tuple[int, State]]:
+    """Positions of decreasing alphas, and the states of all rounds there."""
+    path = Walk(objective, options)
     for i, alpha in enumerate(alphas):
-        for state in train(objective.at(alpha), options, last):
-            little = not options.finish and not state.stop and gained_little(state, options.tol)
-            last = replace(state, stop="no progress") if little else state
-            yield i, last
-            if last.stop:
-                break
+        for state in path.rounds(alpha, settle=True):
+            yield i, state
 
 
 def gained_little(state: State, tol: float) -> bool:
@@ -178,8 +259,9 @@ def regularization_path(
 
 
 def _last_states(objective: Objective, alphas: Floats, options: Options) -> Iterator[State]:
-    for _, state in walk(objective, alphas, options):
-        if state.stop:
-            yield state
-            if state.n_components >= options.n_components:
-                return
+    last = None
+    for alpha in alphas:
+        *_, last = train(objective.at(alpha), options, last)
+        yield last
+        if last.n_components >= options.n_components:
+            return

@@ -14,12 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastpoly.algorithm import Options, Run, refit_method, train
+from fastpoly.algorithm import Options, train
 from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.objective import PERFECT, Objective
-from fastpoly.refit.joint import JointRefit
+from fastpoly.path import Walk
 from fastpoly.rows import Rows
-from fastpoly.selection import Selection
 from fastpoly.state import Floats, Model, RunMemory, State
 
 # Of tables up to either size every fifth row is held out in turn, of larger ones one third once.
@@ -89,55 +88,28 @@ def simplest(losses: Sequence[Floats], clear: float) -> int:
     return int(np.argmax(excess.sum(axis=1) <= clear * errors))
 
 
-class Fold:
-    """Rows to train on, parts of rows held out, and the model that walks down."""
+class Fold(Walk):
+    """A walk on rows to train on, judged on parts of rows held out."""
 
     def __init__(self, train: Objective, held: list[Objective], options: Options) -> None:
-        self.train, self.held, self.options = train, held, options
-        self.model = train.empty_model()
-        self.memory = RunMemory(options.seed)
+        super().__init__(train, options)
+        self.held = held
         self.top = 0.0  # about the alpha at which the first vector enters
-        self.first: tuple[State, Selection] | None = None
 
     def loss(self) -> Floats:
         """The losses of the parts held out; a perfect fit still has a logarithm."""
         return np.array([h.loss(self.model) + PERFECT * h.rows.weight for h in self.held])
 
-    def refit(self, alpha: float, ridge: float, tol: float) -> Floats:
-        """Descend from the last model, without new vectors; return the losses held out."""
-        objective, k = self.train.at(alpha, ridge), len(self.model.H)
-        options = replace(self.options, tol=tol, n_components=max(k, 1), refit="auto")
-        self.model = refit_method(objective, options).first(self.model)
+    def refit_loss(self, alpha: float, ridge: float, tol: float) -> Floats:
+        """The losses held out after a descent without new vectors."""
+        self.refit(alpha, ridge, tol)
         return self.loss()
 
-    def find_top(self, ridge: float) -> None:
-        """Find the largest alpha, and the vectors that enter first."""
-        self.first = self._examine(self._run(0.0, ridge))
-        self.top = self.first[1].value
-
-    def _run(self, alpha: float, ridge: float) -> Run:
-        """Algorithm 1 without an end: no descent is the last one."""
-        objective, options = self.train.at(alpha, ridge), self.options
-        endless = replace(options, n_components=options.n_components + 1)
-        return Run(objective, refit_method(objective, endless), options)
-
-    def _examine(self, run: Run) -> tuple[State, Selection]:
-        state, gradient = run.measure(self.model, 0, self.memory)
-        chosen = run.select(state, gradient.gamma)
-        self.memory = self.memory._replace(vectors=chosen.vectors)
-        return state, chosen
-
-    def round(self, alpha: float, ridge: float) -> Floats:
-        """One round at a smaller alpha, without a certificate; return the losses held out."""
-        run, options = self._run(alpha, ridge), self.options
-        if len(self.model.H) >= options.n_components:
-            return self.refit(alpha, ridge, options.tol)
-        if isinstance(run.refit, JointRefit):
-            self.model = run.refit.advance(*(self.first or self._examine(run)))
-        else:  # a vector per round
-            *_, state = train(run.objective, options, as_start(self.model, options.seed))
-            self.model = state.model
-        self.first = None
+    def round_loss(self, alpha: float, ridge: float) -> Floats:
+        """The losses held out after a round of many vectors at a smaller alpha, or all of one."""
+        for _ in self.rounds(alpha, ridge):
+            if self.blocks:
+                break
         return self.loss()
 
 
@@ -194,7 +166,7 @@ class Search:
         if objective.explicit:  # the folds then have linear models
             ridges = RIDGES if alpha_linear is None else (alpha_linear,)
             with one_blas_thread():
-                self.ridge, _ = self._walk(lambda fold, r: fold.refit(1.0, r, 1e-3), ridges)
+                self.ridge, _ = self._walk(lambda fold, r: fold.refit_loss(1.0, r, 1e-3), ridges)
 
     def loss(self) -> Floats:
         """The losses of the parts of the rows held out, by the last models of the folds."""
@@ -207,27 +179,27 @@ class Search:
         folds, ridge, tol = self.folds, self.ridge, self.options.tol
 
         def at_share(fold: Fold, share: float) -> Floats:
-            return fold.loss() if share == 1 else fold.round(share * fold.top, ridge)
+            return fold.loss() if share == 1 else fold.round_loss(share * fold.top, ridge)
 
         with one_blas_thread():
             for fold in folds:
                 if self.objective.explicit and ridge not in RIDGES:
                     fold.refit(1.0, ridge, 1e-3)
-                fold.find_top(ridge)
+                fold.top = fold.find_top(ridge)
             # The first vectors alone may be of no use, so a walk has at least three alphas.
             share, at = self._walk(at_share, SHARES, fewest=3, clear=CLEAR)
             if at and self.given is None and self.objective.explicit:
 
                 def at_ridge(fold: Fold, weaker: float) -> Floats:
                     alpha = SHARES[at] * fold.top
-                    return fold.loss() if weaker == ridge else fold.refit(alpha, weaker, tol)
+                    return fold.loss() if weaker == ridge else fold.refit_loss(alpha, weaker, tol)
 
                 weaker = [ridge, *(r for r in RIDGES if r < 0.3 * ridge)]
                 self.ridge, _ = self._walk(at_ridge, weaker)
         top = float(np.mean([fold.top for fold in folds]))
         # Noise grows with the root of the number of rows.
         all_rows = self.objective.rows.weight
-        top *= np.sqrt(all_rows / (folds[0].train.rows.weight or all_rows))
+        top *= np.sqrt(all_rows / (folds[0].objective.rows.weight or all_rows))
         self.found = Strengths(share * top or 1.0, self.ridge, folds[0].model)
         return self.found
 

@@ -62,31 +62,29 @@ def project(name, V, tau, weights=None, metric=None):
 def project_generic(name, V, tau, weights, metric):
     """The same by a general-purpose solver: U and slack variables S with sum of S <= tau."""
     k, m = V.shape
-    bounds_of = {  # slacks per row, and what must be >= 0
-        "l1": (m, lambda U, S: np.r_[(S - U).ravel(), (S + U).ravel()]),
-        "l1/l2": (1, lambda U, S: np.r_[S.ravel() ** 2 - np.sum(U**2, axis=1), S.ravel()]),
-        "l1/linf": (1, lambda U, S: np.r_[(S - U).ravel(), (S + U).ravel()]),
-    }
-    width, inside = bounds_of[name]
+    width = m if name == "l1" else 1
 
     def split(x):
-        return x[: k * m].reshape(k, m), x[k * m :].reshape(k, width)
+        U, S = x[: k * m].reshape(k, m), x[k * m :].reshape(k, width)
+        if name == "l1/l2":  # lengths times directions: |U|^2 <= S^2 is degenerate at zero
+            U = S * U / np.linalg.norm(U, axis=1)[:, None]
+        return U, S
 
-    def distance(x):
-        U, _ = split(x)
-        grad = np.zeros_like(x)
-        grad[: k * m] = (metric[:, None] * (U - V)).ravel()
-        return 0.5 * np.sum(metric[:, None] * (U - V) ** 2), grad
+    def inside(x):  # what must be >= 0
+        U, S = split(x)
+        return S.ravel() if name == "l1/l2" else np.r_[(S - U).ravel(), (S + U).ravel()]
 
-    start = np.r_[np.zeros(k * m), np.full(k * width, tau / (2 * width * weights.sum()))]
-    constraints = [
-        {"type": "ineq", "fun": lambda x: inside(*split(x))},
-        {"type": "ineq", "fun": lambda x: tau - weights @ split(x)[1].sum(axis=1)},
-    ]
+    U = V.ravel() if name == "l1/l2" else np.zeros(k * m)
     result = minimize(
-        distance, start, jac=True, method="SLSQP", constraints=constraints,
+        lambda x: 0.5 * np.sum(metric[:, None] * (split(x)[0] - V) ** 2),
+        np.r_[U, np.full(k * width, tau / (2 * width * weights.sum()))],
+        method="SLSQP",
+        constraints=[
+            {"type": "ineq", "fun": inside},
+            {"type": "ineq", "fun": lambda x: tau - weights @ split(x)[1].sum(axis=1)},
+        ],
         options={"ftol": 1e-14, "maxiter": 500},
-    )  # fmt: skip
+    )
     return split(result.x)[0]
 
 

@@ -39,7 +39,7 @@ def submitted(client, monkeypatch):
 def test_large_arguments_are_sent_once(tmp_path, client, monkeypatch):
     shards = Case("codes").write(tmp_path, 4)
     functions = submitted(client, monkeypatch)
-    monkeypatch.setattr("fastpoly.dask.LARGE", 20)
+    monkeypatch.setattr("fastpoly.dask.LARGE_BYTES", 20)
     assert bits(on_cluster(shards, client)) == bits(shards)
     assert functions.count(tuple) > len(functions) / 4
 
@@ -206,7 +206,7 @@ def test_workers_that_stop_change_no_bit(tmp_path, monkeypatch, large, n_stopped
     shards = Case("codes").write(tmp_path, 6)
     want = bits(shards)
     if large:
-        monkeypatch.setattr("fastpoly.dask.LARGE", 20)
+        monkeypatch.setattr("fastpoly.dask.LARGE_BYTES", 20)
     with cluster(2) as client:
         on = on_cluster(shards, client)
         assert bits(on) == want

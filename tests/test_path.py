@@ -9,9 +9,13 @@ from reference_fits import LOSSES, made_up, products, run, spectral_norm
 from scipy.optimize import minimize
 
 from fastpoly import Design, alpha_max
+from fastpoly.algorithm import Options
 from fastpoly.kernels.features import ACTIVATIONS
 from fastpoly.kernels.penalties import PENALTIES
-from fastpoly.path import alpha_grid, gained_little, regularization_path
+from fastpoly.objective import Objective
+from fastpoly.path import alpha_grid, gained_little, largest_alpha, regularization_path, walk
+from fastpoly.problem import Problem
+from fastpoly.rows import as_rows
 
 
 def lower_only(X, y, m, loss, ridge):
@@ -103,6 +107,24 @@ def test_warm_starts_end_where_cold_ones_do(penalty, lower):
         assert state.stop == "optimal"
         cold = run(design, y, alpha=state.alpha, **options)[-1]
         assert state.objective <= cold.objective * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("refit", ["full", "output"])
+@pytest.mark.parametrize("lower", [None, "explicit"])
+def test_a_walk_comes_near_the_optimum_of_every_alpha(refit, lower):
+    X, y = made_up(32, n=80, d=4, m=3)
+    rows = as_rows(Design(X, fit_lower=lower), y, loss="logistic")
+    objective = Objective(Problem.of(rows.loss, "l1/l2", rows.m, alpha=1.0), rows)
+    alphas = alpha_grid(largest_alpha(objective, 1e-6), 5, 0.1)
+    states = list(walk(objective, alphas, Options(tol=0.01, refit=refit, finish=False)))
+    last = {i: state for i, state in states}
+    assert [i for i, _ in states] == sorted(i for i, _ in states)
+    assert [state.stop for _, state in states if state.stop] == ["no progress"] * len(alphas)
+    for i, state in last.items():
+        assert state.stop
+        assert state.objective == pytest.approx(objective.at(alphas[i]).value(state.model))
+        best = run(rows, None, alpha=alphas[i], tol=1e-4)[-1].objective
+        assert best * (1 - 1e-4) <= state.objective <= best * (1 + 0.02), (i, state.n_components)
 
 
 def test_the_path_ends_when_the_basis_vectors_do():

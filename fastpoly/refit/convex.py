@@ -15,11 +15,10 @@ from fastpoly.kernels.checks import BLOCK_DOUBLES, Floats
 from fastpoly.kernels.explicit import explicit_gamma
 from fastpoly.kernels.penalties import FistaStep, fista_update
 from fastpoly.kernels.quadratic import Quadratic
-from fastpoly.objective import Objective
+from fastpoly.objective import duality_gap, positive
 from fastpoly.problem import Problem
 from fastpoly.refit.lbfgs import ARMIJO, SHORTEST
 from fastpoly.rows import Rows
-from fastpoly.rows.rows import Gradient
 from fastpoly.state import Model
 
 
@@ -63,9 +62,7 @@ class OutputProblem:
             none = np.zeros((0, self.rows.n_features))
             norms = self.rows.squared_norms(none if self.H is None else self.H)
             # Stored rows have no other intercept.
-            metric = (norms[1:] if self.H is None else norms) + self.ridge[:, 0]
-            largest = metric.max(initial=0.0)
-            self._metric = np.maximum(metric, 1e-30 * largest if largest > 0 else 1.0)
+            self._metric = positive((norms[1:] if self.H is None else norms) + self.ridge[:, 0])
         return self._metric
 
     @property
@@ -129,41 +126,13 @@ class OutputProblem:
     def certificate(
         self, P: Floats, loss: float, G: Floats, conjugate: Callable[[float], float]
     ) -> Solution:
-        """P with its certificate, from the loss, its gradient and c -> sum_i w_i l*(c d_i / w_i).
-
-        For any scale c in 0..1 the loss is at least <c D, O> - l*(c D), which bounds the minimum
-        from below once the terms in the unknown optimum P* are bounded: c is chosen such that
-        c <G, V*> + alpha Omega(V*) >= 0 (penalized), or c = 1 and <G, V*> >= -tau Omega*(G). Rows
-        with a ridge a contribute -c^2 |g|^2 / (2 a). Rows that nothing bounds count as if the
-        optimum were no farther than 1 + |P| in the metric. Where the conjugate is not known (NaN),
-        l* is convex and l*(0) <= 0 where l >= 0, so l*(c D) <= c l*(D) = c (<D, O> - loss).
-        """
-        penalty, alpha, tau, k = self.problem.penalty, self.problem.alpha, self.problem.tau, self.k
-        dual = float(penalty.dual_norm(G[:k])) if k else 0.0
-        c = 1.0 if tau is not None or dual <= alpha or alpha == 0 else alpha / dual
-        bound = conjugate(c)
-        if not np.isfinite(bound):
-            bound = c * (float(np.vdot(G, P)) - loss)
-        value, ridge = loss + self.ridge_value(P), self.ridge[:, 0]
-        gap = value + bound + (self.penalty_value(P) if tau is None else tau * dual)
-        ridged = ridge > 0
-        if ridged.any():
-            gap += c**2 * float(((G[ridged] ** 2).sum(axis=1) / (2 * ridge[ridged])).sum())
-        free = ~ridged
-        free[:k] = alpha == 0
-        if free.any():
-            M, g, p = self.metric[free, None], G[free], P[free]
-            radius = 1 + np.sqrt(float((M * p * p).sum()))
-            gap += c * (radius * np.sqrt(float((g * g / M).sum())) - float(np.vdot(g, p)))
-        objective = value + self.penalty_value(P)
-        return Solution(P, objective, max(float(gap), 0.0), value, G + self.ridge * P)
-
-
-def refit_gap(objective: Objective, model: Model, gradient: Gradient) -> float:
-    """The duality gap of a model among those with the same basis vectors."""
-    convex = OutputProblem(objective.problem, objective.rows, model.H, len(model.H), 0.0)
-    P, G = convex.stacked(*model[1:]), convex.stacked(*gradient[1:4])
-    return convex.certificate(P, gradient.value, G, gradient.conjugate).gap
+        """P with its certificate, from the loss, its gradient, and that of `duality_gap`."""
+        gap = duality_gap(
+            self.problem, self.k, self.ridge[:, 0], lambda rows: self.metric[rows], P, G, loss,
+            conjugate,
+        )  # fmt: skip
+        value = loss + self.ridge_value(P)
+        return Solution(P, value + self.penalty_value(P), gap, value, G + self.ridge * P)
 
 
 def fista(

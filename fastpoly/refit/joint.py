@@ -14,13 +14,13 @@ The objective never rises: the smooth form is at least the penalty, and equal to
 
 from collections.abc import Callable, Iterator
 from itertools import chain, repeat
+from typing import Any
 
 import numpy as np
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES, Floats
 from fastpoly.objective import Objective
 from fastpoly.refit.lbfgs import SHORTEST, Minimum, Preconditioner, minimize
-from fastpoly.refit.output import OutputRefit, merge_parallel
 from fastpoly.selection import Selection
 from fastpoly.state import Model, State
 
@@ -33,7 +33,7 @@ GAIN_SHARE = 0.1
 
 
 class JointRefit:
-    """The refit of both layers, and by `output` of V alone for a finished model.
+    """The refit of both layers, and of V alone for a finished model, by what `make_output` makes.
 
     A descent takes at most `max_iter` iterations; one that reaches `n_components` is the last one.
     """
@@ -42,9 +42,9 @@ class JointRefit:
 
     def __init__(
         self, objective: Objective, tol: float, max_iter: int, n_components: int,
-        output: OutputRefit | None = None,
+        make_output: Callable[[], Any] | None = None,
     ) -> None:  # fmt: skip
-        self.objective, self.problem, self.output = objective, objective.problem, output
+        self.objective, self.problem, self.make_output = objective, objective.problem, make_output
         self.form = objective.form
         self.tol, self.max_iter, self.n_components = tol, max_iter, n_components
         self.spent = 0
@@ -79,9 +79,9 @@ class JointRefit:
 
     def polish(self, state: State) -> Model:
         """Descend to the end; then fit V alone, where a vector may serve several outputs of l1."""
-        model = self.output.refit(self.descend(state.model, self.tol**3, last=True), self.tol)
-        self.spent += self.output.spent
-        self.output.spent = 0
+        output = self.make_output()
+        model = output.refit(self.descend(state.model, self.tol**3, last=True), self.tol)
+        self.spent += output.spent
         return model
 
     def enter(self, model: Model, H: Floats, Q: Floats, outputs: Floats) -> Model:
@@ -219,6 +219,36 @@ class JointRefit:
 def fit_linear_terms(objective: Objective, tol: float, max_iter: int = 1000) -> Model:
     """The best model without basis vectors: its loss falls by less than tol in a few iterations."""
     return JointRefit(objective, tol, max_iter, 1).first(objective.empty_model(), tol)
+
+
+def merge_parallel(H: Floats, V: Floats) -> tuple[Floats, Floats] | None:
+    """H and V with every bundle of nearly parallel basis vectors replaced by its mean, or None.
+
+    Close to the optimum, the next best vector is often almost one that the model already has. Two
+    such vectors make the refit ill-conditioned, and their mean is mostly better. Vectors that stay
+    come first; the new ones have norm 1. The norm of V, by rows, does not grow.
+    """
+    norms = np.linalg.norm(H, axis=1)
+    if len(H) < 2 or not norms.all():
+        return None
+    U = H / norms[:, None]
+    cosines = U @ U.T
+    close = np.triu(np.abs(cosines) > 1 - 1e-3, 1)  # an angle of 2.6 degrees
+    if not close.any():
+        return None
+    kept = np.ones(len(H), dtype=bool)
+    weights = np.abs(V).sum(axis=1) * norms**2
+    vectors, rows = [], []
+    for r in range(len(H)):
+        bundle = np.flatnonzero(close[r] & kept)
+        if not kept[r] or not bundle.size:
+            continue
+        bundle = np.append(r, bundle)
+        kept[bundle] = False
+        mean = (weights[bundle] * np.sign(cosines[r, bundle])) @ U[bundle]
+        vectors.append(mean / np.linalg.norm(mean))
+        rows.append(norms[bundle] ** 2 @ V[bundle])
+    return np.vstack([H[kept], *vectors]), np.vstack([V[kept], *rows])
 
 
 def line_minimum(at: Callable[[float], tuple[float, float]], curvature: float) -> float:

@@ -26,6 +26,7 @@ from fastpoly.kernels.matrix import as_matrix
 from fastpoly.objective import Objective, small_objective
 from fastpoly.problem import Problem, check_choice, resolve_loss
 from fastpoly.refit.convex import OutputProblem, Solution, fista, newton
+from fastpoly.refit.joint import merge_parallel
 from fastpoly.rows import Rows
 from fastpoly.rows.block import Block, Targets
 from fastpoly.rows.design import Design, take_rows
@@ -140,7 +141,7 @@ def refit_output(
     V = np.zeros((k, m)) if start is None else checks.as_float_array(start, "start", (k, m))
     max_iter = checks.as_count(max_iter, "max_iter")
     if not k and linear is None:  # nothing to fit
-        value = float(loss.value(targets.expanded(), np.zeros((n, m)), w))
+        value = float(loss.value(targets.by_row(), np.zeros((n, m)), w))
         return Refit(V, np.zeros(m), None, value, value, 0.0, 0, True)
     Z = A
     if linear is not None:
@@ -315,36 +316,6 @@ class StepRefit(OutputRefit):
     def advance(self, state: State, chosen: Selection) -> Model:
         model = plain_step(self.objective, state.model, chosen.H[0], chosen.Q[0])
         return merge_unless_worse(self.objective, model.nonzero())
-
-
-def merge_parallel(H: Floats, V: Floats) -> tuple[Floats, Floats] | None:
-    """H and V with every bundle of nearly parallel basis vectors replaced by its mean, or None.
-
-    Close to the optimum, the next best vector is often almost one that the model already has. Two
-    such vectors make the refit ill-conditioned, and their mean is mostly better. Vectors that stay
-    come first; the new ones have norm 1. The norm of V, by rows, does not grow.
-    """
-    norms = np.linalg.norm(H, axis=1)
-    if len(H) < 2 or not norms.all():
-        return None
-    U = H / norms[:, None]
-    cosines = U @ U.T
-    close = np.triu(np.abs(cosines) > 1 - 1e-3, 1)  # an angle of 2.6 degrees
-    if not close.any():
-        return None
-    kept = np.ones(len(H), dtype=bool)
-    weights = np.abs(V).sum(axis=1) * norms**2
-    vectors, rows = [], []
-    for r in range(len(H)):
-        bundle = np.flatnonzero(close[r] & kept)
-        if not kept[r] or not bundle.size:
-            continue
-        bundle = np.append(r, bundle)
-        kept[bundle] = False
-        mean = (weights[bundle] * np.sign(cosines[r, bundle])) @ U[bundle]
-        vectors.append(mean / np.linalg.norm(mean))
-        rows.append(norms[bundle] ** 2 @ V[bundle])
-    return np.vstack([H[kept], *vectors]), np.vstack([V[kept], *rows])
 
 
 def merge_unless_worse(objective: Objective, model: Model) -> Model:
