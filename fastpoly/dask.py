@@ -21,8 +21,8 @@ __all__ = ["on_cluster"]
 
 # Arguments of more bytes are sent to the scheduler once, and not with each task. They then reach
 # the workers one step later, which takes some milliseconds.
-LARGE = 2**20
-POLL = 2.0  # seconds between two looks at the workers while a pass is running
+LARGE_BYTES = 2**20
+POLL_SECONDS = 2.0  # seconds between two looks at the workers while a pass is running
 
 Task = tuple[str, list[Node]]  # a worker, and what it sums
 
@@ -100,7 +100,7 @@ class DaskEngine:
     ) -> list[Any]:
         """The results of tasks, in order; if one fails, none is left waiting."""
         sent: Any = arguments
-        if _bytes(arguments) > LARGE:
+        if _bytes(arguments) > LARGE_BYTES:
             # As a task, not by `scatter`: Dask can compute it again if its worker is lost.
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
                 sent = self.client.submit(tuple, arguments, pure=False)
@@ -109,7 +109,7 @@ class DaskEngine:
             how = {"workers": [worker], "allow_other_workers": True, "pure": False}
             return self.client.submit(_task, items, nodes, method, sent, **how)
 
-        futures, patience = [submit(*task) for task in tasks], POLL
+        futures, patience = [submit(*task) for task in tasks], POLL_SECONDS
         try:
             while (found := self._results(futures, patience)) is None:
                 patience *= 2  # results of a busy worker may take long to come
@@ -135,7 +135,7 @@ class DaskEngine:
         """The results of futures; None if they are not ready, or take longer to come than that."""
         how = {"direct": True, "callback_timeout": patience}  # a worker may stop while it sends
         try:
-            distributed.wait(futures, POLL)
+            distributed.wait(futures, POLL_SECONDS)
             return self.client.sync(self.client.gather, futures, **how)
         except TimeoutError:
             if any(future.status == "error" for future in futures):

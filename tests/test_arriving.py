@@ -65,7 +65,7 @@ def test_new_user_by_an_unrelated_solver(kind, penalty):
     fitted = model._scaling.unfold(model.model_.parameters(), "anova")
     k, m = fitted.V.shape
     Z, base = fitted.H[:, rated].T, fitted.intercept + fitted.linear[rated]
-    loss, Y = get_loss(rows.loss), rows.block.targets.expanded()
+    loss, Y = get_loss(rows.loss), rows.block.targets.by_row()
     norms = {"l1/l2": np.linalg.norm(fitted.V, axis=1), "l1": np.abs(fitted.V).sum(axis=1),
              "l1/linf": np.abs(fitted.V).max(axis=1)}[penalty]  # fmt: skip
 

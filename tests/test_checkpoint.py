@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 from estimator_cases import ALL, CLASSIFIERS, JOINT, PAPER, REGRESSORS, targets
 
-from fastpoly import Design, PathSearchCV, conditional_gradient
+from fastpoly import Design, Joined, PathSearchCV, conditional_gradient, write_shards
 from fastpoly.algorithm import train
 from fastpoly.state import State
 from fastpoly.storage.checkpoint import fingerprint, load_state, save_state
@@ -132,6 +132,49 @@ def test_an_interrupted_fit_ends_with_the_same_bits(cls, name, data, tmp_path, c
     # A finished fit is not repeated: another fit reads it from the file.
     cut(0)
     assert_same_fit(model.fit(X, y), whole, X)
+
+
+def rows_of(kind, tmp_path):
+    """120 rows of every form that a fit takes, and their targets; shards hold theirs."""
+    rng = np.random.default_rng(0)
+    user, item = rng.integers(12, size=120), rng.integers(9, size=120)
+    age = rng.standard_normal(12)
+    likes = np.sin(item)
+    score = 3 * age[user] * likes + np.cos(user + item) + 0.1 * rng.standard_normal(120)
+    frame = {"user": list(map(str, user)), "item": list(map(str, item)), "age": age[user]}
+    pair = np.column_stack([age[user], likes, np.cos(user), np.cos(item)]), score
+    if kind == "frame":
+        return frame, score
+    if kind == "joined":
+        rows = {"user": user, "item": item}
+        return Joined(rows, user={"user": np.arange(12), "age": age}, item=None), score
+    if kind == "shards":
+        return write_shards(tmp_path / "shards", pair, rows_per_shard=40), None
+    if kind == "shards of a frame":
+        table, names = {**frame, "y": score}, ["user", "item"]
+        how = {"one_hot": names, "numeric": ["age"], "target": "y"}
+        return write_shards(tmp_path / "shards", table, **how, rows_per_shard=40), None
+    return pair
+
+
+@pytest.mark.parametrize("options", [{}, {"alpha": 0.1}], ids=["default", "alpha"])
+@pytest.mark.parametrize("kind", ["array", "frame", "joined", "shards", "shards of a frame"])
+def test_a_fit_resumes_at_every_round(kind, options, tmp_path, cut):
+    """With the default alpha, as well, whose choice is repeated."""
+    X, y = rows_of(kind, tmp_path)
+    how = {"n_components": 4, "block": 1, "tol": 1e-3, "random_state": 0, **options}
+    whole = REGRESSORS[1](**how).fit(X, y)
+    rounds = len(whole.history_["objective"])
+    assert rounds > 2 or not options  # after the walk, a round or two are left
+    for n in range(rounds):
+        path = tmp_path / f"run-{n}.npz"
+        model = REGRESSORS[1](**how, checkpoint=path, checkpoint_every=0)
+        cut(n)
+        with pytest.raises(Cut):
+            model.fit(X, y)
+        assert path.exists() == (n > 0)
+        cut(10**6)
+        assert_same_fit(model.fit(X, y), whole, X)
 
 
 def test_more_basis_vectors_than_before(data, tmp_path):

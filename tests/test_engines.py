@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from shard_cases import KINDS, Case, bits, cut, last_state
 
 from fastpoly import Design, Shards, alpha_max, conditional_gradient, write_shards
+from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.matrix import ScaledRows
 from fastpoly.rows import Rows, ShardDesign, as_rows
 from fastpoly.rows.block import Block
@@ -239,7 +240,7 @@ def test_gradients_of_rows_are_made_again_from_the_model(tmp_path):
     rows.blocks.opened.clear()
     assert gamma.forms(h).tobytes() == want.tobytes()
     with pytest.raises(PointMissing):
-        rows.blocks[0].gamma_forms(Point(99, None), None, h)
+        rows.blocks[0].gamma_sum(Point(99, None), Gamma.forms, None, h)
 
 
 def test_a_pass_can_be_repeated(tmp_path):
@@ -264,8 +265,8 @@ def test_a_process_that_has_the_row_gradients_needs_no_model(tmp_path):
     there = pickle.loads(pickle.dumps(Point(0, model)))
     assert there.model is None
     for S in (None, np.ones((3, 2))):
-        found = block.gamma_forms(there, S, np.ones(24))
-        assert found.tobytes() == block.gamma_forms(point, S, np.ones(24)).tobytes()
+        found = block.gamma_sum(there, Gamma.forms, S, np.ones(24))
+        assert found.tobytes() == block.gamma_sum(point, Gamma.forms, S, np.ones(24)).tobytes()
 
 
 def test_two_threads_may_compute_the_same_shard_at_once(tmp_path):
@@ -282,7 +283,7 @@ def test_two_threads_may_compute_the_same_shard_at_once(tmp_path):
     def steps(blocks, number):
         point = Point(number, models[number])
         value, GV, *_ = node_sum(blocks, (0, 0), Block.gradient, (point,))
-        forms = node_sum(blocks, (0, 0), Block.gamma_forms, (point, None, h))
+        forms = node_sum(blocks, (0, 0), Block.gamma_sum, (point, Gamma.forms, None, h))
         return np.float64(value).tobytes() + GV.tobytes() + forms.tobytes()
 
     want = [steps(as_rows(design).blocks, number) for number in range(2)]
@@ -316,6 +317,18 @@ def test_arguments_of_a_pass_are_checked_before_it_begins(tmp_path, monkeypatch)
 def test_threads_sum_every_shard_once(n_threads):
     numbers = [10.0**i for i in range(14)]
     assert ThreadEngine(n_threads).sum(numbers, float) == sum_of(numbers, subtrees(0, 14))
+
+
+def test_the_largest_subtrees_come_first():
+    """In the end all threads have single shards: 10 on two threads took the time of 12."""
+    engine, free, begun = ThreadEngine(2), Event(), []
+    blocked = engine._pool().submit(free.wait)  # so that one thread computes all
+    try:
+        engine.sum(range(10), lambda number: begun.append(number) or 1)
+    finally:
+        free.set()
+        blocked.result()
+    assert begun == [8, 9, *range(8)]
 
 
 @pytest.mark.parametrize("error", [ValueError, IndexError, KeyboardInterrupt])

@@ -878,11 +878,15 @@ def random_ascents(G, n, seed):
     """The best |q|_2 from random starts, by the paper's step h <- M h / |M h| with a shift."""
     H = np.random.default_rng(seed).standard_normal((n, G.shape[1]))
     shift = np.sqrt((np.linalg.eigvalsh(G) ** 2).max(1).sum())
+    before = np.zeros(n)
     for _ in range(1500):
         H /= np.linalg.norm(H, axis=1, keepdims=True)
         images = (H @ G.reshape(-1, G.shape[1]).T).reshape(n, *G.shape[:2])
         q = np.einsum("kci,ki->kc", images, H)
         values = np.linalg.norm(q, axis=1)
+        if (values <= before * (1 + 1e-9)).all():
+            break
+        before = values
         H = np.einsum("kc,kci->ki", q / values[:, None], images) + 0.2 * shift * H
     return values.max()
 

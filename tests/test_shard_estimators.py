@@ -240,7 +240,7 @@ def test_predictions_of_parts_of_shards(data, tmp_path):
     whole = model.predict(shards)
     for part in (*shards.split(0.3, 0.7), shards.split(1e-9, 0.5)[0]):
         rows = [
-            np.flatnonzero(shard.part.mask(shard.number, shard.n_rows)) + first
+            np.flatnonzero(shard.weights()) + first
             for shard, first in zip(part, range(0, 120, 30), strict=True)
         ]
         np.testing.assert_array_equal(model.predict(part), whole[np.concatenate(rows)])

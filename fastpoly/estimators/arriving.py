@@ -324,7 +324,7 @@ def with_levels(block: Block, model: Model, columns: NDArray[np.intp], prior: Pr
     n, augment = block.design.n_samples, block.design.matrix.augment
     X = csr_array((data, indices, indptr), shape=(n, model.H.shape[1] - augment))
     Z = X @ model.H[:, augment:].T + (model.H[:, 0] if augment else 0.0)
-    O, Y, w = block.outputs(model), block.targets.expanded(), block.w
+    O, Y, w = block.outputs(model), block.targets.by_row(), block.w
     entries = np.isin(indices, columns)
     own, x = indices[entries], data[entries].astype(np.float64)
     order = np.argsort(own, kind="stable")

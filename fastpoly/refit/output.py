@@ -141,7 +141,7 @@ def refit_output(
     V = np.zeros((k, m)) if start is None else checks.as_float_array(start, "start", (k, m))
     max_iter = checks.as_count(max_iter, "max_iter")
     if not k and linear is None:  # nothing to fit
-        value = float(loss.value(targets.expanded(), np.zeros((n, m)), w))
+        value = float(loss.value(targets.by_row(), np.zeros((n, m)), w))
         return Refit(V, np.zeros(m), None, value, value, 0.0, 0, True)
     Z = A
     if linear is not None:

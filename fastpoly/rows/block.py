@@ -55,7 +55,7 @@ class Targets(NamedTuple):
         """The targets of some rows."""
         return self._replace(values=self.values[rows])
 
-    def expanded(self) -> Floats:
+    def by_row(self) -> Floats:
         """The targets of every row, (n, 1 or m)."""
         return self.values if self.table is None else self.table[self.values]
 
@@ -85,7 +85,7 @@ class Block:
         values, table = targets
         bytes_ = table is not None and values.dtype == np.uint8
         self.objective = JointObjective(
-            design.matrix, loss, table if bytes_ else targets.expanded(), m, w,
+            design.matrix, loss, table if bytes_ else targets.by_row(), m, w,
             activation=design.activation, linear=self.explicit, n_threads=design.n_threads,
             levels=values if bytes_ else None, spare=spare,
         )  # fmt: skip
@@ -241,17 +241,11 @@ class Block:
         D, anova = self.row_gradients(point), self.design.activation == "anova"
         return explicit_gamma(self.design.matrix, D if S is None else D @ S, anova).dense()
 
-    def gamma_matvecs(self, point: Point, S: Floats | None, B: Floats) -> Floats:
-        """`matvecs` of the operators sum_c S_ce Gamma_c."""
-        return self._gamma(point, S).matvecs(B, finite=False)  # `SummedGamma` has checked it
-
-    def gamma_forms(self, point: Point, S: Floats | None, h: Floats) -> Floats:
-        """`forms` of the operators sum_c S_ce Gamma_c."""
-        return self._gamma(point, S).forms(h, finite=False)
-
-    def gamma_combine(self, point: Point, S: Floats | None, w: Floats, h: Floats) -> Floats:
-        """`combine` of the operators sum_c S_ce Gamma_c."""
-        return self._gamma(point, S).combine(w, h, finite=False)
+    def gamma_sum(
+        self, point: Point, method: Callable[..., Floats], S: Floats | None, *vectors: Floats
+    ) -> Floats:
+        """A method of `Gamma` for the operators sum_c S_ce Gamma_c."""
+        return method(self._gamma(point, S), *vectors, finite=False)  # `SummedGamma` has checked
 
     def _gamma(self, point: Point, S: Floats | None) -> Gamma:
         D = self.row_gradients(point)

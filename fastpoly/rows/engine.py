@@ -12,6 +12,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
+from operator import itemgetter
 from threading import Lock
 from typing import Any, Protocol
 
@@ -118,9 +119,10 @@ class ThreadEngine:
 
     def sum(self, items: Sequence[Any], method: Method, *arguments: Any) -> Any:
         n_threads = min(self.n_threads, len(items))
-        # Several ranges per thread, so that all end at about the same time.
+        # Several ranges per thread, and the largest subtrees first: all end at about the same time.
         ranges = equal_ranges(len(items), 4 * n_threads if n_threads > 1 else 1)
-        waiting, sums = deque(chain(*ranges)), {}
+        waiting = deque(sorted(chain(*ranges), key=itemgetter(0), reverse=True))
+        sums: dict[Node, Any] = {}
 
         def work() -> None:
             try:

@@ -39,12 +39,14 @@ from fastpoly.tables import Encoding
 
 # 2: sorted rows know their places; 3: codes have the encoding of a table; 4: in one file
 SHARDS_VERSION = 4
-NAME = "manifest.json"
+MANIFEST = "manifest.json"
 FORMAT = "fastpoly-shards"
 # The most features: one less than an index can count, because a constant feature may be added.
 MOST_FEATURES = np.iinfo(np.int32).max - 1
-# The names of files that we write: what they hold, and a token of the write.
-OURS = re.compile(r"((raw-\d+|\d{6,})-[a-z0-9]+|encoding)\.fastpoly-[0-9a-f]{16}\.np[yz]")
+# The names of files that we write, or once wrote (field): what they hold, and a token of the write.
+FILE_NAME = re.compile(
+    r"((raw-\d+|\d{6,})-[a-z0-9]+|field-\d+|encoding)\.fastpoly-[0-9a-f]{16}\.np[yz]"
+)
 Identities = dict[str, tuple[int, ...]]  # by the names of arrays
 
 
@@ -60,7 +62,7 @@ class File:
     @classmethod
     def of(cls, entry: dict[str, Any], dtype: Any = None, shape: tuple[int, ...] = ()) -> Self:
         name, digest = entry["name"], entry["digest"]
-        if not OURS.fullmatch(name):
+        if not FILE_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not the name of a file of shards")
         if not re.fullmatch("[0-9a-f]{40}", digest):
             raise ValueError(f"the digest of {name} is not 40 hexadecimal digits")
@@ -124,14 +126,14 @@ class Manifest:
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read the manifest of a folder; a ValueError says what is wrong with it."""
-        path = folder / NAME
+        path = folder / MANIFEST
         try:
             with open_file(path) as file:
                 return cls.of(json.loads(file.read()))
         except FileNotFoundError:
             raise ValueError(
-                f"{folder} holds no {NAME}: it is no folder of shards, or was not written to its "
-                "end; write it with write_shards"
+                f"{folder} holds no {MANIFEST}: it is no folder of shards, or was not written to "
+                "its end; write it with write_shards"
             ) from None
         except OSError as error:
             cure = "; ask for the right to read it" if isinstance(error, PermissionError) else ""
@@ -259,7 +261,7 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> None:
     """Write the manifest in one step, when all files that it names are on the disk."""
     Manifest.of(content)  # what could not be read must not replace what can
     sync_folder(folder)
-    with replacing(folder / NAME) as file:
+    with replacing(folder / MANIFEST) as file:
         file.write(json.dumps(content, indent=1).encode())
     sync_folder(folder)
 
@@ -279,7 +281,7 @@ def identity(path: str) -> tuple[int, ...]:
     return state.st_size, state.st_mtime_ns // 10**9, state.st_mtime_ns, state.st_ino
 
 
-def shared(identities: Identities) -> Identities:
+def portable(identities: Identities) -> Identities:
     """The part of each `identity` that all machines see."""
     return {name: known[:2] for name, known in identities.items()}
 
@@ -294,17 +296,12 @@ def npy_header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
 
 def write_array(path: Path, array: NDArray[Any]) -> str:
     """Write an array down to the disk, and return the digest of its file."""
-    array = np.ascontiguousarray(array)
-    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    head, body = npy_header(array.dtype, array.shape), memoryview(array.reshape(-1).view(np.uint8))
-    digest = hashlib.blake2b(head, digest_size=20)
-    digest.update(body)
+    array = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
     with open(path, "wb") as file:
-        file.write(head)
-        file.write(body)
+        npy.write_array(file, array, version=(1, 0), allow_pickle=False)
         file.flush()
         os.fsync(file.fileno())
-    return digest.hexdigest()
+    return digest_of(path)
 
 
 def digest_of(path: Path) -> str:

@@ -20,7 +20,7 @@ from fastpoly.kernels.checks import as_array
 from fastpoly.kernels.matrix import as_csr
 from fastpoly.rows.format import MOST_FEATURES
 from fastpoly.tables.fields import Levels, Number, each_once
-from fastpoly.tables.frames import Column, Distinct, is_frame, read_columns
+from fastpoly.tables.frames import Column, Distinct, holds_integers, is_frame, read_columns
 
 # Bytes of a text file that are read at once, and the most that a row may have.
 BLOCK_BYTES = 2**24
@@ -115,23 +115,16 @@ class Distincts:
         self.counts = counts
         return numbers
 
-    def sorted(self, min_count: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """Values of so many rows, sorted, and the place of each provisional number.
-
-        The place of the other ones is behind the last, and the last entry of the places is for -1.
-        """
-        values, kept = list(self.known), self.counts[1:] >= min_count
+    def learn(self, min_count: int = 1, kind: str = "levels") -> tuple[Levels, NDArray[np.intp]]:
+        """The field of values of so many rows, and the code of each number; that of -1 is last."""
+        values = list(self.known)
         if self.sort == "id" and all(map(INTEGER.fullmatch, values)):
             values = list(map(int, values))
-        chosen = [value for value, own in zip(values, kept, strict=True) if own]
-        order = sorted(range(len(chosen)), key=chosen.__getitem__)
-        found = np.empty(len(chosen), object)
-        found[:] = [chosen[i] for i in order]
-        if not (values and isinstance(values[0], str)):
-            found = np.array(found.tolist(), np.float64 if self.sort == "float" else None)
-        places = np.full(len(values) + 1, len(chosen), np.int32)
-        places[:-1][np.flatnonzero(kept)[order]] = np.arange(len(chosen), dtype=np.int32)
-        return found, places
+        is_text = bool(values) and isinstance(values[0], str)
+        found = np.array(values, object if is_text else float if self.sort == "float" else None)
+        kept = np.sort(found[self.counts[1:] >= min_count])
+        field = Levels(self.name, kept, bool(self.counts[:1].any()), kind)
+        return field, field.places(found)
 
 
 class Table:
@@ -148,54 +141,45 @@ class Table:
                 raise TypeError(f"{name} must be a list of column names, got {names!r}")
         self.target, self.weight = target, weight
         self.others = [*([weight] if weight else []), target]
-        self.columns: list[str] | None = None
-        self.min_count, self.begun = 2, False
-        self.fields: dict[str, str] = {}  # "levels", "list" or "number"
-        if one_hot or numeric:
-            self.min_count = 1
-            self._use({**dict.fromkeys(one_hot, "levels"), **dict.fromkeys(numeric, "number")})
-            self.columns = [*one_hot, *numeric, *self.others]
-            if len(set(self.columns)) < len(self.columns):
-                raise ValueError(f"a column is named twice: {self.columns}")
+        # The fields: "levels", "list" or "number"; where none is named, those of the first batch.
+        self.kinds = {**dict.fromkeys(one_hot, "levels"), **dict.fromkeys(numeric, "number")}
+        self.columns = [*one_hot, *numeric, *self.others] if self.kinds else None
+        if self.columns and len(set(self.columns)) < len(self.columns):
+            raise ValueError(f"a column is named twice: {self.columns}")
+        self.known: dict[str, Distincts] = {}  # of all fields, from the first batch on
 
-    def _use(self, fields: dict[str, str]) -> None:
-        self.fields = fields
-        self.levels = {name: Distincts(name) for name, kind in fields.items() if kind == "levels"}
-        self.lists = {name: Distincts(name) for name, kind in fields.items() if kind == "list"}
-        self.numbers = [name for name, kind in fields.items() if kind == "number"]
+    def of_kind(self, kind: str) -> list[str]:
+        """The fields of a kind."""
+        return [name for name, own in self.kinds.items() if own == kind]
+
+    def _begin(self, columns: Mapping[str, Column]) -> None:
+        """Learn the kinds of fields from the first rows."""
+        fields = self.kinds or {n: c.kind for n, c in columns.items() if n not in self.others}
+        if not fields:
+            raise ValueError("there must be columns beside the target and the weight")
+        for name, kind in fields.items():
+            is_list = kind == "levels" and columns[name].kind == "list"
+            self.kinds[name] = "list" if is_list else kind
+        self.known = {name: Distincts(name) for name in fields}
 
     def arrays(self, chunk: Chunk) -> dict[str, Any]:
-        """The arrays of some rows, as far as they exist: codes, csr, numbers (n, q), y and w."""
+        """Arrays of some rows: y and w, and each field by its position, as `_field` gives it."""
         columns = chunk.columns(self.columns)
         check_names(columns, self.others)
         if not columns[self.target].size:
             return {"y": np.empty(0)}
-        if not self.begun:
-            kinds = self.fields or {n: c.kind for n, c in columns.items() if n not in self.others}
-            if not kinds:
-                raise ValueError("there must be columns beside the target and the weight")
-            lists = {n: "list" for n in kinds if columns[n].kind == "list"}
-            self._use(kinds | {n: kind for n, kind in lists.items() if kinds[n] == "levels"})
-            self.begun = True
-        for name in columns.keys() ^ {*self.fields, *self.others}:
+        if not self.known:
+            self._begin(columns)
+        for name in columns.keys() ^ {*self.kinds, *self.others}:
             raise ValueError(f"batches must be alike: only some of them have the column {name!r}")
-        arrays: dict[str, Any] = {}
         try:
-            if self.levels:
-                arrays["codes"] = np.column_stack(
-                    [
-                        known.number(self._levels(columns[name]), name in chunk.ids)
-                        for name, known in self.levels.items()
-                    ]
-                )
-            if self.lists:
-                arrays["csr"] = self._items(columns)
-            if self.numbers:
-                found = [columns[name].numbers() for name in self.numbers]
-                arrays["numbers"] = np.column_stack(found)
+            arrays: dict[str, Any] = {
+                str(i): self._field(columns[name], name in chunk.ids)
+                for i, name in enumerate(self.kinds)
+            }
             if self.weight:
                 arrays["w"] = columns[self.weight].numbers()
-            arrays["y"] = self._target(columns[self.target])
+            arrays["y"] = target_values(columns[self.target])
         except ValueError as error:
             raise ValueError(f"{chunk.source} {chunk.first} and below: {error}") from None
         for name, key in ((self.weight, "w"), (self.target, "y")):
@@ -209,57 +193,53 @@ class Table:
                 )
         return arrays
 
-    def _levels(self, column: Column) -> Distinct:
-        """The levels of a column, of integers as well where it is named."""
-        if column.kind == "number" and self.columns is not None:
-            column = Column(column.name, column.data, "levels")
-        elif column.kind == "number":
-            raise column.error("holds numbers, but none in the first batch; name it in numeric")
-        return column.distinct()
-
-    def _items(self, columns: Mapping[str, Column]) -> sp.csr_array:
-        """The items of all lists: item i of list j, -1 for a gap, is column (i + 1) q + j of q."""
-        q, rows, items = len(self.lists), [], []
-        for j, (name, known) in enumerate(self.lists.items()):
-            begins, (codes, values) = columns[name].lists()
+    def _field(self, column: Column, is_id: bool) -> Any:
+        """Values, or provisional numbers, (n,); of lists CSR, with the numbers + 1 as indices."""
+        kind, known = self.kinds[column.name], self.known[column.name]
+        if kind == "number":
+            return column.numbers()
+        if kind == "list":
+            begins, (codes, values) = column.lists()
             begins, codes = each_once(begins, codes)
-            numbers = known.number(Distinct(codes, values)).astype(np.int64)
-            rows.append(np.repeat(np.arange(len(begins) - 1), np.diff(begins)))
-            items.append((numbers + 1) * q + j)
-        places = np.concatenate(rows), np.concatenate(items)
-        shape = len(begins) - 1, MOST_FEATURES * q
-        return sp.csr_array((np.ones(len(places[0])), places), shape=shape)
-
-    def _target(self, column: Column) -> NDArray[Any] | Distinct:
-        """Integers and other numbers as they are, anything else as levels; booleans are 0 and 1."""
-        if column.kind != "number":
-            found = column.distinct()
-            is_flag = found.values.dtype == bool
-            return found._replace(values=found.values.astype(np.int64)) if is_flag else found
-        data = column.data
-        data = np.asarray(data if isinstance(data, (list, np.ndarray)) else data.to_numpy())
-        return data if data.dtype.kind in "iu" else column.numbers()
+            items = known.number(Distinct(codes, values)) + 1
+            return sp.csr_array((np.ones(len(items)), items, begins), (column.size, MOST_FEATURES))
+        if column.kind == "number" and self.columns is None:
+            raise column.error("holds numbers, but none in the first batch; name it in numeric")
+        return known.number(as_levels(column).distinct(), is_id)
 
     def finish(
-        self, numbers: Callable[[int], NDArray[np.float64]]
-    ) -> tuple[list[Levels | Number], dict[str, NDArray[np.int32]]]:
-        """The fields, and the code of each provisional number of those that have levels, by name.
+        self, numbers: Callable[[str], NDArray[np.float64]]
+    ) -> tuple[list[Levels | Number], list[NDArray[np.intp] | None]]:
+        """The fields, and of those with levels the code of each provisional number.
 
-        `numbers(j)` are the values of column j of the numbers.
+        `numbers` gives the values of a field of numbers.
         """
+        min_count = 2 if self.columns is None else 1
         fields: list[Levels | Number] = []
-        places = {}
-        for name, kind in self.fields.items():
+        places = []
+        for i, (name, kind) in enumerate(self.kinds.items()):
             if kind == "number":
-                column = Column(name, numbers(self.numbers.index(name)), "number")
-                fields.append(Number.learn(column, self.min_count))
-                continue
-            known = self.levels.get(name) or self.lists[name]
-            values, own = known.sorted(self.min_count)
-            fields.append(Levels(name, values, bool(known.counts[:1].any()), kind))
-            own[-1] = fields[-1].size - 1
-            places[name] = own
+                column = Column(name, numbers(str(i)), kind)
+                field, own = Number.learn(column, min_count), None
+            else:
+                field, own = self.known[name].learn(min_count, kind)
+            fields.append(field)
+            places.append(own)
         return fields, places
+
+
+def as_levels(column: Column) -> Column:
+    """A column of numbers as one of levels."""
+    return Column(column.name, column.data, "levels") if column.kind == "number" else column
+
+
+def target_values(column: Column) -> NDArray[Any] | Distinct:
+    """Numbers as they are; integers and all else as levels, where booleans are 0 and 1."""
+    if column.kind == "number" and not holds_integers(column.data):
+        return column.numbers()
+    found = as_levels(column).distinct()
+    is_flag = found.values.dtype == bool
+    return found._replace(values=found.values.astype(np.int64)) if is_flag else found
 
 
 def pair_arrays(batch: tuple[Any, ...]) -> dict[str, Any]:
@@ -268,8 +248,6 @@ def pair_arrays(batch: tuple[Any, ...]) -> dict[str, Any]:
         raise ValueError(f"a batch must be (X, y) or (X, y, weights), got {len(batch)} items")
     X, y, *rest = batch
     arrays: dict[str, Any] = {"y": as_array(y, "y of a batch")}
-    if arrays["y"].dtype.kind == "U" and not isinstance(y, np.ndarray):
-        arrays["y"] = np.asarray(y, dtype=object)  # NumPy's own strings lose "\0" at their end
     if rest:
         arrays["w"] = as_array(rest[0], "weights of a batch").astype(np.float64)
     if sp.issparse(X):
@@ -295,6 +273,10 @@ def pair_arrays(batch: tuple[Any, ...]) -> dict[str, Any]:
     sizes = {name: array.shape[0] for name, array in arrays.items()}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"the parts of a batch have different numbers of rows: {sizes}")
+    if arrays["y"].ndim <= 2 and arrays["y"].size == len(arrays["y"]):
+        # NumPy's own texts lose "\0" at their end.
+        y = y if arrays["y"].dtype.kind == "U" and isinstance(y, list) else arrays["y"].ravel()
+        arrays["y"] = target_values(read_columns({"y": y})["y"])
     return arrays
 
 
@@ -345,7 +327,7 @@ class DataFile:
             raise ValueError(
                 f"{path}: give its format, one of {sorted(set(FORMATS.values()))}; got {kind!r}"
             )
-        known = self.texts if table is None or not table.fields else table.levels
+        known = self.texts if table is None or not table.kinds else table.of_kind("levels")
         if self.texts and (kind not in ("csv", "tsv") or set(self.texts) - set(known)):
             raise ValueError(f"{path}: texts must be one-hot columns of a CSV file: {self.texts}")
         if kind == "libsvm":
@@ -364,8 +346,8 @@ class DataFile:
             "read_options": csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
             "parse_options": csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         }
-        levels = [*table.levels] if table.fields else [*self.texts]
-        numbers = [*(table.numbers if table.fields else ()), *table.others[:-1]]
+        levels = table.of_kind("levels") if table.kinds else [*self.texts]
+        numbers = [*table.of_kind("number"), *table.others[:-1]]
         convert = csv.ConvertOptions(
             include_columns=table.columns or (),
             column_types=dict.fromkeys(numbers, pa.float64())

@@ -178,9 +178,9 @@ class Rows:
         if explicit_pays(self.n_samples, d, self.m, d if self.entries is None else self.entries):
             return ExplicitGamma(self.sum(Block.gamma_matrices, point))
         operators = SimpleNamespace(
-            matvecs=partial(self.sum, Block.gamma_matvecs, point),
-            forms=partial(self.sum, Block.gamma_forms, point),
-            combine=partial(self.sum, Block.gamma_combine, point),
+            matvecs=partial(self.sum, Block.gamma_sum, point, Gamma.matvecs),
+            forms=partial(self.sum, Block.gamma_sum, point, Gamma.forms),
+            combine=partial(self.sum, Block.gamma_sum, point, Gamma.combine),
             dense=partial(self.sum, Block.gamma_matrices, point),
         )
         return SummedGamma(d, self.m, operators, self.sample)
@@ -352,7 +352,7 @@ class ShardDesign:
         loss = complete_loss(loss)
         targets, m = Targets.of(loss, y, n_outputs)
         w = as_weights(sample_weight, "sample_weight", n, some=True)
-        return Form(self.activation, self.fit_lower, loss, m, targets.expanded(), w)
+        return Form(self.activation, self.fit_lower, loss, m, targets.by_row(), w)
 
 
 def shard_statistics(

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,35 +21,25 @@ from numpy.typing import NDArray
 from fastpoly.kernels.checks import as_count, as_positive, as_seed
 from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
 from fastpoly.rows.engine import Engine, as_engine, receive
-from fastpoly.rows.format import File, Identities, Manifest, identity, shared
+from fastpoly.rows.format import File, Identities, Manifest, identity, portable
 from fastpoly.rows.statistics import Scaling, Statistics, row_statistics
 from fastpoly.state import Floats
 from fastpoly.tables import Encoding
 
 
-@dataclass(frozen=True)
-class Part:
-    """Random rows of every shard: those whose random number is inside low..high, or outside.
-
-    A part within another one has some of its rows, by random numbers of its own.
-    """
+class Part(NamedTuple):
+    """Random rows of every shard: those whose random number is inside low..high, or outside."""
 
     seed: int
     low: float
     high: float
     outside: bool = False
-    within: Self | None = None
 
-    def mask(self, number: int, n_rows: int) -> NDArray[np.bool_]:
-        """Which rows of a shard belong to the part, (n_rows,)."""
-        depth, outer = 0, self.within
-        while outer is not None:
-            depth, outer = depth + 1, outer.within
+    def mask(self, number: int, n_rows: int, depth: int) -> NDArray[np.bool_]:
+        """Which rows of a shard belong to the part, (n_rows,); `depth` parts are around it."""
         counter = [0, 0, depth, number]
         u = np.random.Generator(np.random.Philox(key=self.seed, counter=counter)).random(n_rows)
-        inside = (self.low <= u) & (u < self.high)
-        chosen = ~inside if self.outside else inside
-        return chosen if self.within is None else chosen & self.within.mask(number, n_rows)
+        return ((self.low <= u) & (u < self.high)) != self.outside
 
 
 @dataclass(eq=False)
@@ -65,13 +55,13 @@ class Shard:
     kind: str
     shape: tuple[int, int]  # (n, d)
     n_classes: int  # 0 where targets are arbitrary numbers
-    part: Part | None = None
+    parts: tuple[Part, ...] = ()  # each is some rows of the one before; other rows have weight 0
     identities: Identities = field(default_factory=dict)
     _arrays: dict[str, NDArray] | None = None
     _matrices: dict[bool, Matrix] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
-        known = shared(self.identities)
+        known = portable(self.identities)
         return {**self.__dict__, "identities": known, "_arrays": None, "_matrices": {}}
 
     @property
@@ -157,7 +147,7 @@ class Shard:
 
     def part_of(self, part: Part) -> Self:
         """The same shard with the weights of other rows set to 0."""
-        return replace(self, part=replace(part, within=self.part))
+        return replace(self, parts=(*self.parts, part))
 
     def targets(self) -> NDArray:
         """The checked targets: class codes (n,), or numbers (n, n_targets)."""
@@ -170,8 +160,9 @@ class Shard:
         return y if y.dtype != np.int32 else y.copy()  # indices, which must not change
 
     def _mask(self) -> NDArray[np.bool_] | None:
-        """Which rows belong to the part, (n_rows,)."""
-        return None if self.part is None else self.part.mask(self.number, self.n_rows)
+        """Which rows belong to the parts, (n_rows,); None for all."""
+        masks = [p.mask(self.number, self.n_rows, i) for i, p in enumerate(self.parts)]
+        return np.logical_and.reduce(masks) if masks else None
 
     def own_rows(self) -> Any:
         """An index of the rows that belong to the part, in the order of the table."""
@@ -323,7 +314,7 @@ class Shards:
     def digest(self) -> str:
         numbers = self.numbers
         chosen = "" if numbers == tuple(range(len(self.manifest.rows))) else numbers
-        return f"{self.manifest.digest} {chosen} {self.list[0].part or ''}".strip()
+        return f"{self.manifest.digest} {chosen} {self.list[0].parts or ''}".strip()
 
     def check_unchanged(self) -> None:
         """Raise if a file was written to or replaced since the shards were opened."""
@@ -388,7 +379,8 @@ class Shards:
         if as_count(n_folds, "n_folds") < 2:
             raise ValueError("n_folds must be at least 2; with one fold there are no training rows")
         tests = self.split(*[1 / n_folds] * n_folds, seed=seed)
-        return [(self._part(replace(test.list[0].part, outside=True)), test) for test in tests]
+        parts = [test.list[0].parts[-1]._replace(outside=True) for test in tests]
+        return [(self._part(part), test) for part, test in zip(parts, tests, strict=True)]
 
     def targets(self) -> NDArray:
         """The targets of the rows, (n,) or (n, n_targets), in the order in which they were written.

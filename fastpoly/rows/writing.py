@@ -27,6 +27,8 @@ from fastpoly.tables import Encoding
 from fastpoly.tables.fields import each_once, one_hot
 from fastpoly.tables.frames import Column, Distinct, is_frame
 
+CSR_PARTS = ("indptr", "indices", "data")
+
 
 def write_shards(
     folder: str | os.PathLike[str], batches: Any, *, one_hot: Sequence[str] = (),
@@ -95,7 +97,7 @@ def write_shards(
         )
     path = Path(os.path.abspath(folder))
     path.mkdir(parents=True, exist_ok=True)
-    manifest = path / shard_format.NAME
+    manifest = path / shard_format.MANIFEST
     if manifest.exists() and not overwrite:
         raise ValueError(f"{path} already holds shards; pass overwrite=True or another folder")
     writer = _Writer(path, table, as_count(rows_per_shard, "rows_per_shard"))
@@ -111,7 +113,7 @@ def write_shards(
             _remove(path.glob(writer.name("*", "*")))
         raise
     shards = Shards(path)
-    ours = {file for file in path.iterdir() if shard_format.OURS.fullmatch(file.name)}
+    ours = {file for file in path.iterdir() if shard_format.FILE_NAME.fullmatch(file.name)}
     _remove(ours - {path / name for name in shards.manifest.file_names})
     return shards
 
@@ -147,24 +149,13 @@ class Targets:
     def encode(self, y: NDArray[Any] | Distinct) -> NDArray:
         """Provisional numbers (n,) of levels, or targets as float64 (n, m)."""
         if isinstance(y, Distinct):
+            if y.codes.min() < 0:
+                row = int(y.codes.argmin())
+                raise ValueError(f"target {self.name!r} is missing, value {row} of a batch")
             return self.known.number(y)
         if y.ndim > 2 or not y.shape[-1]:
             raise ValueError(f"target {self.name!r} must be (n,) or (n, m), got shape {y.shape}")
-        if y.dtype.kind == "f" or (y.dtype.kind in "bui" and y.size > len(y)):
-            return self._numbers(y.reshape(len(y), -1).astype(np.float64, copy=False))
-        y = y.ravel()
-        if y.dtype.kind not in "bui":
-            for row, value in enumerate(y.tolist()):
-                if not isinstance(value, str) or value.endswith("\0"):  # which NumPy would drop
-                    raise ValueError(
-                        f"target {self.name!r} must hold numbers or strings, got {value!r}, value "
-                        f"{row} of a batch; convert it, or drop rows without a target"
-                    )
-        elif y.dtype.kind == "b":
-            y = y.astype(np.int64)
-        return self.known.number(Column(self.name, y, "levels").distinct())
-
-    def _numbers(self, y: NDArray[np.float64]) -> NDArray[np.float64]:
+        y = y.reshape(len(y), -1).astype(np.float64, copy=False)
         first, self.known.sort = not self.known.sort, self.known.sort or "float"
         if self.known.sort != "float":
             raise ValueError(f"column {self.name!r} mixes {self.known.sort} and float values")
@@ -185,8 +176,12 @@ class Targets:
             return [], lambda y: y
         if self.known.sort == "float":
             return self.levels.tolist(), lambda y: np.searchsorted(self.levels, y[:, 0])
-        classes, places = self.known.sorted(1)
-        return classes.tolist(), lambda y: places[y]
+        field, places = self.known.learn()
+        classes = field.values.tolist()
+        for text in classes:
+            if isinstance(text, str) and text.endswith("\0"):
+                raise ValueError(f"target {self.name!r} holds {text!r}, whose end NumPy would drop")
+        return classes, lambda y: places[y]
 
 
 def _remove(files: Iterable[Path]) -> None:
@@ -207,15 +202,13 @@ class _Writer:
         self.n_waiting = 0
         self.rows: list[int] = []  # rows of each shard so far
         self.names: set[str] = set()
+        self.csr: set[str] = set()  # of the names, those of CSR
         self.width = 0  # columns of x or csr
         self.single = True
 
     def name(self, content: str, suffix: str = "npy") -> str:
         """The name of a file of this write."""
         return f"{content}.fastpoly-{self.token}.{suffix}"
-
-    def _raw(self, number: int, name: str) -> Path:
-        return self.folder / self.name(f"raw-{number}-{name}")
 
     def add(self, batch: Chunk | tuple[Any, ...]) -> int:
         """Take a batch and return its number of rows; full shards are spilled to files."""
@@ -256,19 +249,30 @@ class _Writer:
             self.single &= X.dtype == np.float32
         self.names = set(arrays)
 
+    def _raw(self, number: int, name: str) -> Path:
+        return self.folder / self.name(f"raw-{number}-{name}")
+
     def _spill(self) -> None:
         """Write the waiting rows to files in their raw form."""
-        columns = {name: [part[name] for part in self.waiting] for name in self.names}
-        csr = columns.pop("csr", None)
-        if csr is not None:
-            counts = np.concatenate([[0], *(np.diff(X.indptr) for X in csr)])
-            columns["indptr"] = [np.cumsum(counts, dtype=np.int64)]
-            columns["indices"] = [X.indices for X in csr]
-            columns["data"] = [X.data for X in csr]
-        for name, parts in columns.items():
-            np.save(self._raw(len(self.rows), name), np.concatenate(parts))
+        for name in self.names:
+            parts = [part[name] for part in self.waiting]
+            if not sp.issparse(parts[0]):
+                np.save(self._raw(len(self.rows), name), np.concatenate(parts))
+                continue
+            self.csr.add(name)
+            for X in parts:
+                X.resize(X.shape[0], shard_format.MOST_FEATURES)
+            whole = sp.vstack(parts, "csr")
+            for part in CSR_PARTS:
+                np.save(self._raw(len(self.rows), name + part), getattr(whole, part))
         self.rows.append(self.n_waiting)
         self.waiting, self.n_waiting = [], 0
+
+    def _load(self, number: int, name: str) -> Any:
+        """What was spilled: an array, or those of CSR by name."""
+        if name in self.csr:
+            return {part: self._load(number, name + part) for part in CSR_PARTS}
+        return np.load(self._raw(number, name), mmap_mode="r")
 
     def finish(self) -> None:
         """Write every shard in its final form, and then the manifest."""
@@ -276,13 +280,13 @@ class _Writer:
             self._spill()
         if not self.rows:
             raise ValueError("batches hold no rows")
-        fields, places = ([], {}) if self.table is None else self.table.finish(self._numbers)
+        fields, places = ([], []) if self.table is None else self.table.finish(self._numbers)
         encoding = Encoding(fields, np.zeros(sum(field.size for field in fields)))
         d = encoding.n_codes or self.width
         if d > shard_format.MOST_FEATURES:
             raise ValueError(f"X has more than {shard_format.MOST_FEATURES} columns or levels")
         classes, levels = self.targets.finish()
-        kind = "csr" if "csr" in self.names else "codes" if fields else "dense"
+        kind = "csr" if self.csr else "codes" if fields else "dense"
         content: dict[str, Any] = {
             "format": shard_format.FORMAT, "version": shard_format.SHARDS_VERSION, "kind": kind,
             "n_samples": sum(self.rows), "n_features": d, "n_fields": len(fields), "encoding": None,
@@ -310,64 +314,59 @@ class _Writer:
             content["encoding"] = {"name": path.name, "digest": shard_format.digest_of(path)}
         shard_format.write_manifest(self.folder, content)
 
-    def _numbers(self, j: int) -> NDArray[np.float64]:
-        """Column j of the numbers of all rows, or of 2^24 that are evenly spaced (128 MB)."""
+    def _numbers(self, name: str) -> NDArray[np.float64]:
+        """The values of a field of all rows, or of 2^24 that are evenly spaced (128 MB)."""
         step = -(-sum(self.rows) // 2**24)
         parts, first = [], 0
         for number, n in enumerate(self.rows):
-            raw = np.load(self._raw(number, "numbers"), mmap_mode="r")
-            parts.append(raw[-first % step :: step, j])
+            parts.append(self._load(number, name)[-first % step :: step])
             first += n
         return np.concatenate(parts)
 
     def _final(
         self, number: int, content: dict[str, Any], levels: Callable[[NDArray], NDArray],
-        encoding: Encoding, places: dict[str, NDArray[np.int32]],
+        encoding: Encoding, places: list[NDArray[np.intp] | None],
     ) -> dict[str, NDArray]:  # fmt: skip
         """The arrays of a shard as they are stored."""
-        raw = {
-            file.name.split(".")[0].split("-")[-1]: np.load(file, mmap_mode="r")
-            for file in self.folder.glob(self._raw(number, "*").name)
-        }
-        raw["y"] = levels(raw["y"])
+        raw = {name: self._load(number, name) for name in self.names}
+        arrays: dict[str, NDArray] = {name: raw.pop(name) for name in raw.keys() & {"y", "w", "x"}}
+        arrays["y"] = levels(arrays["y"])
         if encoding.fields:
-            raw |= self._coded(raw, encoding, places)
+            arrays |= self._codes(len(arrays["y"]), raw, encoding, places)
+        else:
+            arrays |= raw.get("csr", {})
         if content["sorted"]:
-            first, n = raw["indices"][:, 0], len(raw["indices"])
+            first, n = arrays["indices"][:, 0], len(arrays["indices"])
             # CSR sorts by counting, three times as fast as argsort.
             order = sp.coo_array((np.ones(n, np.int8), (first, np.arange(n)))).tocsr().indices
-            raw = {name: np.take(a, order, axis=0) for name, a in raw.items()}
-            raw["places"] = np.empty(n, np.int32)
-            raw["places"][order] = np.arange(n, dtype=np.int32)
-        return raw
+            arrays = {name: np.take(a, order, axis=0) for name, a in arrays.items()}
+            arrays["places"] = np.empty(n, np.int32)
+            arrays["places"][order] = np.arange(n, dtype=np.int32)
+        return arrays
 
-    def _coded(
-        self, raw: dict[str, NDArray], encoding: Encoding, places: dict[str, NDArray[np.int32]]
-    ) -> dict[str, NDArray]:
+    def _codes(
+        self, n: int, raw: dict[str, Any], encoding: Encoding,
+        places: list[NDArray[np.intp] | None],
+    ) -> dict[str, NDArray]:  # fmt: skip
         """The codes of all fields: indices (n, F), or CSR where fields are lists."""
-        codes = iter(raw.pop("codes", np.empty((0, 0))).T)
-        numbers = iter(raw.pop("numbers", np.empty((0, 0))).T)
-        n, lists = len(raw["y"]), [f.name for f in encoding.fields if f.kind == "list"]
         rows = []
-        for field in encoding.fields:
-            if field.kind == "list":
-                item, which = np.divmod(raw["indices"], len(lists))
-                own = which == lists.index(field.name)
-                begins = np.append(0, np.cumsum(own))[raw["indptr"]]
-                rows.append(each_once(begins, places[field.name][item[own] - 1]))
-                continue
+        for i, (field, own) in enumerate(zip(encoding.fields, places, strict=True)):
+            found = raw[str(i)]
             if field.kind == "number":
-                own = field.codes(Column(field.name, next(numbers), "number"))
+                found = field.codes(Column(field.name, found, "number"))
+            elif field.kind == "list":
+                found = each_once(found["indptr"], own[found["indices"] - 1])
             else:
-                own = places[field.name][next(codes)]
-            rows.append((np.arange(n + 1), own))
-        if not lists:
-            indices = np.stack([own for _, own in rows], 1, dtype=np.int32, casting="same_kind")
+                found = own[found]
+            rows.append(found)
+        if not self.csr:
+            indices = np.stack(rows, 1, dtype=np.int32, casting="same_kind")
             return {"indices": indices + encoding.offsets[:-1].astype(np.int32)}
+        rows = [own if isinstance(own, tuple) else (np.arange(n + 1), own) for own in rows]
         sizes = np.diff(encoding.offsets).tolist()
         blocks = [one_hot(*own, size) for own, size in zip(rows, sizes, strict=True)]
         X = sp.hstack(blocks, "csr")
-        return {"indptr": X.indptr, "indices": X.indices, "data": X.data}
+        return {part: getattr(X, part) for part in CSR_PARTS}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

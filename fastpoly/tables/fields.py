@@ -51,18 +51,18 @@ class Levels:
     def codes(self, column: Column) -> NDArray[np.intp]:
         """The code of each row, (n,)."""
         codes, values = column.distinct()
-        return self._places(column, values)[codes]
+        return self.places(values)[codes]
 
     def lists(self, column: Column) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
         """Where the codes of each row begin, (n + 1,), and the codes; each is there once a row."""
         begins, (codes, values) = column.lists()
-        return each_once(begins, self._places(column, values)[codes])
+        return each_once(begins, self.places(values)[codes])
 
     def feature_names(self, hinges: bool, p: Floats) -> list[str]:
         """Names of the columns of indicators."""
         return [self.code_name(code) for code in range(self.size)]
 
-    def _places(self, column: Column, values: NDArray[Any]) -> NDArray[np.intp]:
+    def places(self, values: NDArray[Any]) -> NDArray[np.intp]:
         """The codes of distinct values, and at last that of missing ones."""
         known, other = self.values, len(self.values)
         found = np.full(len(values) + 1, other)
@@ -71,9 +71,9 @@ class Levels:
             return found
         if (known.dtype == object) != (values.dtype == object):
             was, now = ("texts", "numbers") if known.dtype == object else ("numbers", "texts")
-            raise column.error(
-                f"held {was} when the encoding was learned and holds {now} now, such as "
-                f"{values[:1].tolist()[0]!r}; convert it"
+            raise ValueError(
+                f"column {self.name!r} held {was} when the encoding was learned and holds {now} "
+                f"now, such as {values[:1].tolist()[0]!r}; convert it"
             )
         if known.dtype == object:
             places = {value: i for i, value in enumerate(known.tolist())}

@@ -59,7 +59,7 @@ class Column:
         data = self.data
         if self.kind == "list":
             raise self.error(f"must hold single values, got {self.example()}; convert it")
-        if self.kind == "number" and not _holds_integers(data):
+        if self.kind == "number" and not holds_integers(data):
             found = self.numbers()
             values, codes = np.unique(found, return_inverse=True, equal_nan=True)
             if len(values) and np.isnan(values[-1]):
@@ -281,7 +281,7 @@ def _refusal(name: str, is_time: bool, kind: str) -> ValueError:
     )
 
 
-def _holds_integers(data: Any) -> bool:
+def holds_integers(data: Any) -> bool:
     """Whether a column of numbers holds integers, which floats may not tell apart."""
     if isinstance(data, np.ndarray):
         return data.dtype.kind in "iu"
