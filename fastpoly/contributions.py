@@ -349,13 +349,19 @@ class Reading:
 
         Parameters
         ----------
-        X : as in `decision`
+        X : array-like, DataFrame or sparse, (n, d)
         output : int, str or None
-            An output of `decision`, by position or name. By default those of `decision_function`.
+            An output by position or name; of an estimator also a class or level, as in its
+            `interaction_matrix`. By default those of `decision_function`.
         background : as X, optional
             The rows to compare with; by default the training rows, by what the model keeps of them.
         pairs : bool
             Whether to tell apart what each pair of features does. It needs rows as background.
+
+        Returns
+        -------
+        Contributions
+            `to_shap()` gives what the plots of shap accept.
 
         Examples
         --------

@@ -9,44 +9,14 @@ log odds that y is at most the level, for all levels but the last (McRank).
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import expit, log_expit, log_softmax, softmax
 
-from fastpoly.kernels.checks import as_float_array
 from fastpoly.state import Floats
 
 TASKS = ("regression", "rates", "classification", "multilabel", "ordinal")
 NUMERIC_TASKS = ("regression", "rates", "classification")  # tasks whose single output is a number
 NUMBER_KINDS = "iufb"  # kinds of dtype whose levels are numbers
-
-
-def as_classes(classes: ArrayLike | None, task: str, m: int) -> NDArray[Any] | None:
-    """Return a read-only copy of the classes or levels that m outputs stand for, or None."""
-    if classes is None:
-        return None
-    if task not in ("classification", "ordinal"):
-        raise ValueError(f"classes must be None for task={task!r}")
-    count = m + (task == "ordinal" or m == 1)  # one output stands for two classes
-    classes = np.array(classes)
-    if classes.dtype.kind not in "UOifub":
-        raise TypeError(f"classes must be numbers, strings or objects, got dtype {classes.dtype}")
-    if classes.shape != (count,) or len(set(classes.tolist())) < count:
-        raise ValueError(f"classes must be {count} distinct values, got shape {classes.shape}")
-    classes.setflags(write=False)
-    return classes
-
-
-def as_level_values(values: ArrayLike | None, task: str, m: int) -> Floats | None:
-    """Return a read-only copy of the increasing numbers that m + 1 levels stand for, or None."""
-    if values is None:
-        return None
-    if task != "ordinal":
-        raise ValueError(f"level_values must be None for task={task!r}")
-    values = as_float_array(values, "level_values", (m + 1,)).copy()
-    if (np.diff(values) <= 0).any():
-        raise ValueError(f"level_values must increase, got {values.tolist()}")
-    values.setflags(write=False)
-    return values
 
 
 def decision_values(O: Floats, task: str) -> Floats:

@@ -140,8 +140,8 @@ class PolyModel(Reading):
             feature_names=names,
             output_names=_names(self.output_names, "output_names", m),
             task=str(self.task),
-            classes=decoding.as_classes(self.classes, self.task, m),
-            level_values=decoding.as_level_values(self.level_values, self.task, m),
+            classes=_as_classes(self.classes, self.task, m),
+            level_values=_as_level_values(self.level_values, self.task, m),
             log_odds=as_flag(self.log_odds, "log_odds"),
             fields=fields,
             background=_copy(self.background, "background", (2 + m, d)),
@@ -371,6 +371,33 @@ def _copy(a: ArrayLike | None, name: str, shape: tuple[int | None, ...]) -> Any:
     if a is None and name in ("linear", "background"):
         return None
     return _read_only(as_float_array(a, name, shape).copy())
+
+
+def _as_classes(classes: ArrayLike | None, task: str, m: int) -> NDArray[Any] | None:
+    """Return a read-only copy of the classes or levels that m outputs stand for, or None."""
+    if classes is None:
+        return None
+    if task not in ("classification", "ordinal"):
+        raise ValueError(f"classes must be None for task={task!r}")
+    count = m + (task == "ordinal" or m == 1)  # one output stands for two classes
+    classes = np.array(classes)
+    if classes.dtype.kind not in "UOifub":
+        raise TypeError(f"classes must be numbers, strings or objects, got dtype {classes.dtype}")
+    if classes.shape != (count,) or len(set(classes.tolist())) < count:
+        raise ValueError(f"classes must be {count} distinct values, got shape {classes.shape}")
+    return _read_only(classes)
+
+
+def _as_level_values(values: ArrayLike | None, task: str, m: int) -> Floats | None:
+    """Return a read-only copy of the increasing numbers that m + 1 levels stand for, or None."""
+    if values is None:
+        return None
+    if task != "ordinal":
+        raise ValueError(f"level_values must be None for task={task!r}")
+    values = as_float_array(values, "level_values", (m + 1,)).copy()
+    if (np.diff(values) <= 0).any():
+        raise ValueError(f"level_values must increase, got {values.tolist()}")
+    return _read_only(values)
 
 
 def _read_only(a: NDArray[Any]) -> NDArray[Any]:

@@ -186,9 +186,13 @@ class Walk:
         return replace(state, violation=chosen.value), chosen
 
 
-def walk(objective: Objective, alphas: Floats, options: Options) -> Iterator[tuple[int, State]]:
-    """Positions of decreasing alphas, and the states of all rounds there."""
+def walk(
+    objective: Objective, alphas: Floats, options: Options, start: State | None = None
+) -> Iterator[tuple[int, State]]:
+    """Positions of decreasing alphas, and the states of all rounds there, from `start` if given."""
     path = Walk(objective, options)
+    if start is not None:
+        path.model, path.memory = start.model, start.memory
     for i, alpha in enumerate(alphas):
         for state in path.rounds(alpha, settle=True):
             yield i, state

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.linalg  # noqa: F401  (its BLAS must be loaded before it is held to one thread)
+from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != ROOT]
@@ -23,6 +25,20 @@ if not (ROOT / "meson.build").exists():
         "test_layering.py",
         "test_packaging.py",
     ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_blas_thread():
+    """Threads of BLAS and tests in other processes fight for the cores: 15 times as slow."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def two_blas_threads():
+    """As users have them, for tests of what BLAS may do to the rest."""
+    with threadpool_limits(2, user_api="blas"):
+        yield
 
 
 @pytest.fixture(scope="module")

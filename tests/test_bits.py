@@ -78,6 +78,9 @@ def test_dask(shards, wanted, n_workers):
     ]
     with workers(n_workers) as place:
         check(shards, wanted, place, cases)
+        # Workers with little memory forget the gradients of rows, and compute them again.
+        little = {"codes": Shards(shards["codes"].folder, memory=20e3)}
+        check(little, wanted, place, [("anova", "l1/l2", "codes")])
 
 
 @pytest.mark.slow
@@ -85,10 +88,3 @@ def test_dask(shards, wanted, n_workers):
 def test_dask_in_all_cases(shards, wanted, n_workers):
     with workers(n_workers) as place:
         check(shards, wanted, place, CASES)
-
-
-def test_dask_with_little_memory(shards, wanted):
-    """Workers forget the gradients of rows and compute them again."""
-    rows = {"codes": Shards(shards["codes"].folder, memory=20e3)}
-    with workers(2) as place:
-        check(rows, wanted, place, [("anova", "l1/l2", "codes")])

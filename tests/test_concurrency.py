@@ -30,7 +30,10 @@ def serial():
     return [fitted(i) for i in range(12)]
 
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.usefixtures("two_blas_threads"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
 
 
 def test_separate_estimators_in_threads(serial):
@@ -259,6 +262,7 @@ def test_interruptions_leave_blas_its_threads():
                 pass
 
     before, handler = blas_threads(), signal.signal(signal.SIGALRM, interrupt)
+    assert set(before) == {2}
     try:
         for i in range(200):
             with pytest.raises(KeyboardInterrupt):

@@ -360,13 +360,15 @@ def test_separable_data():
         assert (O.argmax(axis=1) == y[keep]).all()
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.slow) for s in (0, 2, 3))])
-def test_badly_scaled_columns(seed):
+@pytest.mark.parametrize(
+    ("seed", "most"), [(1, 10), *(pytest.param(s, 30, marks=pytest.mark.slow) for s in range(4))]
+)
+def test_badly_scaled_columns(seed, most):
     """It may be far from the certificate, but is no worse than the output refit."""
     X, y = made_up(23 + seed, n=100, d=5, m=3)
     design = Design(X * np.geomspace(1e-3, 1e3, 5), n_threads=1)
-    full = run(design, y, alpha=1.0, n_components=30)[-1]
-    output = run(design, y, alpha=1.0, n_components=30, block=1, refit="output")[-1]
+    full = run(design, y, alpha=1.0, n_components=most)[-1]
+    output = run(design, y, alpha=1.0, n_components=most, block=1, refit="output")[-1]
     assert full.objective <= output.objective * (1 + 1e-3)
 
 

@@ -72,7 +72,7 @@ def test_random_models(task, m, classes, activation, dtype):
     rng = np.random.default_rng(m)
     d = 6
     X = rng.standard_normal((50, d)).astype(dtype)
-    for case in range(16):
+    for case in range(16) if dtype is np.float64 else (0, 7, 10, 13):
         augment, linear, k, log_odds = case & 1, case & 2, 5 * (case & 4 > 0), bool(case & 8)
         model = PolyModel(
             rng.standard_normal((k, d + augment)),

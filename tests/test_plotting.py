@@ -500,3 +500,23 @@ def test_waterfall_behind_transformers(data):
     assert display.ax_.get_yticklabels()[0].get_text().startswith("x")
     with pytest.raises(ValueError, match="for which output"):
         ContributionDisplay.from_estimator(pipeline, X[:1])
+
+
+def test_names_are_no_formulas():
+    """A "$" in the names of columns, levels and classes is drawn as it is."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    pay, age = rng.choice(["$5_{-$10", "$<_$", "x\0y"], 200), rng.normal(40, 12, 200)
+    frame = pandas.DataFrame({"$_{$pay": pay, "age": age})
+    y = np.where((pay == "$<_$") ^ (age > 40), "$1_{$", np.where(age > 50, "b", "c"))
+    model = FactorizationMachineClassifier(alpha=1.0, random_state=0).fit(frame, y)
+    for display in (
+        InteractionDisplay.from_estimator(model, "$1_{$"),
+        ContributionDisplay.from_estimator(model, frame[:1], "b"),
+        ShapeDisplay.from_estimator(model, "$_{$pay"),
+        ShapeDisplay.from_estimator(model, ["$_{$pay", "age"], "$1_{$"),
+    ):
+        display.figure_.canvas.draw()
+        assert r"\$" in display.ax_.get_xlabel() + display.ax_.get_title() + "".join(
+            text.get_text() for text in display.ax_.get_yticklabels()
+        )

@@ -23,8 +23,8 @@ logger = logging.getLogger("fastpoly")
 SLOW_SECONDS = 5.0  # after which a fit warns that it is slow for its size
 # Packages whose frames lie between the code of a user and a warning of fastpoly, and those in which
 # another thread or process begins.
-BETWEEN = ("fastpoly", "sklearn", "joblib")
-WORKERS = ("threading", "multiprocessing", "concurrent")
+PASSED_PACKAGES = ("fastpoly", "sklearn", "joblib")
+WORKER_PACKAGES = ("threading", "multiprocessing", "concurrent")
 
 Advice = tuple[str, type[Warning]]
 _collected: ContextVar[list[Advice] | None] = ContextVar("collected", default=None)
@@ -42,9 +42,9 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
         return
     ours = 1
     for level, (package, _) in enumerate(_callers(), start=2):
-        if package in WORKERS:
+        if package in WORKER_PACKAGES:
             level = ours
-        elif package in BETWEEN:
+        elif package in PASSED_PACKAGES:
             ours = level if package == "fastpoly" else ours
             continue
         break
@@ -174,7 +174,7 @@ def poor_fit(model: Any, small: float, by_score: bool = False) -> Advice | None:
         ), UserWarning
     far = bool(alpha) and violation > 2 * alpha  # at an optimum it is at most alpha
     stuck = far and state.stop == "no progress"
-    if inaccurate or stuck or not reached(model.tol, state, small):
+    if inaccurate or stuck or not is_near_enough(model.tol, state, small):
         cures = "" if model.standardize else "set standardize=True, "
         cures += "raise alpha" if model.tau is None else "lower tau"
         if inaccurate:
@@ -195,7 +195,7 @@ def poor_fit(model: Any, small: float, by_score: bool = False) -> Advice | None:
     return None
 
 
-def reached(tol: float, state: State, small: float) -> bool:
+def is_near_enough(tol: float, state: State, small: float) -> bool:
     """Whether a run that ended by itself is near enough: within ten times its tolerance."""
     if state.stop not in ("no progress", "max_iter") or abs(state.objective) <= small:
         return True

@@ -140,16 +140,14 @@ class PolyEstimator(Arriving):
         if self.early_stopping:
             self._split_seed, share = record.seed, self.validation_fraction
             data, held = data.hold_out(share, record.seed, self._task)
-        units = self._units(data)
-        self._scaling = data.within_span(units, self._activation)
-        objective = self._objective(data)
+        objective = self._begin(data)
         begin = record.state or self._start(earlier, start, data.m)
         if begin is not None and begin.n_components > self.n_components:
             raise ValueError(
                 f"the fit goes on from {begin.n_components} basis vectors, and n_components="
                 f"{self.n_components} is less; it can only grow"
             )
-        found = data.search if self._scaling is units else None  # of the same features
+        found = data.search if self._scaling.span is None else None  # of the same features
         if self.tau is None and self.alpha is None:
             states = train_default(objective, self._options(), self.alpha_linear, begin, found)
         else:
@@ -393,6 +391,11 @@ class PolyEstimator(Arriving):
         """The units in which the model is trained."""
         names = self._feature_names()
         return data.units(self.standardize, self.fit_lower == "explicit", names)
+
+    def _begin(self, data: TrainingRows) -> Objective:
+        """What is minimized on these rows, in units that fit them, and in their span."""
+        self._scaling = data.within_span(self._units(data), self._activation)
+        return self._objective(data)
 
     def _model_loss(self) -> Any:
         """The loss of the core: the form of a name that suits y, or an object."""

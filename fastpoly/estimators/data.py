@@ -61,7 +61,7 @@ def validate(model: Any, X: Any, reset: bool = True) -> Any:
         return X
     if issparse(X):
         return _sparse_rows(model, X, reset)
-    with explained_text("X holds text; give a frame, such as a pandas DataFrame, with a column for "
+    with explain_text("X holds text; give a frame, such as a pandas DataFrame, with a column for "
                         "each kind"):  # fmt: skip
         return _frame_rows(model, X, reset) if is_frame(X) else _array_rows(model, X, reset)
 
@@ -78,9 +78,9 @@ def check_tables(model: Any, X: Joined) -> None:
 
 def validate_targets(model: Any, X: Any, y: Any) -> tuple[NDArray, NDArray | None, NDArray]:
     """y as scikit-learn validates it, and its classes with their codes, or None and numbers."""
-    with explained_text("y holds text; use a classifier"):
+    with explain_text("y holds text; use a classifier"):
         y = validate_data(  # of a copy, because it forgets names
-            copy(model), y=checked_csr(y), multi_output=True, y_numeric=model._numeric_targets
+            copy(model), y=check_csr(y), multi_output=True, y_numeric=model._numeric_targets
         )
         check_consistent_length(next(iter(X.values())).data if isinstance(X, dict) else X, y)
         return model._split_targets(y)
@@ -110,9 +110,7 @@ def _sparse_rows(model: Any, X: Any, reset: bool) -> csr_array:
 def _array_rows(model: Any, X: Any, reset: bool) -> Any:
     """An array; its columns if it has gaps. Where training had none, they are filled."""
     dtypes = [np.float64, np.float32]
-    X = validate_data(
-        model, checked_csr(X), reset=reset, dtype=dtypes, ensure_all_finite="allow-nan"
-    )
+    X = validate_data(model, check_csr(X), reset=reset, dtype=dtypes, ensure_all_finite="allow-nan")
     known = None if reset else model._encoding
     if known is not None:
         return read_columns(dict(zip(known.names, X.T, strict=True)))
@@ -170,7 +168,7 @@ def set_names(model: Any, d: int, names: Sequence[Any] | None = None) -> None:
 
 
 @contextmanager
-def explained_text(cure: str) -> Iterator[None]:
+def explain_text(cure: str) -> Iterator[None]:
     """Say what to do in the errors of scikit-learn for text, and for objects such as dates."""
     try:
         yield
@@ -184,7 +182,7 @@ def explained_text(cure: str) -> Iterator[None]:
         raise type(error)(f"{text}; {cure}") from None
 
 
-def checked_csr(X: Any) -> Any:
+def check_csr(X: Any) -> Any:
     """X or y unchanged if dense; if sparse, in CSR form with checked indices."""
     if np.ma.is_masked(X):  # scikit-learn would take what is under the mask
         raise ValueError("X or y has masked entries; fill or remove them")
@@ -471,7 +469,7 @@ class TrainingRows:
 
     def score(self, model: Any) -> float:
         """The `score` of an estimator on these rows."""
-        return model.score(self.X) if self.stored else model.score(self.X, self.y, self.w)
+        return model.score(self.X, self.y, self.w)
 
 
 def shard_sums(shard: Shard, by_class: Floats | None, F: Floats, center: Floats | None) -> Sums:

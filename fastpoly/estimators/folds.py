@@ -145,8 +145,7 @@ def negative_log_loss(
 
 def path_begin(model: PolyEstimator, data: TrainingRows) -> tuple[float, float | None]:
     """Where a path begins: the largest alpha, and alpha_linear by rows held out."""
-    model._scaling = data.within_span(model._units(data), model._activation)
-    objective, ridge = model._objective(data), model.alpha_linear
+    objective, ridge = model._begin(data), model.alpha_linear
     if ridge is None and objective.explicit:
         ridge = default_ridge(objective, model._options())
     return largest_alpha(objective.at(alpha_linear=ridge), model.tol), ridge
@@ -189,9 +188,9 @@ def path_scores(
         y_test = X_test.targets() if isinstance(X_test, Shards) else test.y
         begun, w = perf_counter(), train.given_to("model").get("sample_weight")
         data = model._prepare(X_train, train.y, w)
-        model._scaling = data.within_span(model._units(data), model._activation)
-        progress, at, best, best_alpha = Progress(model, data), 0, -np.inf, 0
-        for i, state in walk(model._objective(data), alphas, model._options(finish=False)):
+        objective, progress = model._begin(data), Progress(model, data)
+        at, best, best_alpha = 0, -np.inf, 0
+        for i, state in walk(objective, alphas, model._options(finish=False)):
             here = copy.copy(model)
             here._scaling = model._scaling._replace(span=None)
             here._set_fit(state, model._scaling.fold(state.model, model._activation))

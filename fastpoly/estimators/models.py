@@ -206,7 +206,7 @@ classes_ : ndarray, (m,)
 }
 
 
-def documented(cls: Class) -> Class:
+def with_text(cls: Class) -> Class:
     """A class decorator that puts TEXT, with the words of the class, in place of {text}."""
     if cls.__doc__:  # there is none under python -OO
         squares = cls._activation == "squared"
@@ -221,7 +221,7 @@ def documented(cls: Class) -> Class:
     return cls
 
 
-@documented
+@with_text
 class PolynomialNetworkClassifier(PolyClassifier):
     """Classification with a polynomial network: squares and products of features.
 
@@ -241,7 +241,7 @@ class PolynomialNetworkClassifier(PolyClassifier):
     _activation = "squared"
 
 
-@documented
+@with_text
 class FactorizationMachineClassifier(PolyClassifier):
     """Classification with a factorization machine: products of different features.
 
@@ -262,7 +262,7 @@ class FactorizationMachineClassifier(PolyClassifier):
     _activation = "anova"
 
 
-@documented
+@with_text
 class PolynomialNetworkRegressor(PolyRegressor):
     """Regression with a polynomial network: squares and products of features.
 
@@ -285,7 +285,7 @@ class PolynomialNetworkRegressor(PolyRegressor):
     _activation = "squared"
 
 
-@documented
+@with_text
 class FactorizationMachineRegressor(PolyRegressor):
     """Regression with a factorization machine: products of different features.
 
@@ -308,7 +308,7 @@ class FactorizationMachineRegressor(PolyRegressor):
     _activation = "anova"
 
 
-@documented
+@with_text
 class PolynomialNetworkOrdinalRegressor(PolyOrdinalRegressor):
     """Regression on ordered levels with a polynomial network: squares and products of features.
 
@@ -331,7 +331,7 @@ class PolynomialNetworkOrdinalRegressor(PolyOrdinalRegressor):
     _activation = "squared"
 
 
-@documented
+@with_text
 class FactorizationMachineOrdinalRegressor(PolyOrdinalRegressor):
     """Regression on ordered levels with a factorization machine: ratings of items by users.
 

@@ -253,25 +253,6 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def contributions(
         self, X: Any, output: Any = None, *, background: Any = None, pairs: bool = False
     ) -> Contributions:
-        """What each feature of each row contributes to an output: exact Shapley values.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse, (n, d)
-        output : class, level, name or position
-            As in `interaction_matrix`. By default those of `decision_function`, and the outputs of
-            a regressor.
-        background : array-like, DataFrame or sparse, optional
-            The rows to compare with; by default those of the training.
-        pairs : bool
-            Whether to tell apart what each pair of features does. It needs rows as background.
-
-        Returns
-        -------
-        Contributions
-            For each row, `values` and `base_values` add up to the output. `to_shap()` gives what
-            the plots of shap accept.
-        """
         check_is_fitted(self, "model_")
         model = copy.copy(self)  # a fit in another thread does not change it
         X, background = (
@@ -283,6 +264,8 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         X, background = (r.plain() if isinstance(r, Joined) else r for r in (X, background))
         c = None if output is None else model._output_position(output)
         return model.model_.contributions(X, c, background=background, pairs=pairs)
+
+    contributions.__doc__ = PolyModel.contributions.__doc__
 
     def top_interactions(
         self, output: Any = None, k: int = 10, *, standardized: bool | None = None

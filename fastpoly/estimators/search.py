@@ -21,7 +21,7 @@ from fastpoly.contributions import Contributions
 from fastpoly.estimators import folds
 from fastpoly.estimators.advice import collected_warnings, warn, warn_once
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import checked_csr
+from fastpoly.estimators.data import check_csr
 from fastpoly.estimators.prediction import Documented
 from fastpoly.kernels.checks import as_flag
 from fastpoly.path import alpha_grid, as_alphas
@@ -211,7 +211,7 @@ class PathSearchCV(MetaEstimator, TransformerMixin, BaseSearchCV):
             return folds.SearchRows(X, y, {"model": given})
         if type(y).__module__.startswith("pandas") and not hasattr(y, "iloc"):
             y = np.asarray(y)  # the array of a Series, which takes no list of positions
-        X, y, *values = indexable(checked_csr(X), y, *given.values())
+        X, y, *values = indexable(check_csr(X), y, *given.values())
         given = dict(zip(given, values, strict=True))
         if not get_config()["enable_metadata_routing"]:
             groups = {"groups": given.pop("groups")} if "groups" in given else {}

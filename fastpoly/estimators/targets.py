@@ -218,7 +218,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = True
     ) -> TrainingRows:
         # This comes before y becomes an array.
-        self._declared = declared_order(y) if self.levels is None else as_levels(self.levels)
+        self._declared = order_of_dtype(y) if self.levels is None else as_levels(self.levels)
         return super()._prepare(X, y, sample_weight, reset)
 
     def __sklearn_tags__(self) -> Tags:
@@ -308,7 +308,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
             )
 
 
-def declared_order(y: Any) -> list[Any] | None:
+def order_of_dtype(y: Any) -> list[Any] | None:
     """The levels of an ordered pandas categorical or a polars Enum, in their order."""
     if hasattr(y, "iloc") and getattr(y, "ndim", 1) == 2 and y.shape[1] == 1:
         y = y.iloc[:, 0]

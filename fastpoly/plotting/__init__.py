@@ -14,7 +14,7 @@ from fastpoly.contributions import Contributions
 from fastpoly.interactions import same_field, strongest_features
 from fastpoly.kernels.checks import as_count
 from fastpoly.model import PolyModel
-from fastpoly.plotting.training import ConvergenceDisplay, Display, PathDisplay
+from fastpoly.plotting.training import ConvergenceDisplay, Display, PathDisplay, plain_text
 from fastpoly.state import Floats
 from fastpoly.tables.fields import Number
 from fastpoly.tables.frames import Column
@@ -140,9 +140,10 @@ class InteractionDisplay(Display):
         ax.figure.colorbar(self.image_, ax=ax, label=self.label)
         ticks = np.arange(len(self.feature_names))
         size = "small" if len(ticks) <= 15 else "x-small"
-        ax.set_xticks(ticks, self.feature_names, rotation=90, fontsize=size)
-        ax.set_yticks(ticks, self.feature_names, fontsize=size)
-        ax.set_title(self.title or "")
+        names = list(map(plain_text, self.feature_names))
+        ax.set_xticks(ticks, names, rotation=90, fontsize=size)
+        ax.set_yticks(ticks, names, fontsize=size)
+        ax.set_title(plain_text(self.title or ""))
         return self
 
 
@@ -228,7 +229,7 @@ class ContributionDisplay(Display):
             value = found.data[j]
             number = isinstance(value, (float, np.floating))
             shown = f"{value:.4g}" if number else str(value)[:20]
-            labels.append(f"{found.feature_names[j]} = {shown}")
+            labels.append(plain_text(f"{found.feature_names[j]} = {shown}"))
         if len(rest):
             values = np.append(values, found.values[rest].sum())
             labels.append(f"{len(rest)} others")
@@ -347,25 +348,27 @@ class ShapeDisplay(Display):
         """Draw; the arguments are those of `from_estimator`."""
         ax = self._axes(ax, figsize=(6.5, 4.5))
         levels = [grid.dtype.kind in "OU" for grid in self.grids]
+        names = list(map(plain_text, self.names))
         at = [np.arange(len(g)) if own else g for g, own in zip(self.grids, levels, strict=True)]
         if len(at) == 2:
             limit = np.abs(self.effect).max() or 1.0
             style = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit, "shading": "nearest"}
             image = ax.pcolormesh(*at, self.effect.T, **style | options)
             ax.figure.colorbar(image, ax=ax, label="effect")
-            ax.set_ylabel(self.names[1])
+            ax.set_ylabel(names[1])
             if levels[1]:
-                ax.set_yticks(at[1], self.grids[1])
+                ax.set_yticks(at[1], list(map(plain_text, self.grids[1])))
         else:
             style = {"marker": "o", "linestyle": "none"} if levels[0] else {}
             lines = ax.plot(at[0], self.effect, **style | options)
             ax.axhline(0, color="0.6", linewidth=1, linestyle=":")
             ax.set_ylabel("effect on the output")
             if self.output_names:
-                ax.legend(lines, self.output_names, loc="upper left", bbox_to_anchor=(1, 1))
+                outputs = list(map(plain_text, self.output_names))
+                ax.legend(lines, outputs, loc="upper left", bbox_to_anchor=(1, 1))
         if levels[0]:
-            ax.set_xticks(at[0], self.grids[0], rotation=90)
-        ax.set(xlabel=self.names[0], title=self.title or "")
+            ax.set_xticks(at[0], list(map(plain_text, self.grids[0])), rotation=90)
+        ax.set(xlabel=names[0], title=plain_text(self.title or ""))
         return self
 
 

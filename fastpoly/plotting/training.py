@@ -29,6 +29,11 @@ class Display:
         return self.ax_
 
 
+def plain_text(name: Any) -> str:
+    """A name as matplotlib shows it: "$" begins no formula."""
+    return str(name).replace("$", r"\$").replace("\0", r"\0")
+
+
 class ConvergenceDisplay(Display):
     """Objective and optimality after each round of training.
 
@@ -36,7 +41,7 @@ class ConvergenceDisplay(Display):
     ----------
     history : dict of arrays
         "objective" and "violation", as in the `history_` of an estimator; for the constrained
-        form, "gap" in place of the violation. With "alpha", a dotted line marks where it changes.
+        form, "gap" in place of the violation.
     alpha : float, optional
         The model is optimal when the violation falls to this value.
     tau : float, optional
@@ -99,18 +104,8 @@ class ConvergenceDisplay(Display):
                 each.set_yscale("log")
             each.xaxis.get_major_locator().set_params(integer=True)
         if self.alpha:
-            alphas = np.broadcast_to(self.history.get("alpha", self.alpha), rounds.shape)
-            gray = {"color": "0.4", "linewidth": 1}
             axes[1].set_title(f"optimal at alpha = {self.alpha:.3g} (dashed)", fontsize="medium")
-            changed = rounds[1:][np.diff(alphas) != 0]
-            if len(changed):
-                axes[0].set_title("alpha changes at the dotted line", fontsize="medium")
-                axes[1].step(rounds, alphas, where="post", linestyle="--", **gray)
-            else:
-                axes[1].axhline(self.alpha, linestyle="--", **gray)
-            for each in axes:
-                for at in changed:
-                    each.axvline(at, linestyle=":", **gray)
+            axes[1].axhline(self.alpha, linestyle="--", color="0.4", linewidth=1)
         return self
 
 

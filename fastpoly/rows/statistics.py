@@ -297,8 +297,8 @@ class Scaling(NamedTuple):
         if self.span is None:
             return model
         constant, H = np.split(model.H, [model.H.shape[1] - width], axis=1)
-        linear = None if model.linear is None else change(model.linear.T).T
-        return model._replace(H=np.hstack([constant, change(H)]), linear=linear)
+        linear, H = None if model.linear is None else change(model.linear.T).T, change(H)
+        return model._replace(H=np.hstack([constant, H]) if constant.size else H, linear=linear)
 
     def _units(self, model: Model, factor: Floats) -> Model:
         """The model with the weights of every feature times its factor, but for a constant."""
@@ -308,9 +308,14 @@ class Scaling(NamedTuple):
 
     def fold(self, model: Model, activation: str) -> Model:
         """Turn a model of scaled features and targets into one of the original ones."""
-        model = self.widen(model) if self.tables is None else self.tables.level_model(model)
         factor = np.where(self.seen, 1.0 if self.factor is None else self.factor, 0.0)
-        H, V, intercept, linear = self._units(model, factor)
+        if self.tables is not None:
+            model = self._units(self.tables.level_model(model), factor)
+        elif self.span is not None and self.span.ndim == 1:  # of all features, few may be seen
+            model = self.widen(self._units(model, factor[self.span]))
+        else:
+            model = self._units(self.widen(model), factor)
+        H, V, intercept, linear = model
         if self.center is not None:
             constant, slope = _shift(H, self.center, activation)
             intercept = intercept - self.center @ linear + V.T @ constant

@@ -199,7 +199,9 @@ def ascend(G: Floats, Y: Floats, penalty: Any, tol: float, max_iter: int = 30) -
 
 def finish(G: Floats, points: Points, penalty: Any, tol: float, steps: int) -> Points:
     """Steps to the top eigenvectors, until one gains less than a share of tol; best first."""
-    return climb(G, points, penalty, 0.1 * tol, steps, top_eigenvectors).best_first()
+    # With 2,000 features an eigenvector takes a third of a second.
+    step = top_eigenvectors if G.shape[1] <= 512 else ritz_vectors
+    return climb(G, points, penalty, 0.1 * tol, steps, step).best_first()
 
 
 # ---- the thorough search -------------------------------------------------------------------------
@@ -207,36 +209,43 @@ def finish(G: Floats, points: Points, penalty: Any, tol: float, steps: int) -> P
 
 def search_thoroughly(
     G: Floats, starts: Floats, known: Floats, penalty: Any, tol: float, max_iter: int,
-    rng: np.random.Generator, threshold: float, flops: float,
-) -> tuple[Points, bool]:  # fmt: skip
-    """Whether anything is above the threshold: the best distinct points, and if that is complete.
+    rng: np.random.Generator, threshold: float, flops: float, vertex_flops: float,
+) -> tuple[Points, bool, bool]:  # fmt: skip
+    """The best distinct points, and whether the search for any above the threshold is complete,
+    and exact.
 
-    It ascends from `starts` (k, p), and then from random points until something is above or they
-    find nothing new. At an optimum the vectors of the model, `known` (r, p), are maxima, and most
-    ascents end there. The share that ends where nothing else did estimates the chance that one more
-    finds a new maximum (Good and Turing); the search is complete when it is small. Where it falls
-    too slowly, the rest is not worth its time. Single precision finds the maxima, and the best are
-    followed further. A coarse tolerance is enough if even a maximum as far above the best as the
-    median is below it would be within the tolerance of the threshold.
+    It ascends from `starts` (k, p), and if that finds nothing tries all vertices, if they are worth
+    it, or random points until something is above or they find nothing new. At an optimum the
+    vectors of the model, `known` (r, p), are maxima, and most ascents end there. The share that
+    ends where nothing else did estimates the chance that one more finds a new maximum (Good and
+    Turing); the search is complete when it is small. Where it falls too slowly, the rest is not
+    worth its time. Single precision finds the maxima, and the best are followed further. A coarse
+    tolerance is enough if even a maximum as far above the best as the median is below it (with
+    kinks, the highest tenth, as flips would raise the others) would be within the tolerance of the
+    threshold.
     """
     m, p, _ = G.shape
     kinks, coarse = penalty.n_vertices(m) is not None, tol >= 0.01
-    stop, near = 0.1 * min(tol, 0.01), 1 - max(0.01, tol / 4)
+    stop, near = 0.1 * min(tol, 0.05), 1 - max(0.01, tol / 4)
     largest_share_alone = 0.02
     # A restart costs about so many times m p^2. With kinks, a maximum that one in a hundred ascents
-    # finds has been missed by 256 of them.
-    most = min(1024, int(flops / ((60.0 if kinks else 30.0) * m * p**2)))
+    # finds has been missed by 256 of them, and one that three in a hundred find by 32. Flips take
+    # most of their time, and find half as many more: coarse searches flip only the best.
+    most = min(1024, int(flops / ((60.0 if kinks and not coarse else 30.0) * m * p**2)))
     least = 64 if coarse else 512 if kinks else 128
-    at_once = 128 if not coarse else 64 if kinks else 32  # more cost less each, but end later
+    at_once = 128 if not coarse else 256 if kinks else 32  # more cost less each, but end later
     size = max(1, min(at_once, BLOCK_DOUBLES // (m * p)))
     single = in_single_precision(G)
 
     @np.errstate(invalid="ignore")
-    def maxima(Y: Floats, ends: Floats | None) -> Points:
+    def maxima(Y: Floats, ends: Floats | None = None) -> Points:
         found = points_at(single, Y.astype(np.float32), penalty)
         if kinks:
             found = climb(single, found, penalty, stop, max_iter)
-            found = flip(single, found, penalty, stop, max_iter)
+            if coarse or ends is None:  # a first look often finds something above at once
+                found = flip(single, found.distinct(8), penalty, stop, max_iter).join(found)
+            else:
+                found = flip(single, found, penalty, stop, max_iter)
         else:
             fine = stop if coarse else 0.1 * stop
             found = climb(single, found, penalty, fine, max_iter, ends=ends)
@@ -246,16 +255,22 @@ def search_thoroughly(
         best = finish(G, found.distinct(), penalty, tol, max_iter)
         return points.join(best).join(found).distinct(24)
 
-    others = points_at(G, unit(known), penalty).join(maxima(starts[:size], None))
+    others = points_at(G, unit(known), penalty).join(maxima(starts[:size]))
     points = add(others.take(slice(0)), others)
+    if points.values[0] > threshold:
+        return points, False, False
+    if enumeration_flops(penalty, m, p) <= vertex_flops:
+        H, _ = best_of_vertices(G, penalty, 24)
+        return points_at(G, H, penalty).best_first(), True, True
     ends, heights = others.take(slice(0)), np.empty(0)
     while len(heights) < most and points.values[0] <= threshold:
         found = maxima(unit(rng.standard_normal((size, p))), others.Y.astype(np.float32))
         points = add(points, found)
         found = replace_alike(found, others)
         heights, ends = np.append(heights, found.values), ends.join(found)
-        if coarse and 2 * points.values[0] - np.median(heights) <= (1 + tol) * threshold:
-            return points, bool(points.values[0] <= threshold)
+        usual = np.quantile(heights, 0.9 if kinks else 0.5)
+        if coarse and 2 * points.values[0] - usual <= (1 + tol) * threshold:
+            return points, bool(points.values[0] <= threshold), False
         ends = ends.take(ends.values >= near * points.values[0])
         alone = is_alone(ends, others)
         if 0 < alone.sum() <= 8:  # so few are worth steps to exact eigenvectors
@@ -264,10 +279,10 @@ def search_thoroughly(
             alone = is_alone(ends, others)
         enough = len(heights) >= least and len(alone) >= 32
         if enough and alone.mean() <= largest_share_alone:
-            return points, bool(points.values[0] <= threshold)
+            return points, bool(points.values[0] <= threshold), False
         if enough and alone.mean() * len(heights) > 4 * largest_share_alone * most:
             break
-    return points, False
+    return points, False, False
 
 
 def is_alone(ends: Points, others: Points) -> NDArray[np.bool_]:
@@ -366,6 +381,8 @@ def upper_bound(
         ||q||_* <= a |q|_1,    |q|_1   <= h' (sum_c |G_c|) h
         ||q||_* <= b |q|_2,    |q|_2^2 <= sum_c |G_c h|^2 = h' (sum_c G_c^2) h,
                                |q|_2   <= the largest singular value of the map hh' -> q.
+
+    The last is the only one, beside the first, with more than 512 features.
     """
     m, p, _ = G.shape
     bound, (to_sum, to_euclidean) = np.inf, penalty.dual_ratios(m)
@@ -378,5 +395,6 @@ def upper_bound(
         bound = min(bound, to_sum * np.linalg.eigvalsh(roots @ roots.T)[-1])
     tall, flat = G.reshape(m * p, p), G.reshape(m, p * p)
     small = flat @ flat.T if m <= p * p else flat.T @ flat
-    squared = min(np.linalg.eigvalsh(square)[-1] for square in (tall.T @ tall, small))
+    squares = [small] if p > 512 else [tall.T @ tall, small]
+    squared = min(np.linalg.eigvalsh(square)[-1] for square in squares)
     return float(min(bound, to_euclidean * np.sqrt(max(squared, 0.0))))

@@ -205,20 +205,18 @@ def search_matrices(request: Request) -> Selection:
     penalty, rng, gamma, G = request.penalty, request.rng, request.gamma, request.gamma.dense()
     if not G.any():
         return Selection.of(np.eye(1, gamma.d), bound=0.0, confirmed=True)
-    if ascent.enumeration_flops(penalty, *G.shape[:2]) <= max(request.sign_budget, 5e8):
-        H, bound = ascent.best_of_vertices(G, penalty, _n_best(request))
-        points, complete = ascent.points_at(G, H, penalty).best_first(), True
-    else:
-        spectra = np.linalg.eigh(G) if gamma.d <= EIGH_FEATURES else ()
-        bound, starts = ascent.upper_bound(G, penalty, *spectra), request.start
-        if spectra:
-            starts = np.vstack([spectra[1][:, :, -1], spectra[1][:, :, 0]])
-        elif starts is None:
-            starts = rng.standard_normal((gamma.m, gamma.d))
-        points, complete = ascent.search_thoroughly(
-            G, unit(starts), request.known, penalty, request.tol, request.max_iter, rng,
-            request.threshold or np.inf, max(request.sign_budget, 5e9),
-        )  # fmt: skip
+    spectra = np.linalg.eigh(G) if gamma.d <= EIGH_FEATURES else ()
+    starts = request.start
+    if spectra:
+        starts = np.vstack([spectra[1][:, :, -1], spectra[1][:, :, 0]])
+    elif starts is None:
+        starts = rng.standard_normal((gamma.m, gamma.d))
+    threshold, budget = request.threshold or np.inf, request.sign_budget
+    points, complete, exact = ascent.search_thoroughly(
+        G, unit(starts), request.known, penalty, request.tol, request.max_iter, rng, threshold,
+        max(budget, 5e9), max(budget, 5e8),
+    )  # fmt: skip
+    bound = points.values[0] if exact else ascent.upper_bound(G, penalty, *spectra)
     return Selection.of(points.Y, Q=points.Q, bound=bound, confirmed=complete)
 
 
