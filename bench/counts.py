@@ -7,6 +7,7 @@ environment in which that checkout is installed. Fits are of iris, with default 
 """
 
 import argparse
+import ast
 import re
 import sys
 import tempfile
@@ -19,7 +20,8 @@ from typing import Self
 PYTHON, CYTHON, C = (".py",), (".pyx", ".pxd", ".pxi"), (".c", ".h")
 OWN_IMPORT = re.compile(r"^\s*(?:from|import) fastpoly\b", re.MULTILINE)
 IMPORT = re.compile(r"^\s*(?:from \S+ import|import) ", re.MULTILINE)
-NUMBER = r"[-+*/(). 0-9e,]+"
+NUMBER = r"[-+*/(). 0-9e,]*[0-9][-+*/(). 0-9e,]*"
+PLAIN = {0, 1, 2, -1, 0.5}  # not constants of their own: indices, squares, halves
 # Capital names at the left margin, entries of a `cdef enum`, and what C has in place of them.
 CONSTANTS = (
     (PYTHON + CYTHON, rf"^((?:_?[A-Z][A-Z0-9_]*(?:, )?)+)(?:: \w+)? = ({NUMBER})(?:#.*)?$"),
@@ -45,6 +47,22 @@ def n_constants(root: Path, languages: tuple[str, ...]) -> int:
             for names, value in re.findall(pattern, path.read_text(), re.MULTILINE):
                 case = pattern.startswith("^    ") and value.strip() in ("0", "1", "2", "3")
                 count += 0 if case else len(names.split(", "))
+    return count
+
+
+def n_unnamed(root: Path) -> int:
+    """Numbers within functions of Python, without defaults of their parameters."""
+    count = 0
+    for path in sources(root, PYTHON):
+        functions = [
+            node for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]  # fmt: skip
+        found = {
+            node for function in functions for line in function.body for node in ast.walk(line)
+            if isinstance(node, ast.Constant) and type(node.value) in (int, float)
+        }  # fmt: skip
+        count += sum(node.value not in PLAIN for node in found)
     return count
 
 
@@ -87,11 +105,13 @@ class Seen:
         if event != "call" or module.split(".")[0] != "fastpoly":
             return
         self.modules.add(module)
-        # `sum` is called `reduce` at 5de635d. Methods that dataclasses generate have no class.
-        name = frame.f_code.co_name
-        if name in ("__init__", "sum", "reduce", "value_grad"):
-            owner = type(frame.f_locals.get("self")).__name__
-            self.calls[owner if name == "__init__" else f"{owner}.pass"] += 1
+        # Methods that dataclasses generate have no class. `sum` is `reduce` at 5de635d, where each
+        # sum of rows in memory is a method of `RowSums`.
+        name, owner = frame.f_code.co_name, type(frame.f_locals.get("self")).__name__
+        if name == "__init__":
+            self.calls[owner] += 1
+        elif name in ("sum", "reduce", "value_grad") or owner == "RowSums":
+            self.calls[f"{owner}.pass"] += 1
         elif name == "identity" and module.startswith("fastpoly.rows"):
             self.calls["stat"] += 1
 
@@ -108,10 +128,12 @@ def print_fits() -> None:
         for name, data in {"default fit": (X, y), "default fit of shards": (shards,)}.items():
             with Seen() as seen:
                 PolynomialNetworkClassifier(random_state=0).fit(*data)
-            built = ", ".join(f"{n} {seen.calls[n]}" for n in ("Problem", "Objective", "Rows"))
+            kinds = ("Problem", "Objective", "JointObjective", "Rows")
+            built = ", ".join(f"{n} {seen.calls[n]}" for n in kinds if seen.calls[n])
             print(f"{name}: {len(seen.modules)} modules of Python; built: {built}")
             # A gradient of rows in memory does not go through `sum`.
-            passes = seen.calls["ThreadEngine.pass"] or seen.calls["Rows.pass"]
+            owners = ("ThreadEngine.pass", "Rows.pass", "RowSums.pass")
+            passes = next((seen.calls[n] for n in owners if seen.calls[n]), 0)
             print(f"  passes over rows: {passes}; looks at files: {seen.calls['stat']}")
     print(
         f"  modules: {', '.join(sorted(name.removeprefix('fastpoly.') for name in seen.modules))}"
@@ -142,6 +164,7 @@ def main() -> None:
     print(f"lines of Python that import from fastpoly: {own}")
     python, compiled = n_constants(root, PYTHON), n_constants(root, CYTHON + C)
     print(f"named numeric constants: {python} in Python, {compiled} in compiled files")
+    print(f"other numbers in functions of Python: {n_unnamed(root)}")
     print(f"README: {n_lines(root / 'README.md')} lines")
     print_fits()
 

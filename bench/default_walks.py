@@ -28,8 +28,8 @@ VARIANTS: dict[str, dict[str, object]] = {
     "folds up to 700 rows": {"FEW_ENTRIES": 0},
     "alpha_linear=1": {"RIDGES": (1.0,)},
     "without the last ridge": {"RIDGES": strengths.RIDGES[:-1]},
-    "alphas with a step of 3": {"SHARES": 3.0 ** -np.arange(12)},
-    "the least loss, sure or not": {"CLEAR": 0.0},
+    "alphas with a step of 3": {"ALPHA_SHARES": 3.0 ** -np.arange(12)},
+    "the least loss, sure or not": {"CLEAR_ERRORS": 0.0},
 }
 
 

@@ -21,7 +21,7 @@ from fastpoly.state import Model
 
 # A fit is perfect when its objective is below this share of the loss of a model without parameters:
 # tolerances are not relative to anything smaller.
-PERFECT = 1e-6
+PERFECT_SHARE = 1e-6
 
 
 def small_objective(nothing: float) -> float:
@@ -32,7 +32,7 @@ def small_objective(nothing: float) -> float:
             f"the loss of a model without parameters is {nothing:.1e}, beyond "
             f"{1 / largest:g}..{largest:g}; rescale y or sample_weight"
         )
-    return PERFECT * nothing
+    return PERFECT_SHARE * nothing
 
 
 def positive(metric: Floats) -> Floats:

@@ -107,7 +107,7 @@ class Walk:
     """Algorithm 1 at weaker and weaker strengths, a round at a time, without certificates."""
 
     def __init__(self, objective: Objective, options: Options) -> None:
-        self.objective, self.options = objective, options
+        self.objective, self.options = objective, replace(options, finish=False)
         self.model, self.memory = objective.empty_model(), RunMemory(options.seed)
         self.n_iter, self.blocks = 0, False  # `blocks`: a round adds many vectors
         self._known: tuple[Model, Gradient, Selection | None] | None = None

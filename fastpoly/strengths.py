@@ -8,7 +8,6 @@ it is clearly better. `bench/default_walks.py` measures what each constant is wo
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from fastpoly.algorithm import Options, train
 from fastpoly.kernels.blas_threads import one_blas_thread
-from fastpoly.objective import PERFECT, Objective
+from fastpoly.objective import PERFECT_SHARE, Objective
 from fastpoly.path import Walk
 from fastpoly.rows import Rows
 from fastpoly.state import Floats, Model, RunMemory, State
@@ -24,9 +23,9 @@ from fastpoly.state import Floats, Model, RunMemory, State
 # Of tables up to either size every fifth row is held out in turn, of larger ones one third once.
 FEW_ROWS, FEW_ENTRIES = 700, 20_000
 FOLDS, PARTS = 5, 10  # of small tables; parts of all rows held out say how sure a gain is
-CLEAR = 0.5  # standard errors by which the weaker of two strengths must be better
+CLEAR_ERRORS = 0.5  # standard errors by which the weaker of two strengths must be better
 RIDGES = (100.0, 10.0, 1.0, 0.1)
-SHARES = 0.5 ** np.arange(18)  # of the largest alpha
+ALPHA_SHARES = 0.5 ** np.arange(18)  # of the largest alpha
 
 
 def train_default(
@@ -98,7 +97,7 @@ class Fold(Walk):
 
     def loss(self) -> Floats:
         """The losses of the parts held out; a perfect fit still has a logarithm."""
-        return np.array([h.loss(self.model) + PERFECT * h.rows.weight for h in self.held])
+        return np.array([h.loss(self.model) + PERFECT_SHARE * h.rows.weight for h in self.held])
 
     def refit_loss(self, alpha: float, ridge: float, tol: float) -> Floats:
         """The losses held out after a descent without new vectors."""
@@ -159,8 +158,7 @@ class Search:
         drawn_by: Rows | None = None,
     ) -> None:  # fmt: skip
         self.objective, self.given = objective, alpha_linear
-        self.options = replace(options, finish=False)
-        self.folds = make_folds(objective, self.options, drawn_by)
+        self.tol, self.folds = options.tol, make_folds(objective, options, drawn_by)
         self.found: Strengths | None = None
         self.ridge = objective.problem.alpha_linear if alpha_linear is None else alpha_linear
         if objective.explicit:  # the folds then have linear models
@@ -176,7 +174,7 @@ class Search:
         """The strengths that the rows held out choose; the folds then have their models."""
         if self.found is not None:
             return self.found
-        folds, ridge, tol = self.folds, self.ridge, self.options.tol
+        folds, ridge, tol = self.folds, self.ridge, self.tol
 
         def at_share(fold: Fold, share: float) -> Floats:
             return fold.loss() if share == 1 else fold.round_loss(share * fold.top, ridge)
@@ -187,11 +185,11 @@ class Search:
                     fold.refit(1.0, ridge, 1e-3)
                 fold.top = fold.find_top(ridge)
             # The first vectors alone may be of no use, so a walk has at least three alphas.
-            share, at = self._walk(at_share, SHARES, fewest=3, clear=CLEAR)
+            share, at = self._walk(at_share, ALPHA_SHARES, fewest=3, clear=CLEAR_ERRORS)
             if at and self.given is None and self.objective.explicit:
 
                 def at_ridge(fold: Fold, weaker: float) -> Floats:
-                    alpha = SHARES[at] * fold.top
+                    alpha = ALPHA_SHARES[at] * fold.top
                     return fold.loss() if weaker == ridge else fold.refit_loss(alpha, weaker, tol)
 
                 weaker = [ridge, *(r for r in RIDGES if r < 0.3 * ridge)]
@@ -236,7 +234,7 @@ def best_form(
         searches.append(Search(objective, options, alpha_linear, drawn_by))
 
     def best(places: Sequence[int]) -> int:
-        return places[simplest([searches[i].loss() for i in places], CLEAR)]
+        return places[simplest([searches[i].loss() for i in places], CLEAR_ERRORS)]
 
     places = range(len(searches))
     if searches[0].objective.explicit:

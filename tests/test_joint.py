@@ -53,7 +53,7 @@ def test_the_smooth_form_is_the_penalty_at_its_scale_and_above_it_elsewhere(name
     penalty = get_penalty(name)
     form = penalty.smooth_form
     H, V = unit_model(one_output=form.fixed)
-    H1, V1 = form.scaled(H, V, penalty.row_norms(V))
+    H1, V1 = form.scale(H, V, penalty.row_norms(V))
     zeros = np.zeros_like(H), np.zeros_like(V)
     assert form.value_grad(H1, V1, 0.7, *zeros) == pytest.approx(0.7 * penalty.value(V))
     # The model is the same: v_r h_r h_r' does not change.
@@ -122,7 +122,7 @@ def test_the_preconditioner_is_symmetric_and_positive(stored, activation, lower,
     H, V = unit_model(d=d, one_output=refit.form.fixed)
     rng = np.random.default_rng(2)
     linear = rng.standard_normal((d, 3)) if objective.explicit else None
-    model = refit.scaled(Model(H, V, rng.standard_normal(3) * objective.explicit, linear))
+    model = refit.rescale(Model(H, V, rng.standard_normal(3) * objective.explicit, linear))
     curvature = objective.rows.curvature(model, np.zeros(len(model.H)))
     P = Preconditioner(objective.problem, refit.form, model, curvature)
     n = len(objective.pack(model))

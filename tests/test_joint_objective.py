@@ -407,7 +407,7 @@ def test_bad_input():
     for error, says, call in [
         (TypeError, "X", lambda: JointObjective(np.ones((4, 2)), loss, Y, 3)),
         (TypeError, "X", lambda: JointObjective(None, loss, Y, 3)),
-        (ValueError, "n_outputs must be between 1", lambda: JointObjective(X, loss, Y, 0)),
+        (ValueError, "n_outputs must be at least 1", lambda: JointObjective(X, loss, Y, 0)),
         (ValueError, "activation must be", lambda: JointObjective(X, loss, Y, 3, activation="a")),
         (ValueError, "n_threads", lambda: JointObjective(X, loss, Y, 3, n_threads=0)),
         (ValueError, "Y must have shape", lambda: JointObjective(X, loss, Y[:3], 3)),

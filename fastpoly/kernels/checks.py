@@ -154,10 +154,8 @@ def as_seed(random_state: object) -> int:
 
 def as_n_outputs(n_outputs: int) -> int:
     """Return a number of outputs, an int from 1 to 2^31 - 1."""
-    if isinstance(n_outputs, bool) or not hasattr(n_outputs, "__index__"):
-        raise TypeError(f"n_outputs must be a positive int, got {n_outputs!r}")
-    if not 1 <= n_outputs < 2**31:
-        raise ValueError(f"n_outputs must be between 1 and 2^31 - 1, got {n_outputs}")
+    if as_count(n_outputs, "n_outputs") >= 2**31:
+        raise ValueError(f"n_outputs must be below 2**31, got {n_outputs}")
     return n_outputs
 
 

@@ -30,7 +30,7 @@ class SmoothForm:
     bound: float | None = None  # |v_rc| <= bound
     fixed = False  # whether V does not move and every unit serves one output
 
-    def scaled(self, H: Floats, V: Floats, norms: Floats) -> tuple[Floats, Floats]:
+    def scale(self, H: Floats, V: Floats, norms: Floats) -> tuple[Floats, Floats]:
         """The same model in this scale, from unit vectors H and rows of V with these norms > 0."""
         return H * np.sqrt(norms)[:, None], V / norms[:, None]
 
@@ -51,7 +51,7 @@ class SmoothForm:
 class Balanced(SmoothForm):
     """l1/l2: both layers share the weight, |v_r| = |h_r|^2."""
 
-    def scaled(self, H: Floats, V: Floats, norms: Floats) -> tuple[Floats, Floats]:
+    def scale(self, H: Floats, V: Floats, norms: Floats) -> tuple[Floats, Floats]:
         return H * (norms**0.25)[:, None], V / np.sqrt(norms)[:, None]
 
     def value_grad(self, H: Floats, V: Floats, alpha: float, GH: Floats, GV: Floats) -> float:

@@ -17,7 +17,7 @@ from fastpoly.kernels.penalties import FistaStep, fista_update
 from fastpoly.kernels.quadratic import Quadratic
 from fastpoly.objective import duality_gap, positive
 from fastpoly.problem import Problem
-from fastpoly.refit.lbfgs import ARMIJO, SHORTEST
+from fastpoly.refit.lbfgs import ARMIJO, SHORTEST_STEP
 from fastpoly.rows import Rows
 from fastpoly.state import Model
 
@@ -84,7 +84,7 @@ class OutputProblem:
             return Model(self.H, P, zeros, None)
         return Model(self.H, P[: self.k], P[self.k], P[self.k + 1 :])
 
-    def stacked(self, V: Floats, intercept: Floats | None, linear: Floats | None) -> Floats:
+    def stack(self, V: Floats, intercept: Floats | None, linear: Floats | None) -> Floats:
         """The parts of a model, or of a gradient, in the order of P."""
         if self.H is None:
             return linear
@@ -93,7 +93,7 @@ class OutputProblem:
     def value_grad(self, P: Floats) -> tuple[float, Floats]:
         """The smooth part F, loss and ridge, and its gradient."""
         value, *parts = self.rows.value_layers(self.model(P))
-        return value + self.ridge_value(P), self.stacked(*parts) + self.ridge * P
+        return value + self.ridge_value(P), self.stack(*parts) + self.ridge * P
 
     def size(self, objective: float) -> float:
         """The number to which tolerances are relative."""
@@ -120,7 +120,7 @@ class OutputProblem:
             found = self.rows.gradient(self.model(P))
         except ValueError:
             return Solution(P, np.inf, np.inf, np.inf, np.full(P.shape, np.nan))
-        G = self.stacked(found.V, found.intercept, found.linear)
+        G = self.stack(found.V, found.intercept, found.linear)
         return self.certificate(P, found.value, G, found.conjugate)
 
     def certificate(
@@ -323,17 +323,17 @@ class Newton:
         slope += problem.penalty_value(target) - problem.penalty_value(self.P)
         slack = rounding(objective)
         O_move, t = problem.Z @ move, 1.0
-        while slope <= slack and t >= SHORTEST:
+        while slope <= slack and t >= SHORTEST_STEP:
             # A full step ends on the minimizer itself, whose zero rows are exactly zero.
             P, O = (target if t == 1.0 else self.P + t * move), self.O + t * O_move
             total = self.loss.value(Y, O, w) + problem.ridge_value(P) + problem.penalty_value(P)
             if total <= objective + ARMIJO * t * min(slope, 0.0) + slack:
-                self.P, self.O = self.centered(P, O) if self.partial else (P, O)
+                self.P, self.O = self.center(P, O) if self.partial else (P, O)
                 return True
             t *= 0.5
         return False
 
-    def centered(self, P: Floats, O: Floats) -> tuple[Floats, Floats]:
+    def center(self, P: Floats, O: Floats) -> tuple[Floats, Floats]:
         """Rows without their means if that is a gain; the loss does not change."""
         shift = P.mean(axis=1, keepdims=True)
         if self.problem.penalty_value(P - shift) < self.problem.penalty_value(P):

@@ -20,7 +20,7 @@ import numpy as np
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES, Floats
 from fastpoly.objective import Objective
-from fastpoly.refit.lbfgs import SHORTEST, Minimum, Preconditioner, minimize
+from fastpoly.refit.lbfgs import SHORTEST_STEP, Minimum, Preconditioner, minimize
 from fastpoly.selection import Selection
 from fastpoly.state import Model, State
 
@@ -115,10 +115,10 @@ class JointRefit:
         ftol = min(GAIN_SHARE * gain, 1e-3)  # which is always enough to continue
         previous = np.inf
         for n_iter in self.stretches(last):
-            scaled = self.scaled(model)
-            found = self._stretch(scaled, ftol, n_iter)
+            start = self.rescale(model)
+            found = self._stretch(start, ftol, n_iter)
             self.spent += found.n_iter
-            model = self.normalized(self.objective.unpack(found.x, len(scaled.H)))
+            model = self.normalize(self.objective.unpack(found.x, len(start.H)))
             if found.converged or previous - found.value <= 10 * ftol * abs(found.value):
                 break
             previous = found.value
@@ -160,18 +160,18 @@ class JointRefit:
             return model
         value = self.objective.value(model)
         most = value + GAIN_SHARE * max(0.0, before - value)
-        for fewer in (self.merged, self.without_light):
+        for fewer in (self.merge, self.drop_light):
             new = fewer(model)
             if len(new.H) < len(model.H) and self.objective.value(new) <= most:
                 model = new
         return model
 
-    def without_light(self, model: Model) -> Model:
+    def drop_light(self, model: Model) -> Model:
         """The model without the vectors that have almost no weight."""
         weights = self.problem.penalty.row_norms(model.V)
         return model.keep(weights > 1e-4 * weights.max(initial=0.0))
 
-    def merged(self, model: Model) -> Model:
+    def merge(self, model: Model) -> Model:
         """The model with nearly parallel vectors merged; those of one output and sign for l1."""
         groups = np.zeros(len(model.H), dtype=int)
         if self.form.fixed and len(model.H):
@@ -186,7 +186,7 @@ class JointRefit:
             V.append(v)
         return model._replace(H=np.vstack(H), V=np.vstack(V))
 
-    def scaled(self, model: Model) -> Model:
+    def rescale(self, model: Model) -> Model:
         """The same model in the scale of the form; with fixed signs, one unit per output.
 
         A model of another penalty may then have too many units; those of largest weight stay.
@@ -205,10 +205,10 @@ class JointRefit:
         if not len(model.H):
             return model
         norms = self.problem.penalty.row_norms(model.V)
-        H, V = self.form.scaled(model.H, model.V, norms)
+        H, V = self.form.scale(model.H, model.V, norms)
         return model._replace(H=H, V=V)
 
-    def normalized(self, model: Model) -> Model:
+    def normalize(self, model: Model) -> Model:
         """The same model with unit vectors."""
         norms = np.linalg.norm(model.H, axis=1)
         kept = (norms > 0) & model.V.any(axis=1)
@@ -261,7 +261,9 @@ def line_minimum(at: Callable[[float], tuple[float, float]], curvature: float) -
         return 0.0
     t = first = -slope / curvature
     low, high, best = 0.0, np.inf, 0.0
-    while SHORTEST * first < t < np.inf and (high == np.inf or high - low > SHORTEST * high):
+    while SHORTEST_STEP * first < t < np.inf and (
+        high == np.inf or high - low > SHORTEST_STEP * high
+    ):
         value, there = at(t)
         if not value < start or there > 0.1 * abs(slope):
             high = t

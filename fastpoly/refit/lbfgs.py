@@ -29,11 +29,11 @@ from fastpoly.state import Model
 Objective = Callable[[Floats, Floats], float]
 
 ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
-SHORTEST = 1e-8  # step, as a share of the full one, below which a line search gives up
+SHORTEST_STEP = 1e-8  # step, as a share of the full one, below which a line search gives up
 # Share of the mean curvature (for basis vectors) or of a parameter's own curvature (for the others)
 # that is added everywhere, to keep directions without curvature bounded. (1e-4 stalls on badly
 # scaled columns.)
-DAMPING = 1e-6
+DAMPING_SHARE = 1e-6
 
 
 class Minimum(NamedTuple):
@@ -159,7 +159,7 @@ def _search(
 ) -> tuple[Floats, float, Floats] | None:
     """The first point along the step with enough decrease; each trial at least halves the step."""
     t = 1.0
-    while t > SHORTEST:
+    while t > SHORTEST_STEP:
         x_new = x + t * step
         if bounds is not None:
             np.clip(x_new, *bounds, out=x_new)
@@ -224,7 +224,7 @@ class Preconditioner:
 
 def _inverse(curvature: Floats) -> Floats:
     """1 / curvature, where a curvature near zero counts as a small share of the mean."""
-    floor = DAMPING * curvature.mean(axis=-1, keepdims=True) if curvature.size else 0.0
+    floor = DAMPING_SHARE * curvature.mean(axis=-1, keepdims=True) if curvature.size else 0.0
     return 1 / (curvature + np.where(floor > NO_CURVATURE, floor, 1.0))
 
 
@@ -236,5 +236,5 @@ def _inverse_matrix(gram: Floats, ridge: Floats) -> Floats:
     scale = A.diagonal().copy()
     scale[scale <= NO_CURVATURE] = 1.0
     scale = 1 / np.sqrt(scale)
-    A = A * scale * scale[:, None] + DAMPING * np.eye(len(A))
+    A = A * scale * scale[:, None] + DAMPING_SHARE * np.eye(len(A))
     return np.linalg.inv(A) * scale * scale[:, None]

@@ -148,13 +148,13 @@ def refit_output(
         X = as_matrix(linear)
         if X.n != n:
             raise ValueError(f"linear has {X.n} rows, A has {n}")
-        Z = stacked_features(A, take_rows(X, np.arange(n)))
-    rows = stored_rows(Z, n_threads, targets, loss, m, w)
+        Z = stack_features(A, take_rows(X, np.arange(n)))
+    rows = rows_of_features(Z, n_threads, targets, loss, m, w)
     convex = OutputProblem(problem, rows, None, k, small_objective(rows.loss_at_zero))
     return solve(convex, Model(A[:0], V, np.zeros(m), None), solver, tol, max_iter, at_least=0)
 
 
-def stacked_features(A: Floats, X: Any) -> Any:
+def stack_features(A: Floats, X: Any) -> Any:
     """[A | 1 | X], sparse where X is sparse and wide."""
     ones = np.ones((len(A), 1))
     if scipy.sparse.issparse(X) and X.shape[1] > 4 * AUTO_LINEAR:
@@ -162,7 +162,7 @@ def stacked_features(A: Floats, X: Any) -> Any:
     return np.hstack([A, ones, X.toarray() if scipy.sparse.issparse(X) else X])
 
 
-def stored_rows(Z: Any, n_threads: int | None, *targets: Any) -> Rows:
+def rows_of_features(Z: Any, n_threads: int | None, *targets: Any) -> Rows:
     """Stored activations as the features of a linear model."""
     return Rows.of_block(Block(Design(Z, fit_lower="explicit", n_threads=n_threads), *targets))
 
@@ -286,8 +286,10 @@ class OutputRefit:
         else:
             Z, design, given = self.activations(H, block.design), block.design, None
             if objective.explicit:
-                Z = stacked_features(Z, take_rows(design.matrix, np.arange(n)))
-            rows = stored_rows(Z, design.n_threads, block.targets, block.loss, block.m, block.w)
+                Z = stack_features(Z, take_rows(design.matrix, np.arange(n)))
+            rows = rows_of_features(
+                Z, design.n_threads, block.targets, block.loss, block.m, block.w
+            )
         return OutputProblem(self.problem, rows, given, k, objective.small, self.memory)
 
     def activations(self, H: Floats, design: Design) -> Floats:
