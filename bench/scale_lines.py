@@ -354,10 +354,7 @@ def held_out(shards: Shards, held: Ratings) -> tuple[Callable[[Any], np.ndarray]
     users, items = (shards.categories(name) for name in ("user", "item"))
     known = np.isin(held.user, users) & np.isin(held.item, items)
     held = Ratings(*(column[known] for column in held))
-    columns = np.searchsorted(users, held.user), len(users) + np.searchsorted(items, held.item)
-    n = len(held.user)
-    arrays = np.ones(2 * n), np.column_stack(columns).ravel(), 2 * np.arange(n + 1)
-    rows = Design(sp.csr_array(arrays, shape=(n, shards.n_features)), **HOW)
+    rows = Design(shards.encoding.codes({"user": held.user, "item": held.item}), **HOW)
 
     def outputs(state: Any) -> np.ndarray:
         network = rows.outputs(state.H, state.V) + state.intercept

@@ -232,8 +232,12 @@ def test_texts_that_numpy_would_confuse_or_pad(tmp_path):
         sorted(words).index("ann\0"), sorted(words).index("ann"),
     ]  # fmt: skip
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 2e6
-    with pytest.raises(ValueError, match=r"target 'y' holds 'ann\\x00'"):
-        write_shards(tmp_path / "y", [(np.ones((2, 1)), ["ann", "ann\0"])])
+    for batch, how in (
+        ((np.ones((2, 1)), ["ann", "ann\0"]), {}),
+        ({"a": ["x", "z"], "y": ["ann", "ann\0"]}, {"target": "y"}),
+    ):
+        with pytest.raises(ValueError, match=r"target 'y' holds 'ann\\x00'"):
+            write_shards(tmp_path / "y", [batch], **how)
 
 
 def test_two_fields_are_codes_sorted_within_a_shard(tmp_path):

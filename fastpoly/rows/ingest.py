@@ -115,7 +115,7 @@ class Distincts:
         self.counts = counts
         return numbers
 
-    def learn(self, min_count: int = 1, kind: str = "levels") -> tuple[Levels, NDArray[np.intp]]:
+    def learn(self, min_count: int = 1, kind: str = "levels") -> tuple[Levels, NDArray[np.int32]]:
         """The field of values of so many rows, and the code of each number; that of -1 is last."""
         values = list(self.known)
         if self.sort == "id" and all(map(INTEGER.fullmatch, values)):
@@ -124,7 +124,7 @@ class Distincts:
         found = np.array(values, object if is_text else float if self.sort == "float" else None)
         kept = np.sort(found[self.counts[1:] >= min_count])
         field = Levels(self.name, kept, bool(self.counts[:1].any()), kind)
-        return field, field.places(found)
+        return field, field.places(found).astype(np.int32)
 
 
 class Table:
@@ -209,7 +209,7 @@ class Table:
 
     def finish(
         self, numbers: Callable[[str], NDArray[np.float64]]
-    ) -> tuple[list[Levels | Number], list[NDArray[np.intp] | None]]:
+    ) -> tuple[list[Levels | Number], list[NDArray[np.int32] | None]]:
         """The fields, and of those with levels the code of each provisional number.
 
         `numbers` gives the values of a field of numbers.
@@ -377,7 +377,7 @@ class DataFile:
         with arrow().parquet.ParquetFile(path) as file:
             check_names(file.schema_arrow.names, table.columns or table.others, path)
             first = 0
-            for batch in file.iter_batches(columns=table.columns):
+            for batch in file.iter_batches(2**18, columns=table.columns):
                 yield Chunk(batch, f"{path}, row", first)
                 first += batch.num_rows
 

@@ -181,6 +181,7 @@ class Targets:
         for text in classes:
             if isinstance(text, str) and text.endswith("\0"):
                 raise ValueError(f"target {self.name!r} holds {text!r}, whose end NumPy would drop")
+        places = places.astype(np.min_scalar_type(len(classes)))
         return classes, lambda y: places[y]
 
 
@@ -325,7 +326,7 @@ class _Writer:
 
     def _final(
         self, number: int, content: dict[str, Any], levels: Callable[[NDArray], NDArray],
-        encoding: Encoding, places: list[NDArray[np.intp] | None],
+        encoding: Encoding, places: list[NDArray[np.int32] | None],
     ) -> dict[str, NDArray]:  # fmt: skip
         """The arrays of a shard as they are stored."""
         raw = {name: self._load(number, name) for name in self.names}
@@ -346,7 +347,7 @@ class _Writer:
 
     def _codes(
         self, n: int, raw: dict[str, Any], encoding: Encoding,
-        places: list[NDArray[np.intp] | None],
+        places: list[NDArray[np.int32] | None],
     ) -> dict[str, NDArray]:  # fmt: skip
         """The codes of all fields: indices (n, F), or CSR where fields are lists."""
         rows = []
