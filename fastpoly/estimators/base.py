@@ -50,7 +50,8 @@ SHAPES = {"anova": (None, "hinges", "steps"), "squared": (None, "hinges")}
 class PolyEstimator(Arriving):
     """Base of the estimators; subclasses define what targets mean and name the activation.
 
-    `_loss_targets` are the kinds of losses that suit them, that of names first.
+    `_loss_targets` are the kinds of losses that suit them, that of names first; `_targets_are` and
+    `_loss_name` say that in messages.
     `_split_targets(y)` returns the checked y, and its classes with their codes, or None and
     numbers. `_encode(classes, shape)` returns what every class is to the loss, the number of
     outputs, and the attributes that decode predictions.
@@ -58,6 +59,8 @@ class PolyEstimator(Arriving):
 
     _numeric_targets = False
     _loss_targets: Sequence[str]
+    _targets_are: str
+    _loss_name = "logistic"
     shapes_: str | None
 
     def __init__(
@@ -403,9 +406,10 @@ class PolyEstimator(Arriving):
         if isinstance(self.loss, str):
             return named_loss(self.loss, kind)
         if getattr(self.loss, "target", kind) not in self._loss_targets:
+            form = {"label": "multi-class", "sign": "binary", "real": "real-valued"}[kind]
             raise ValueError(
-                f"loss {type(self.loss).__name__} does not suit y, which needs one with the target "
-                f"{kind!r}; a name such as loss='logistic' stands for the form that suits y"
+                f"loss {type(self.loss).__name__} does not suit y, which {self._targets_are} and "
+                f"needs a {form} loss; a name, such as loss={self._loss_name!r}, stands for it"
             )
         return self.loss
 

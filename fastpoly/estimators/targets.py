@@ -136,6 +136,10 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
     def _loss_targets(self) -> tuple[str, ...]:
         return ("sign", "real") if self._task == "multilabel" else ("label",)
 
+    @property
+    def _targets_are(self) -> str:
+        return "is a label indicator" if self._task == "multilabel" else "is 1-D"
+
     def _output_labels(self) -> tuple[str, list[Any]] | None:
         return None if self._task == "multilabel" else ("class", self.classes_.tolist())
 
@@ -152,6 +156,7 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
     _numeric_targets = True
     _one_dimensional = True
     _loss_targets = "real", "sign"
+    _targets_are, _loss_name = "holds numbers", "squared"
     score = PolyEstimator.score
 
     def __sklearn_tags__(self) -> Tags:
@@ -210,6 +215,7 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
 
     _task = "ordinal"
     _loss_targets = ("sign",)
+    _targets_are = "holds levels"
     _declared: list[Any] | None = None
     _has_levels = True
     score = PolyEstimator.score
