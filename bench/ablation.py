@@ -40,7 +40,7 @@ VARIANTS: dict[str, list[tuple[object, str, object]]] = {
     "5 sweeps": [(quadratic, "SWEEPS", 5)],
     "no interactions": [(convex, "couples", lambda problem: False)],
     "new Hessian every step": [(Newton, "curvature_change", 0.0)],
-    "no centering": [(Newton, "centered", lambda self, P, O: (P, O))],
+    "no centering": [(Newton, "center", lambda self, P, O: (P, O))],
     "12 iterations of patience": [(Newton, "patience", 12)],
     "inner 1e-1": [(quadratic, "LAST_ROUND_GAIN", 1e-1)],
     "inner 1e-3": [(quadratic, "LAST_ROUND_GAIN", 1e-3)],
