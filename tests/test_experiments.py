@@ -40,6 +40,12 @@ def test_figures_of_the_pages_are_those_of_the_results(bench):
         assert figures.with_table(text, rows()) == text, "run `python bench/figures.py`"
 
 
+def test_the_ablation_switches_off_what_is_there(bench):
+    for label, changes in bench("ablation").VARIANTS.items():
+        for owner, name, _ in changes:
+            assert hasattr(owner, name), (label, name)
+
+
 def test_best_method_has_rank_one(bench):
     """A high score and a low loss are good; ties share their ranks."""
     defaults = bench("defaults")
