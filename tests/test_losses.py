@@ -362,6 +362,16 @@ def test_exact_at_extremes(name, y, o, value, gradient, n):
     assert_array_equal(G, [gradient] * n)
 
 
+def test_large_counts_have_no_negative_loss():
+    """Terms of 1e13 cancel in a nearly perfect fit; a loss below zero is not a loss."""
+    loss, y = LOSSES["poisson"](), 10.0 ** np.linspace(0, 12, 200)
+    for off in (0.0, 1e-15, -1e-15, 1e-13, -1e-13, 1e-9):
+        o = np.log(y) * (1 + off)
+        assert min(loss.value([[y[i]]], [[o[i]]]) for i in range(200)) >= 0
+    found = loss.value(y[:, None], np.log(y[:, None]) - 1e-3)
+    assert_allclose(found, y.sum() * (np.expm1(-1e-3) + 1e-3), rtol=1e-6)
+
+
 def test_extremes_cover_the_registry():
     assert {case[0] for case in EXTREMES} == set(LOSSES)
 

@@ -393,10 +393,12 @@ cdef class Poisson(Loss):
         self, const double* y, const double* o, double* g, Py_ssize_t m
     ) noexcept nogil:
         cdef Py_ssize_t c
-        cdef double rate, value = 0.0
+        cdef double rate, own, value = 0.0
         for c in range(m):
             rate = exp(o[c])
-            value += rate - y[c] * o[c] + (x_log_x(y[c]) - y[c])
+            own = rate - y[c] * o[c] + (x_log_x(y[c]) - y[c])
+            if not own < 0:  # which rounding makes of a nearly perfect fit; NaN stays
+                value += own
             if g != NULL:
                 g[c] = rate - y[c]
         return value
