@@ -399,21 +399,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("folder", nargs="?", help="the folder for the shards")
     parser.add_argument("files", nargs="*", help="the files to read")
     parser.add_argument("--verify", action="store_true", help="check the shards of the folder")
-    parser.add_argument("--one-hot", nargs="+", default=[], metavar="COLUMN")
-    parser.add_argument("--numeric", nargs="+", default=[], metavar="COLUMN")
+    parser.add_argument(
+        "--one-hot", nargs="+", default=[], metavar="COLUMN",
+        help="columns of categories; by default the types of the columns decide",
+    )  # fmt: skip
+    parser.add_argument("--numeric", nargs="+", default=[], metavar="COLUMN", help="of numbers")
     parser.add_argument(
         "--text", nargs="+", default=[], metavar="COLUMN",
         help="one-hot columns of a CSV file whose integers are to be strings",
     )  # fmt: skip
     parser.add_argument("--target", metavar="COLUMN", help="not for libsvm files")
-    parser.add_argument("--weight", metavar="COLUMN")
+    parser.add_argument("--weight", metavar="COLUMN", help="of the weights of the rows")
     parser.add_argument(
         "--format", choices=sorted(set(FORMATS.values())), help="by default from the suffix"
     )
     parser.add_argument("--delimiter", help="for CSV files; by default a comma")
     parser.add_argument("--zero-based", action="store_true", help="libsvm indices start at 0")
-    parser.add_argument("--rows-per-shard", type=int, default=BLOCK_DOUBLES)
-    parser.add_argument("--overwrite", action="store_true")
+    parser.add_argument("--rows-per-shard", type=int, default=BLOCK_DOUBLES, metavar="N")
+    parser.add_argument("--overwrite", action="store_true", help="replace the shards of the folder")
     parser.add_argument("--quiet", action="store_true", help="show no progress bar")
     return parser
 
