@@ -1,6 +1,6 @@
 """The cost of rows in shards: against rows in memory, by the number of rows, and on a cluster.
 
-    python bench/scale.py --quick                              # all measurements with 2e5 rows
+    python bench/scale.py --quick                              # all measurements with 2e4 rows
     python bench/scale.py --list
     python bench/scale.py --only against7 dask7 --folder DATA  # some measurements
     python bench/scale.py --folder DATA                        # all of them, which takes hours
@@ -99,7 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", metavar="LINE", choices=LINES, default=list(LINES))
     parser.add_argument("--list", action="store_true", help="list the measurements and stop")
-    parser.add_argument("--quick", action="store_true", help="2e5 rows, nothing saved")
+    parser.add_argument("--quick", action="store_true", help="2e4 rows, nothing saved")
     parser.add_argument("--repetitions", type=int, default=11)
     parser.add_argument("--rows", type=float, help="another number of rows; not saved")
     parser.add_argument("--folder", type=Path, help="for the data; by default a temporary one")
@@ -109,7 +109,7 @@ def main() -> None:
             print(f"{name:13} {rows:5.0e}  {what}: {aim}")
         return
     if options.quick:
-        options.rows, options.repetitions = 2e5, 3
+        options.rows, options.repetitions = 2e4, 3
     failed, done = [], set()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
