@@ -160,9 +160,12 @@ def _order(case, n_shards):
 
 
 @pytest.mark.parametrize(
-    "n_shards", [7, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 64))]
+    ("penalty", "n_shards"),
+    [
+        *((penalty, 7) for penalty in PENALTIES),
+        *(pytest.param("l1/l2", n, marks=pytest.mark.slow) for n in (1, 64)),
+    ],
 )
-@pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize(("kind", "activation"), [("dense", "squared"), ("codes", "anova")])
 def test_fits_end_where_those_in_memory_end(tmp_path, kind, activation, penalty, n_shards):
     case = Case(kind)

@@ -1,6 +1,5 @@
 """One problem, written in two ways, has one solution; interrupted runs have the same bits."""
 
-import itertools
 import warnings
 
 import numpy as np
@@ -151,7 +150,12 @@ def assert_bits(one, other):
 
 
 RUNS = [
-    *itertools.product(["output", "full", None], [False, True], [1e9, 0], [None], ["alpha"]),
+    ("output", False, 1e9, None, "alpha"),
+    ("output", True, 0, None, "alpha"),
+    ("full", False, 0, None, "alpha"),
+    ("full", True, 1e9, None, "alpha"),
+    (None, False, 1e9, None, "alpha"),
+    (None, True, 0, None, "alpha"),
     ("output", False, 1e9, "explicit", "alpha"),
     ("output", True, 0, "explicit", "tau"),
     (None, False, 1e9, "explicit", "alpha"),
