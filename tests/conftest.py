@@ -4,6 +4,7 @@
 makes `import fastpoly` find the installed (or editable) package whichever way pytest is started.
 """
 
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != ROOT]
+
+# A shell lets what it starts in the background ignore Ctrl-C; the processes of tests inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # These read the sources, the documentation or the benchmarks, and are left out where a wheel is
 # tested without them (.ci/wheel).
