@@ -30,7 +30,6 @@ from fastpoly.refit.convex import Newton, OutputProblem
 
 GAPS = (1e-3, 1e-5)
 PENALTIES = ("l1", "l1/l2", "l1/linf")
-NEVER = 10**9
 
 # label: the attributes that switch a mechanism off. The first variant is the code as it is.
 VARIANTS: dict[str, list[tuple[object, str, object]]] = {

@@ -7,7 +7,7 @@ download continues where it stopped. `stand_in(name)` makes up data of the same 
 without data.
 
 The class sets are the training parts, scaled by LIBSVM, as in the paper (origin: UCI repository).
-MovieLens may be used for research, with acknowledgement, and not be redistributed: F. M. Harper and
+MovieLens may be used for research, with acknowledgment, and not be redistributed: F. M. Harper and
 J. A. Konstan, The MovieLens Datasets, ACM TiiS 5(4), 2015.
 
 Arrays of the files: X (n, d), y (n,) 0..m-1 and, where there is a test part too, split (0 =

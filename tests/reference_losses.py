@@ -80,11 +80,11 @@ def whole_matrix(name, Y, O, w=None):
     w = np.ones(len(O)) if w is None else w
     value, G, C = 0.0, np.zeros(O.shape), np.zeros(O.shape)
     for i in range(len(O)):
-        y = int(Y[i, 0]) if name in LABELLED else Y[i]
+        y = int(Y[i, 0]) if name in LABELED else Y[i]
         row_value, gradient, hessian = TWINS[name](y, O[i])
         value += w[i] * row_value
         G[i], C[i] = w[i] * gradient, w[i] * np.diag(hessian)
     return float(value), G, C
 
 
-LABELLED = {"multiclass_logistic", "smoothed_multiclass_hinge", "multiclass_squared_hinge"}
+LABELED = {"multiclass_logistic", "smoothed_multiclass_hinge", "multiclass_squared_hinge"}

@@ -46,6 +46,12 @@ def test_the_ablation_switches_off_what_is_there(bench):
             assert hasattr(owner, name), (label, name)
 
 
+def test_the_profile_times_what_is_there(bench):
+    sources = {path.name: path.read_text() for path in (BENCH.parent / "fastpoly").rglob("*.py")}
+    for file, name in bench("fit_profile").PARTS.values():
+        assert f"def {name}(" in sources[file], (file, name)
+
+
 def test_best_method_has_rank_one(bench):
     """A high score and a low loss are good; ties share their ranks."""
     defaults = bench("defaults")

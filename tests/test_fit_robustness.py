@@ -198,9 +198,9 @@ def test_scaling_the_features_scales_the_vectors_away(loss, penalty, refit):
 
     A power of two scales without rounding: the runs must not drift apart either.
     """
-    labelled = LOSSES[loss].target == "label"
+    labeled = LOSSES[loss].target == "label"
     kind = loss if LOSSES[loss].target == "real" else "binary_logistic"
-    X, y = made_up(41, n=40, d=3, loss="" if labelled else kind)
+    X, y = made_up(41, n=40, d=3, loss="" if labeled else kind)
     options = {"loss": loss, "penalty": penalty, "n_components": 5, "n_outputs": 3}
     options |= {"refit": refit, "block": 2 if refit == "full" else 1}
     objectives = [

@@ -20,7 +20,7 @@ from fastpoly.kernels.matrix import as_matrix
 RNG = np.random.default_rng(0)
 
 
-def labelled(n=50, k=3, m=4):
+def labeled(n=50, k=3, m=4):
     A, Y = RNG.random((n, k)), RNG.integers(0, m, (n, 1)).astype(float)
     return A, Y, RNG.random((k, m))
 
@@ -48,7 +48,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 
 
 def test_class_codes_cannot_change_behind_an_objective():
-    A, Y, V = labelled()
+    A, Y, V = labeled()
     objective = JointObjective(as_matrix(A), get_loss("multiclass_logistic"), Y, 4)
     H = np.eye(len(V))
     value = objective.value_grad(H, V)[0]
@@ -75,7 +75,7 @@ def test_indices_cannot_change_behind_a_design():
 
 
 def test_gradients_may_not_be_written_over_the_inputs():
-    A, _, V = labelled(m=1)
+    A, _, V = labeled(m=1)
     Y = RNG.random((50, 1))
     objective = JointObjective(as_matrix(A), get_loss("squared"), Y, 1)
     with pytest.raises(ValueError, match="share memory"):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import fast_activations
-from reference_losses import LABELLED, whole_matrix
+from reference_losses import LABELED, whole_matrix
 from scipy.sparse import csr_array
 
 from fastpoly.kernels import joint as module
@@ -66,7 +66,7 @@ class Case:
         self.X = np.column_stack([np.ones(n), X]) if augment else X
         self.matrix = as_matrix(self.stored, augment)
         self.name, self.activation, self.linear, d = name, activation, linear, self.X.shape[1]
-        if name in LABELLED:
+        if name in LABELED:
             self.Y = rng.integers(0, m, (n, 1)).astype(float)
         elif LOSSES[name].target == "sign":
             self.Y = rng.choice([-1.0, 1.0], (n, m))
