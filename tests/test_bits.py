@@ -80,7 +80,7 @@ def test_dask(shards, wanted):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "n_workers"), enumerate([1, 2, 3, 5]))
+@pytest.mark.parametrize(("number", "n_workers"), [*enumerate([1, 2, 3, 5])])
 def test_dask_in_all_cases(shards, wanted, number, n_workers):
     """A third of the cases for each number of workers; bench/cluster_bits.py repeats more."""
     pairs = {(PENALTIES[(number + i) % 3], KINDS[i]) for i in range(3)}
