@@ -106,6 +106,7 @@ def fit(task: Task) -> Result:
         warnings.simplefilter("ignore")
         predict, more = METHODS[task["method"]](task, train)
     seconds = process_time() - begun
+    predict(test)  # the first call takes longer, for memory and modules
     begun = process_time()
     predicted = predict(test)
     result = scores(test, predicted)

@@ -163,6 +163,12 @@ class Joined:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __array__(self, *_: Any, **__: Any) -> NDArray:
+        raise TypeError(
+            "Joined rows are no array: give X.plain(), or of one table X.entity(name), which are "
+            "sparse matrices"
+        )
+
     def __repr__(self) -> str:
         parts = ", ".join(f"{name}: {len(e)}" for name, e in self.entities.items())
         return f"Joined({self.shape[0]} rows, {self.shape[1]} columns; {parts})"
@@ -378,7 +384,8 @@ class _Entity:
             unknown = ordered[at] != used
         except TypeError:
             raise ValueError(
-                f"the keys of {self.name!r} in the rows and in its table differ in type"
+                f"the keys of {self.name!r} in the rows and in its table differ in type; make both "
+                "text, or both numbers"
             ) from None
         if np.any(unknown):
             raise ValueError(

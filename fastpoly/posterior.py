@@ -13,6 +13,7 @@ nothing of the rows but sums, so it runs wherever a fit runs, with the same bits
 """
 
 from collections.abc import Callable, Iterator
+from copy import copy, deepcopy
 from typing import Any, Self
 
 import numpy as np
@@ -108,13 +109,12 @@ class Chain:
         keep, half = np.exp(-friction * self.step), 0.5 * self.step * self.scale
         force = self._force(self.x, self.slope)
         for _ in range(n_moves):
-            self.momentum *= keep
-            self.momentum += np.sqrt(1 - keep**2) * self.rng.standard_normal(len(self.x))
-            self.momentum -= half * force
-            self.x = self.x + 2 * half * self.momentum
+            noise = self.rng.standard_normal(len(self.x))
+            momentum = keep * self.momentum + np.sqrt(1 - keep**2) * noise - half * force
+            self.x = self.x + 2 * half * momentum
             self.value, self.slope = self._loss(self.x)
             force = self._force(self.x, self.slope)
-            self.momentum -= half * force
+            self.momentum = momentum - half * force
         return bool(np.isfinite(self.value) and np.isfinite(force).all())
 
     def _draw_noise(self) -> None:
@@ -158,9 +158,16 @@ class Chain:
             self.probe = self.scale / length * (self._force(x, self._loss(x)[1]) - force)
         self.step = 2 * self.share / np.sqrt(max(float(np.linalg.norm(self.probe)), 1.0))
 
+    def copy(self) -> Self:
+        """The chain as it is now, to go back to: draws replace arrays, and never change them."""
+        other = copy(self)
+        other.prior, other.rng = copy(self.prior), deepcopy(self.rng)
+        other.kept, other.outputs = self.kept.copy(), self.outputs.copy()
+        return other
+
     def keep(self) -> None:
         """Add the last draw to the mean, and watch it."""
-        self.total += self.x
+        self.total = self.total + self.x
         if len(self.outputs) % self.every == 0:
             self.kept.append(self.x.astype(np.float32))
             if len(self.kept) * self.kept[0].nbytes > self.memory and len(self.kept) > 2:
@@ -264,11 +271,15 @@ def field_labels(rows: Rows, sizes: list[int] | None) -> tuple[NDArray[np.intp],
     if isinstance(rows, CodedRows):
         return rows.fields, rows.exclusive
     d = rows.n_features - constant
-    sizes = one_hot_fields(rows) if sizes is None else [as_count(s, "fields") for s in sizes]
-    if sum(sizes) != d:
-        raise ValueError(f"fields must add up to the {d} columns of X, got {sum(sizes)}")
+    if sizes is None:
+        sizes = one_hot_fields(rows)
+        exclusive = np.full(len(sizes), len(sizes) > 1)
+    else:
+        sizes = [as_count(s, "fields") for s in sizes]
+        if sum(sizes) != d:
+            raise ValueError(f"fields must add up to the {d} columns of X, got {sum(sizes)}")
+        exclusive = np.max(rows.sum(most_entries, sizes), axis=0) <= 1
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    exclusive = np.full(len(sizes), len(sizes) > 1)
     labels = np.append(np.zeros(constant, np.intp), labels + constant)  # the constant comes first
     return labels, np.append(np.ones(constant, bool), exclusive)
 
@@ -286,6 +297,19 @@ def one_hot_fields(rows: Rows) -> list[int]:
     first, last = np.min(found, axis=0)[:, 0], np.max(found, axis=0)[:, 1]
     apart = (last[:-1] < first[1:]).all()
     return np.diff(np.r_[0, last[:-1] + 1, d]).tolist() if apart else [d]
+
+
+def most_entries(block: Block, sizes: list[int]) -> list[NDArray]:
+    """The most entries of a row of a block in fields of these sizes, (n_fields,), in a list."""
+    matrix, d = block.design.matrix, sum(sizes)
+    if matrix.sparse:
+        _, indices, indptr = matrix.arrays
+        X = csr_array((np.ones(len(indices)), indices, indptr), shape=(matrix.n, d))
+    else:
+        X = csr_array(matrix.rows(slice(None)) != 0)
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    by_field = csr_array((np.ones(d), labels, np.arange(d + 1)), shape=(d, len(sizes)))
+    return [(X @ by_field).max(axis=0).toarray()]
 
 
 def entry_ranges(block: Block) -> list[NDArray]:

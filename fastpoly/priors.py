@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array, eye_array, issparse
 from scipy.sparse.linalg import svds
 
 from fastpoly.kernels.blas_threads import one_blas_thread
@@ -47,6 +47,7 @@ class Prior:
         mu has the prior of one more entry 0, lam and tau that of one more square 1; Omega is
         Wishart, with m degrees of freedom and unit scale.
         """
+        vars(self).update({name: getattr(self, name).copy() for name in self.ARRAYS})
         for f, own in enumerate(self.own):
             side = self.sides.get(f) or Side.none(len(own))
             self._draw_basis(f, own, side, model.H[:, own], rng)
@@ -131,21 +132,15 @@ def occurrence_sides(
     has at most n / 10 of them. On MovieLens 100k, 20 are worse than 50 by .002 RMSE, and 300 are no
     better.
     """
-    if isinstance(rows, CodedRows):
-        blocks, rows = rows.tables.blocks, rows.codes
-        fields = np.repeat(np.arange(len(blocks)), [B.shape[0] for B in blocks])
-        square = [issparse(B) and B.nnz == B.shape[0] == B.shape[1] for B in blocks]
-        levels = [eye or B.ndim == 1 for eye, B in zip(square, blocks, strict=True)]
-        exclusive = exclusive & levels  # fields whose columns are levels
-    own = {int(f): np.flatnonzero(fields == f) for f in np.flatnonzero(exclusive)}
-    own = {f: j for f, j in own.items() if len(j) >= 10}
+    own = {f: j for f, j in level_fields(rows, fields, exclusive).items() if len(j) >= 10}
     if len(own) < 2:
         return {}
-    root = np.zeros((len(fields), 1))
+    rows = rows.codes if isinstance(rows, CodedRows) else rows
+    root = np.zeros((rows.n_features, 1))
     root[np.concatenate(list(own.values()))] = 1.0
     degrees = rows.sum(co_occurrence, root)
     root = np.divide(root, np.sqrt(degrees), out=root, where=degrees > 0)
-    B, found = np.random.default_rng(0).standard_normal((len(fields), most + 6)), {}
+    B, found = np.random.default_rng(0).standard_normal((len(root), most + 6)), {}
     with one_blas_thread():
         for _ in range(n_iter):
             A = root * rows.sum(co_occurrence, root * B)
@@ -155,6 +150,22 @@ def occurrence_sides(
                 n = min(most, len(j) // 10)
                 S = S[:n] * np.sqrt(len(j) / (S[:n] ** 2).sum())
                 found[f] = Side(U[:, :n], S, np.zeros((0, n)))
+    return found
+
+
+def level_fields(
+    rows: Rows, fields: Fields, exclusive: NDArray[np.bool_]
+) -> dict[int, NDArray[np.intp]]:
+    """The levels, among all codes, of the fields whose columns are levels."""
+    if not isinstance(rows, CodedRows):
+        return {int(f): np.flatnonzero(fields == f) for f in np.flatnonzero(exclusive)}
+    tables, found = rows.tables, {}
+    fields = fields[len(fields) - tables.n_columns :]  # without a constant beside the tables
+    firsts = zip(tables.level_offsets[:-1], tables.column_offsets[:-1], strict=True)
+    for (first, column), B in zip(firsts, tables.blocks, strict=True):
+        eye = eye_array(*B.shape, format="csr") if B.ndim == 2 else None
+        if eye is None or (issparse(B) and B.nnz and not (eye != B).nnz):
+            found[int(fields[column])] = first + np.arange(B.shape[-1])
     return found
 
 

@@ -51,8 +51,9 @@ def recommend(
     n : int
     items : array-like or sparse, (n_items, d), optional
         The same of the items. By default, each column that is 0 in all users is an item.
-    exclude : sparse, (n_users, n_items), optional
-        Its stored entries are pairs to leave out, such as those that were rated.
+    exclude : sparse or array-like, (n_users, n_items), optional
+        Its stored entries (of an array, those that are not 0) are pairs to leave out, such as those
+        that were rated.
 
     Returns
     -------
@@ -88,6 +89,11 @@ def recommend(
     used[users.indices] = True
     if items is None:
         columns = np.flatnonzero(~used)
+        if model.fields is not None and len(set(model.fields[columns].tolist())) > 1:
+            raise ValueError(
+                "the columns without users are more than ids of items; give items=, such as "
+                "X.entity('item') of Joined rows"
+            )
         ones, ends = np.ones(len(columns)), np.arange(len(columns) + 1)
         items = csr_array((ones, columns, ends), shape=(len(columns), model.n_features))
     items = _rows(items, model, "items")
@@ -99,7 +105,7 @@ def recommend(
             f"users and items both have entries in column {j}; it must belong to one of them"
         )
     shape = users.shape[0], items.shape[0]
-    seen = None if exclude is None else as_csr(exclude)
+    seen = None if exclude is None else as_csr(csr_array(exclude))
     if seen is not None and seen.shape != shape:
         raise ValueError(f"exclude must have shape {shape}, got {seen.shape}")
     return _best(model, users, items, min(n, shape[1]), seen)

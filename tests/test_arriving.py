@@ -236,5 +236,9 @@ def test_prior_of_the_field():
     t = np.linalg.solve(T * J.T @ J + precision, T * J.T @ rest + precision @ mean)
     expected = (J @ t + model.intercept[0] + model.linear[rated, 0]) * scaling.target_unit[0]
     np.testing.assert_allclose(found.predict(X), expected + scaling.target_center[0], rtol=1e-6)
+    rest = targets(new, rated + 6)
+    unseen = one_hot(new, rated + 6, sum(SIZES) + 1)
+    before = np.mean((found.predict(unseen) - rest) ** 2)  # the mean goes on with rows, too
+    assert np.mean((found.partial_fit(unseen, rest).predict(unseen) - rest) ** 2) < 0.8 * before
     with pytest.raises(ValueError, match="field of the new levels is not clear"):
         average.fold_in(sp.csr_array(np.eye(1, 28, 27)), y[:1])

@@ -148,7 +148,7 @@ def test_fit_of_joined_rows_is_that_of_plain_rows(machine, kind, fit_lower):
 
 @pytest.mark.filterwarnings("ignore:the chain has not mixed")
 def test_searches_and_averages_of_joined_rows():
-    X, y, _ = tables()
+    X, y, (rows, users, items) = tables()
     machine = fastpoly.FactorizationMachineRegressor(n_components=5, random_state=0)
     search = fastpoly.PathSearchCV(machine, n_alphas=3, cv=3).fit(X, y)
     assert search.score(X, y) > 0.3
@@ -157,6 +157,8 @@ def test_searches_and_averages_of_joined_rows():
     assert average.score(X, y) > 0.3
     mean, std = average.predict(X, return_std=True)
     assert (std > 0).all()
+    few = Joined(rows, user=users, item=items, day=None, ids=False)  # columns alone
+    assert clone(average).fit(few, y).score(few, y) > 0.1
     best = fastpoly.recommend(average, X.entity("user"), 3, items=X.entity("item"))
     assert best.items.shape == (20, 3)
 
@@ -229,6 +231,9 @@ def test_averages_and_searches_of_joined_shards(tmp_path):
     assert np.corrcoef(ours.predict(X), theirs.predict(X))[0, 1] > 0.98
     search = fastpoly.PathSearchCV(machine, n_alphas=3, cv=2).fit(stored)
     assert search.score(stored, shards.targets()) > 0.3
+    machine = fastpoly.FactorizationMachineRegressor(n_components=4, fit_lower="augment")
+    average = clone(average).set_params(estimator=machine).fit(stored)  # beside a constant
+    assert average.score(stored, shards.targets()) > 0.3
     with pytest.raises(TypeError, match=r"Joined\.over"):
         Joined(shards, user=users, item=items, day=None)
     with pytest.raises(ValueError, match=r"columns \['day'\] without a table"):

@@ -198,6 +198,13 @@ def test_levels_are_known_by_those_they_occur_with():
     np.testing.assert_array_equal(again[1].U, sides[1].U)
     frame = CodedRows(rows, Tables([np.full(60, 2.0), np.eye(50)]))  # a column of numbers
     assert occurrence_sides(frame, frame.fields, frame.exclusive) == {}
+    keys = Tables([sp.eye_array(60, 59), sp.eye_array(50)])  # as in shards, whose last key is none
+    for lower in ("explicit", "augment"):
+        joined = CodedRows(rows, keys, within=True, fit_lower=lower)
+        again = occurrence_sides(joined, joined.fields, joined.exclusive)
+        constant = int(lower == "augment")
+        assert again[constant].U.shape == (59, 5)
+        np.testing.assert_allclose(again[constant + 1].S, sides[1].S, rtol=0.02)
 
 
 def test_two_sides_of_one_field():
@@ -307,6 +314,21 @@ def test_fields_of_one_hot_rows():
     assert one_hot_fields(objective_of(dense, y[:20, None]).rows) == [3]
 
 
+def test_fields_whose_columns_meet():
+    """Pairs of columns of one field count in the mean if rows have both, sparse or dense."""
+    rng = np.random.default_rng(25)
+    X = np.hstack([rng.standard_normal((900, 3)), np.eye(40)[rng.integers(40, size=900)]])
+    y = 2 * X[:, 1] * X[:, 2] + (X[:, 3:] @ rng.standard_normal(40)) * X[:, 0]
+    machine = FactorizationMachineRegressor(random_state=0)
+    average = PosteriorAverage(machine, fields=[1, 22, 20], n_samples=40, random_state=0)
+    for rows in (X, sp.csr_array(X)):
+        labels, exclusive = field_labels(objective_of(rows, y[:, None]).rows, [3, 40])
+        np.testing.assert_array_equal(exclusive, [False, True])
+        np.testing.assert_array_equal(labels, np.repeat([0, 1], [3, 40]))
+        assert average.fit(rows[:600], y[:600]).score(rows[600:], y[600:]) > 0.9
+        assert average.missed_ < 0.01
+
+
 def test_average_is_better_and_honest():
     """Few ratings per level: the average beats the single model, and intervals cover."""
     rng = np.random.default_rng(9)
@@ -403,17 +425,18 @@ def test_cut_chain_goes_on_bit_for_bit(tmp_path, monkeypatch, machine):
         estimator = machine(alpha=2.0, n_components=3, random_state=0, fit_lower="explicit")
         return PosteriorAverage(estimator, random_state=1, **options).fit(X, y)
 
-    uncut, draw, count = fit(), Chain.draw, []
+    uncut, whole, count = fit(), Prior._draw_basis, []
 
-    def stopped(chain):
+    def stopped(*args):  # in the middle of a draw
+        whole(*args)
         count.append(1)
-        if len(count) == 8:
+        if len(count) == 16:
             raise KeyboardInterrupt
-        return draw(chain)
 
-    monkeypatch.setattr(Chain, "draw", stopped)
-    cut = fit(checkpoint=path)
-    monkeypatch.setattr(Chain, "draw", draw)
+    monkeypatch.setattr(Prior, "_draw_basis", stopped)
+    with pytest.warns(UserWarning, match="the mean is that of [2-9] draws"):
+        cut = fit(checkpoint=path)
+    monkeypatch.setattr(Prior, "_draw_basis", whole)
     assert cut.model_ != uncut.model_
     resumed = fit(checkpoint=path)
     assert resumed.model_ == uncut.model_
@@ -442,9 +465,11 @@ def test_average_is_an_ordinary_model(tmp_path):
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
     C = model.interaction_matrix()
     np.testing.assert_array_equal(C, loaded.interaction_matrix(0))
-    i, j, coefficient = model.top_interactions(k=1)[0]
+    i, j, coefficient = model.top_interactions(k=1, standardized=False)[0]
     assert coefficient == pytest.approx(2 * C[i, j])
     assert model.score(X, y) > 0.3
+    found = model.contributions(X[:2])
+    np.testing.assert_allclose(found.values.sum(axis=1) + found.base_values, model.predict(X[:2]))
     assert model.n_features_in_ == 21
     assert not hasattr(model, "predict_proba")
     again = pickle.loads(pickle.dumps(model))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fastpoly import FactorizationMachineRegressor, PolyModel, recommend
+from fastpoly import FactorizationMachineRegressor, Joined, PolyModel, recommend
 from fastpoly.metrics import recall
 
 KINDS = {
@@ -82,6 +82,22 @@ def test_a_model_of_a_frame_has_no_columns_of_users():
     model = FactorizationMachineRegressor(alpha=0.1).fit(frame, np.arange(40.0))
     with pytest.raises(ValueError, match="one-hot rows or on Joined"):
         recommend(model, {"user": ["a"]})
+
+
+def test_joined_rows():
+    """Items are keys of a table, not its columns; rows themselves are no array."""
+    rows = {"user": [0, 1] * 20, "item": [0, 1, 2, 3] * 10}
+    X = Joined(rows, user=None, item={"item": range(4), "genre": list("abab")})
+    model = FactorizationMachineRegressor(alpha=0.1).fit(X, np.arange(40.0) % 3)
+    with pytest.raises(ValueError, match=r"more than ids of items; give items=, such as X.entity"):
+        recommend(model, X.entity("user"))
+    with pytest.raises(TypeError, match=r"Joined rows are no array: give X.plain\(\)"):
+        recommend(model, X)
+    seen = np.zeros((2, 4))
+    seen[0, 3] = 1
+    found = recommend(model, X.entity("user"), 4, items=X.entity("item"), exclude=seen)
+    assert found.items[0, 3] == -1
+    assert set(found.items[1]) == set(range(4))
 
 
 def test_recall():

@@ -143,8 +143,10 @@ class Arriving(Predictor):
 
     def _remember(self, rows: Rows) -> None:
         """Keep the curvature of the rows of a fit in memory, for `partial_fit`."""
-        in_memory = rows.block is not None  # not shards, or codes of a frame
-        self._information = curvature(rows, self._state.model) if in_memory else None
+        self._information = None
+        if rows.block is not None:  # not shards, or codes of a frame
+            model = self._scaling.unfold(self.model_.parameters(), self._activation)
+            self._information = curvature(rows, model)
 
     def _folded(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, prior_of: Any = None

@@ -97,7 +97,8 @@ class PosteriorAverage(MetaEstimator):
     -----
     Everything else of the fitted estimator is here, too: `predict_proba`, `decision_function`,
     `score`, `interaction_matrix`, `top_interactions`, `contributions`, `classes_` and so on, by the
-    mean. `model_.save` writes the mean, and the plots take the estimator.
+    mean. `model_.save` writes the mean, and the plots take the estimator. With the Poisson loss,
+    the mean is that of log rates: the mean of rates is ruled by the largest of few draws.
 
     The vectors of users and items are drawn around a regression, with a ridge that is drawn, too,
     on the items and the users that they occur with, in at most 50 directions: what somebody rates
@@ -206,7 +207,7 @@ class PosteriorAverage(MetaEstimator):
                 resume = partial(posterior.Chain.resume, objective, fields, sides, self.memory)
                 chain = read_record(path, fit, resume)
         chain = chain or self._begin(estimator, objective, start, fields, sides)
-        self._advance(chain, fit)
+        chain = self._advance(chain, fit)
         model, draws = self._finish(estimator, chain, exclusive)
         if joined is not None:
             activation, tau = estimator._activation, np.median(chain.prior.tau, axis=0)
@@ -219,10 +220,13 @@ class PosteriorAverage(MetaEstimator):
             data = estimator._prepare(X, y, sample_weight)
         self.estimator_ = estimator._with_model(model)
         self._draws = [estimator._poly_model(draw) for draw in draws]
-        if joined is not None:
+        if joined is None:
+            self.estimator_._remember(objective.rows)
+        else:
+            self.estimator_._information = None
             self._labels = joined.labels(estimator.fit_lower)
             self.estimator_._scaling = estimator._units(data)
-            self.estimator_._keep_background(data)
+        self.estimator_._keep_background(data)
         return self
 
     def _check(self, X: Any) -> None:
@@ -286,13 +290,14 @@ class PosteriorAverage(MetaEstimator):
             chain.temper = composite_temper(chain.watch(start))
         return chain
 
-    def _advance(self, chain: posterior.Chain, fit: str) -> None:
-        """Draw; keep what comes after the warm-up."""
-        total, saved = self.n_warmup + self.n_samples, monotonic()
+    def _advance(self, chain: posterior.Chain, fit: str) -> posterior.Chain:
+        """The chain after all draws, which keeps what comes after the warm-up."""
+        whole, total, saved = chain, self.n_warmup + self.n_samples, monotonic()
         options = {"desc": "draws", "disable": not self.verbose, "leave": False}
         try:
             with tqdm(total=total, initial=chain.n_draws, **options) as bar:
                 while chain.n_draws < total:
+                    whole = chain.copy()
                     chain.draw()
                     if chain.n_draws > self.n_warmup:
                         chain.keep()
@@ -301,11 +306,13 @@ class PosteriorAverage(MetaEstimator):
                         write_record(self.checkpoint, fit, *chain.record())
                         saved = monotonic()
         except KeyboardInterrupt:
+            chain = whole  # without a part of a draw, from which a checkpoint could not go on
             if len(chain.outputs) < 2:
                 raise
             warn(f"interrupted: the mean is that of {len(chain.outputs)} draws")
         if fit:
             write_record(self.checkpoint, fit, *chain.record())
+        return chain
 
     def _finish(
         self, estimator: PolyEstimator, chain: posterior.Chain, exclusive: NDArray[np.bool_]
