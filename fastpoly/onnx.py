@@ -21,7 +21,7 @@ from fastpoly import estimators
 from fastpoly.decoding import level_values
 from fastpoly.model import PolyModel
 from fastpoly.tables import Encoding
-from fastpoly.tables.fields import Levels, Number
+from fastpoly.tables.fields import MOST_UNITS, Levels, Number
 
 __all__ = ["to_onnx"]
 
@@ -228,10 +228,14 @@ def columns(graph: Graph, encoding: Encoding, inputs: list[str]) -> list[Part]:
             continue
         u = graph.Sub(graph.Where(gaps, np.array([center]), v), np.array([center]))
         u = graph.Div(u, np.array([unit]))
-        root = graph.Sqrt(graph.Add(graph.Mul(u, u), np.ones(1)))
-        asinh = graph.Log(graph.Add(graph.Abs(u), root))  # of |u|
-        soft = graph.Sub(graph.Mul(graph.Sign(u), asinh), np.array([mean]))
-        features = [graph.Div(soft, np.array([deviation]))]
+        if encoding.form == "plain":
+            most = np.array([MOST_UNITS])
+            features = [graph.Max(graph.Min(u, most), -most)]
+        else:
+            root = graph.Sqrt(graph.Add(graph.Mul(u, u), np.ones(1)))
+            asinh = graph.Log(graph.Add(graph.Abs(u), root))  # of |u|
+            soft = graph.Sub(graph.Mul(graph.Sign(u), asinh), np.array([mean]))
+            features = [graph.Div(soft, np.array([deviation]))]
         p = encoding.frequencies[encoding.offsets[i] : encoding.offsets[i + 1]]
         knots = field._knots(p[: len(field.values)])
         if encoding.form == "hinges" and len(knots):

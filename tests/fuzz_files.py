@@ -177,7 +177,7 @@ def _encoded(folder):
 with tempfile.TemporaryDirectory() as place:
     ENCODED = _encoded(place)
 NUMBERS = (0, 1, -1, 2, 255, 2**31, 2**62, -(2**63), np.nan, np.inf, 1e308, -1e308, 5e-324)
-TEXTS = ("", "codes", "hinges", "number", "levels:text", "list:integer", "levels:bool")
+TEXTS = ("", "codes", "plain", "hinges", "number", "levels:text", "list:integer", "levels:bool")
 
 
 def changed(draw, array):

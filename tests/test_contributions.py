@@ -189,7 +189,7 @@ def test_contributions_that_overflow_are_an_error():
         model.contributions(np.eye(2, D) * 1e200)
 
 
-@pytest.mark.parametrize("form", ["codes", "matrix", "hinges"])
+@pytest.mark.parametrize("form", ["codes", "plain", "matrix", "hinges"])
 @pytest.mark.parametrize("activation", ["squared", "anova"])
 def test_levels_and_shapes_add_up_to_their_column(form, activation):
     """As one player each: levels, a number with a gap, and a list of several levels."""

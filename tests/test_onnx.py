@@ -238,7 +238,7 @@ def test_what_cannot_be_converted_is_named():
             )
 
 
-@pytest.mark.parametrize("form", ["codes", "matrix", "hinges"])
+@pytest.mark.parametrize("form", ["codes", "plain", "matrix", "hinges"])
 @pytest.mark.parametrize("activation", ["squared", "anova"])
 @pytest.mark.parametrize("augment", [False, True])
 def test_a_model_of_a_frame(form, activation, augment):

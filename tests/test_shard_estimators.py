@@ -383,6 +383,16 @@ def test_a_table_in_memory_and_in_shards_is_the_same(tmp_path, batches, shape):
         np.testing.assert_array_equal(stored.feature_names_in_, table.columns)
 
 
+def test_shards_have_no_plain_numbers(tmp_path):
+    table, score = mixed_table(300)
+    shards = write_shards(tmp_path, table.assign(y=score), target="y")
+    model = REGRESSORS[1](shapes="plain", alpha=5.0, random_state=0)
+    with pytest.raises(ValueError, match="shapes must not be 'plain': shards hold the bins"):
+        model.fit(shards)
+    with pytest.raises(ValueError, match="plain columns of its table, and .* codes;"):
+        model.fit(table, score).predict(shards)
+
+
 def test_a_model_of_shards_serves_itself(tmp_path):
     """A saved model has the encoding: it predicts frames, with unseen levels, gaps and all."""
     table, score = mixed_table(300)

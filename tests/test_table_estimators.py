@@ -158,6 +158,23 @@ def test_shapes_are_chosen_on_rows_held_out():
     assert model.score(table, y) > 0.95
 
 
+@pytest.mark.parametrize("kind", ["FactorizationMachine", "PolynomialNetwork"])
+def test_straight_lines_keep_their_digits(kind):
+    """Bins and soft units would lose them where numbers are skewed; levels and gaps are beside."""
+    rng = np.random.default_rng(0)
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame({"skewed": np.exp(rng.normal(size=900)), "c": rng.choice([*"ab"], 900)})
+    table["v"] = np.where(rng.random(900) < 0.1, np.nan, rng.normal(size=900))
+    y = 2 * table["skewed"] - 3 * table["v"].fillna(0.7) + (table["c"] == "a")
+    model = getattr(fastpoly, f"{kind}Regressor")(random_state=0).fit(table[:600], y[:600])
+    assert model.shapes_ == "plain"
+    assert model.score(table[600:], y[600:]) > 0.9999
+    given = clone(model).set_params(shapes="plain", alpha=model.alpha_)
+    assert given.fit(table[:600], y[:600]).score(table[600:], y[600:]) > 0.9999
+    table.loc[5, "skewed"] = 1e300  # which is a million units
+    assert np.isfinite(clone(given).fit(table[:600], y[:600]).predict(table)).all()
+
+
 def test_products_of_numbers_need_no_shapes():
     """Linear models of noise may prefer a finer form by chance; products then decide."""
     for seed in range(4):
@@ -241,7 +258,7 @@ def test_bad_tables_are_named():
     for fields in ([2, 2], "ab", ["a"], [0, 3], 3):
         with pytest.raises(ValueError, match="fields must"):
             machine.set_params(fields=fields).fit(np.ones((5, 3)), np.ones(5))
-    with pytest.raises(ValueError, match="unknown shapes 'steps'; known: 'auto', None, 'hinges'"):
+    with pytest.raises(ValueError, match="unknown shapes 'steps'; known: 'auto', None, 'plain'"):
         fastpoly.PolynomialNetworkRegressor(shapes="steps").fit(table, score)
     machine = clone(machine).set_params(fields=None).fit(table, score)
     with pytest.raises(ValueError, match=r"lacks the columns \['city'\]"):

@@ -134,7 +134,7 @@ def test_order_of_rows_and_columns_does_not_matter(table, random):
     assert encoding == Encoding(
         [fields[name] for name in encoding.names], encoding.frequencies, encoding.form
     )
-    for form in ("matrix", "hinges"):
+    for form in ("plain", "matrix", "hinges"):
         X = encoding.as_form(form).matrix(table, dense=True)
         np.testing.assert_array_equal(encoding.as_form(form).matrix(shuffled, dense=True), X[order])
 

@@ -44,7 +44,10 @@ from fastpoly.tables.frames import is_frame
 Encoded = tuple[Floats | None, int, dict[str, Any]]
 
 # What the numbers of a table may be made of, the simplest first: in codes, and as plain columns.
-SHAPES = {"anova": (None, "hinges", "steps"), "squared": (None, "hinges")}
+SHAPES = {
+    "anova": (None, "plain", "hinges", "steps"),
+    "squared": (None, "plain", "hinges"),
+}
 
 
 class PolyEstimator(Arriving):
@@ -311,7 +314,8 @@ class PolyEstimator(Arriving):
         self._fields = None
         if not data.stored:
             X = plain_numbers(columns)
-            if X is not None and (self.shapes is None or (not reset and known is None)):
+            taken = self.shapes in (None, "plain")
+            if X is not None and (taken or (not reset and known is None)):
                 return self._matrix_rows(replace(data, X=X))
             if reset:
                 known, codes = Encoding.learn(columns)
@@ -322,7 +326,7 @@ class PolyEstimator(Arriving):
             """An encoding, the shape of its numbers, and the rows in that form."""
             if shape is None and X is not None:
                 return None, None, self._matrix_rows(replace(data, X=X))
-            if coded:
+            if coded and shape != "plain":
                 tables = Tables(known.tables(shape)).orthogonal(known.frequencies)
                 return known, shape, data.with_tables(codes, tables)
             encoding = known.as_form(shape or "matrix")
@@ -334,6 +338,10 @@ class PolyEstimator(Arriving):
             few = not data.stored and len(data.targets.values) < 50  # too few rows to tell
             bends = not few and any(field.kind == "number" for field in known.fields)
             shapes = SHAPES[self._activation] if bends else (None,)
+            if data.stored or X is not None or not known.is_narrow(len(data.targets.values)):
+                shapes = tuple(shape for shape in shapes if shape != "plain")
+        elif shapes == ("plain",) and data.stored:
+            raise ValueError("shapes must not be 'plain': shards hold the bins of numbers")
         forms, at, found = list(map(form, shapes)), 0, None
         if len(forms) > 1:
 

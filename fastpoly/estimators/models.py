@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from fastpoly.estimators.base import SHAPES
 from fastpoly.estimators.data import validate
 from fastpoly.estimators.targets import PolyClassifier, PolyOrdinalRegressor, PolyRegressor
 from fastpoly.kernels.checks import as_count
@@ -64,12 +65,13 @@ fields : list of int or str, optional
     Which columns of X belong together, such as one-hot columns of a category: the sizes of groups
     of columns, or a name for each column. With `standardize` their units suit each other,
     x / sqrt(q + mean of q over the field), with mean squares q. Frames have their own fields.
-shapes : {"auto", "hinges", "steps", None}, default="auto"
+shapes : {"auto", "plain", "hinges", "steps", None}, default="auto"
     What the numbers of a table are made of, where X is a frame or has gaps: their value in soft
-    units, which tame long tails (None, which leaves frames of numbers alone as they are); that and
-    hinges, so that effects bend; or also steps at up to 254 values, which only factorization
-    machines take. A stronger ridge holds back what is finer. "auto" walks to finer ones while the
-    loss of rows held out falls clearly. See `shapes_`.
+    units, which tame long tails (None, which leaves frames of numbers alone as they are); their
+    plain value, for effects that are straight lines; soft values and hinges, so that effects bend;
+    or also steps at up to 254 values, which only factorization machines take. A stronger ridge
+    holds back what is finer. "auto" takes the first of these whose loss on rows held out is not
+    clearly above the least one. See `shapes_`.
 solver : {"auto", "fista", "newton"}, default="auto"
     Solver of the output refit; refit="full" has its own.
 max_iter : int, default=1000
@@ -128,7 +130,7 @@ model_ : PolyModel
     k, the number of basis vectors, and the rounds of training.
 alpha_, alpha_linear_ : float
     The strengths of the fit: alpha_ without tau, alpha_linear_ with fit_lower="explicit".
-shapes_ : {"hinges", "steps", None}
+shapes_ : {"plain", "hinges", "steps", None}
     The shapes of the fit, only where X was a frame or had gaps.
 objective_ : float
     Loss plus penalty.
@@ -365,7 +367,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    shapes : {None, "hinges"}, default=None
+    shapes : {None, "plain", "hinges"}, default=None
+        "plain" leaves out what tames tails: (value - center) / unit with robust center and unit.
         "hinges" adds max(0, value - knot) at four knots to each number, so that effects may bend.
     min_count : int, default=2
         Levels of fewer rows are one level, which is also that of unseen ones.
@@ -419,7 +422,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         -------
         self
         """
-        check_choice(self.shapes, "shapes", (None, "hinges"))
+        check_choice(self.shapes, "shapes", SHAPES["squared"])
         columns, min_count = self._read(X, reset=True), as_count(self.min_count, "min_count")
         known, _ = Encoding.learn(columns, min_count=min_count)
         self.encoding_ = known.as_form(self.shapes or "matrix")

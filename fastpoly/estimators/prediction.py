@@ -118,6 +118,10 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         if shards.joined is not None:
             check_tables(self, shards.joined)
         known, own = self._encoding, shards.encoding
+        if known is not None and known.form != "codes":
+            raise ValueError(
+                f"the model has plain columns of its table, and {shards!r} codes; give the table"
+            )
         if known is not None and (own is None or not own.same_codes(known)):
             raise ValueError(
                 f"{shards!r} has other levels or bins than the rows of the fit; give the table "

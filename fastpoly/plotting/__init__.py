@@ -396,7 +396,7 @@ def column_grid(
         grid = np.linspace(low - beyond, high + beyond, resolution)
         values = Column(field.name, grid, "number")
         if encoding.form != "codes":
-            return field.name, grid, places, field.features(values, encoding.form == "hinges", p)
+            return field.name, grid, places, field.features(values, encoding.form, p)
         codes = field.codes(values)
     else:
         known = np.flatnonzero(p)  # those that some row of the training has

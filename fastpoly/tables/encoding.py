@@ -4,7 +4,7 @@
 
 An encoding holds plain arrays. It pickles, and `arrays` writes it without pickle:
 
-form         str, scalar        what rows become: "codes", "matrix" or "hinges"
+form         str, scalar        what rows become, one of `FORMS`
 names        uint8              the names of the F columns, JSON
 kinds        str (F,)           "number", "levels:text", "list:integer", ...
 missing      bool (F,)          whether gaps occurred
@@ -29,18 +29,20 @@ from fastpoly.state import Floats
 from fastpoly.tables.fields import MOST_BINS, SHAPES, Levels, Number, indicators
 from fastpoly.tables.frames import Column, read_columns
 
-FORMS = ("codes", "matrix", "hinges")
+FORMS = ("codes", "plain", "matrix", "hinges")
 DTYPES = {
     "form": "U", "names": "|u1", "kinds": "U", "missing": "|b1", "sizes": "<i8", "texts": "|u1",
     "integers": "<i8", "floats": "<f8", "frequencies": "<f8",
 }  # fmt: skip
+MOST_DENSE = 256  # plain columns, up to which dense rows are faster
 _TYPES = {"O": "text", "b": "bool", "i": "integer", "f": "float"}
 
 
 class Encoding:
     """Fields of a frame, in the order of its columns, and the shares (L,) of rows with each code.
 
-    `form` is what `rows` makes of a frame: codes, or plain columns without or with hinges.
+    `form` is what `rows` makes of a frame: codes, or plain columns, where numbers are in plain
+    units ("plain"), in soft units ("matrix"), or have hinges, too.
     """
 
     def __init__(
@@ -277,22 +279,27 @@ class Encoding:
         return found
 
     def matrix(self, frame: Any, dense: bool | None = None) -> Any:
-        """Plain columns, (n, d): numbers in soft standard units, levels as 0 and 1.
+        """Plain columns, (n, d): numbers in plain or soft units, levels as 0 and 1.
 
         A missing number is its column's center, with an indicator where gaps occurred in training.
         The form "hinges" adds hinges to each number. An array if `dense`, by default where d is at
-        most 256, up to which dense rows are faster; else a csr_array.
+        most `MOST_DENSE`; else a csr_array.
         """
         columns, blocks = self.columns(frame), []
-        dense = len(self.fields_of_columns) <= 256 if dense is None else dense
+        dense = len(self.fields_of_columns) <= MOST_DENSE if dense is None else dense
         for field, first, last in self._parts():
             column, p = columns[field.name], self.frequencies[first:last]
             if isinstance(field, Number):
-                blocks.append(field.features(column, self.form == "hinges", p))
+                blocks.append(field.features(column, self.form, p))
             else:
                 block = indicators(field, column)
                 blocks.append(block.toarray() if dense else block)
         return np.hstack(blocks) if dense else sp.hstack([sp.csr_array(b) for b in blocks], "csr")
+
+    def is_narrow(self, n: int) -> bool:
+        """Whether n rows as plain columns are dense, and of at most 80 MB."""
+        d = len(self.as_form("plain").fields_of_columns)
+        return d <= MOST_DENSE and n * d <= 10_000_000
 
     def _parts(self) -> Iterator[tuple[Levels | Number, int, int]]:
         bounds = self.offsets.tolist()

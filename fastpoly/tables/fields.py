@@ -19,6 +19,7 @@ from fastpoly.tables.frames import Column
 
 # The bins of a number, so that a code fits into a byte beside the one for missing values.
 MOST_BINS = 255
+MOST_UNITS = 1e6  # of a number that is not in soft units
 SHAPES = (None, "hinges", "steps")
 OTHER, MISSING = "<other>", "<missing>"
 
@@ -234,14 +235,15 @@ class Number:
         starts = starts[(starts > 1) & (starts < len(self.values) - 1)]
         return soften(self.edges[starts - 1], self.units)
 
-    def features(self, column: Column, hinges: bool, p: Floats) -> Floats:
-        """Plain columns, (n, q): the number in soft units, hinges, and an indicator of gaps."""
+    def features(self, column: Column, form: str, p: Floats) -> Floats:
+        """Plain columns, (n, q): the number in plain or soft units, hinges, and whether missing."""
         found = column.numbers()
         gaps = np.isnan(found)
-        soft = soften(np.where(gaps, self.units[0], found), self.units)
-        columns = [soft]
-        if hinges:
-            columns += [np.maximum(soft - k, 0) for k in self._knots(p[: len(self.values)])]
+        found = np.where(gaps, self.units[0], found)
+        value = robust_units(found, self.units) if form == "plain" else soften(found, self.units)
+        columns = [value]
+        if form == "hinges":
+            columns += [np.maximum(value - k, 0) for k in self._knots(p[: len(self.values)])]
         if self.missing:
             columns.append(gaps.astype(float))
         return np.column_stack(columns)
@@ -269,12 +271,15 @@ class Number:
         return f"{self.name} > {low}" if low else f"{self.name} <= {high}" if high else self.name
 
 
+def robust_units(v: Floats, units: Floats, most: float = MOST_UNITS) -> Floats:
+    """Robust units, (v - center) / unit, of which there are at most `most`."""
+    with np.errstate(over="ignore"):
+        return np.clip((v - units[0]) / units[1], -most, most)
+
+
 def soften(v: Floats, units: Floats) -> Floats:
     """Soft standard units: (asinh((v - center) / unit) - mean) / deviation, which tames tails."""
-    center, unit, mean, deviation = units
-    with np.errstate(over="ignore"):
-        u = np.clip((v - center) / unit, -1e300, 1e300)
-    return (np.arcsinh(u) - mean) / deviation
+    return (np.arcsinh(robust_units(v, units, 1e300)) - units[2]) / units[3]
 
 
 def _round_between(low: Floats, high: Floats) -> Floats:
