@@ -360,9 +360,7 @@ def test_separable_data():
         assert (O.argmax(axis=1) == y[keep]).all()
 
 
-@pytest.mark.parametrize(
-    ("seed", "most"), [(1, 10), *(pytest.param(s, 30, marks=pytest.mark.slow) for s in range(4))]
-)
+@pytest.mark.parametrize(("seed", "most"), [(1, 10), pytest.param(0, 30, marks=pytest.mark.slow)])
 def test_badly_scaled_columns(seed, most):
     """It may be far from the certificate, but is no worse than the output refit."""
     X, y = made_up(23 + seed, n=100, d=5, m=3)
