@@ -54,16 +54,16 @@ for name, rate in rates.items():
     print(f"{name:20} test deviance {mean_poisson_deviance(y_test, rate):.3f}")
 
 # %%
-# Visits by health, where treatment is free and where it is not. The number of chronic diseases
-# works in steps, which the machine has chosen.
-diseases = np.linspace(0, table["diseases"].quantile(0.99), 80)
+# What would everybody's visits be, on average over the test rows, in another state of health, with
+# another share of the costs, or with another number of chronic diseases? The number works in steps,
+# which the machine has chosen.
+scales = {"own share": [0, 25, 50, 95], "diseases": np.arange(0, 26)}
 figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
-for ax, share in zip(axes, (0.0, 95.0), strict=True):
+for ax, (name, values) in zip(axes, scales.items(), strict=True):
     for state in ("excellent", "good", "fair", "poor"):
-        columns = {"own share": share, "deductible": False, "limited": 0.0, "diseases": diseases}
-        rows = pd.DataFrame({**columns, "health": state})
-        ax.plot(diseases, machine.predict(rows), label=state)
-    ax.set(xlabel="number of chronic diseases", title=f"{share:.0f} % of the costs paid by oneself")
-axes[0].set_ylabel("visits per year")
+        changed = (X_test.assign(**{name: value, "health": state}) for value in values)
+        ax.plot(values, [machine.predict(rows).mean() for rows in changed], label=state)
+axes[0].set(xlabel="percent of the costs that are paid by oneself", ylabel="visits per year")
+axes[1].set(xlabel="number of chronic diseases")
 axes[1].legend(title="health")
 plt.show()
