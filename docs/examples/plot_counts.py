@@ -56,8 +56,8 @@ for name, rate in rates.items():
 # %%
 # What would everybody's visits be, on average over the test rows, in another state of health, with
 # another share of the costs, or with another number of chronic diseases? The number works in steps,
-# which the machine has chosen. Few people are in poor health; of those, 20 pay half of the costs, so
-# that corner is a guess.
+# which the machine has chosen. Few people are in poor health, and only 20 of them pay half of the
+# costs: that corner is a guess.
 scales = {"own share": [0, 25, 50, 95], "diseases": np.arange(0, 26)}
 figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
 for ax, (name, values) in zip(axes, scales.items(), strict=True):
