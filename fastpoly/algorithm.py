@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike
 
 from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.checks import as_count, as_flag, as_positive, as_seed
-from fastpoly.kernels.gamma import Gamma
 from fastpoly.objective import Objective
 from fastpoly.problem import Problem, check_choice
+from fastpoly.refit.convex import refit_gap
 from fastpoly.refit.joint import JointRefit
 from fastpoly.refit.output import LOOSEST_REFIT_TOL, SOLVERS, OutputRefit, StepRefit
 from fastpoly.rows import as_rows
@@ -195,10 +195,10 @@ def train(objective: Objective, options: Options, start: State | None = None) ->
     if start is not None:
         check_start(start, rows.n_features, objective.problem.m, objective.explicit)
         options = replace(options, seed=start.memory.seed)
-    return Run(objective, refit_method(objective, options, start), options).states(start)
+    return Run(objective, options, start).states(start)
 
 
-def refit_method(objective: Objective, options: Options, start: State | None = None) -> Any:
+def make_refit(objective: Objective, options: Options, start: State | None = None) -> Any:
     """The refit that `options.refit` names, for an objective."""
     problem, refit = objective.problem, options.refit
     form = problem.penalty.smooth_form if problem.tau is None else None
@@ -208,12 +208,11 @@ def refit_method(objective: Objective, options: Options, start: State | None = N
         few = form is not None and form.fixed and options.n_components < max(2 * problem.m, units)
         refit = "output" if form is None or few else "full"
     elif refit == "full" and form is None:
+        lacks = "the constrained form (tau)" if problem.tau is not None else repr(problem.penalty)
         raise ValueError(
             'refit="full" descends in the smooth form of a penalty, which '
-            + ("the constrained form (tau) does not have" if problem.tau is not None
-               else f"{problem.penalty!r} does not have")
-            + '; use refit="output" or alpha'
-        )  # fmt: skip
+            f'{lacks} does not have; use refit="output" or alpha'
+        )
     kind, limits = StepRefit if refit is None else OutputRefit, (options.tol, options.max_iter)
     output = partial(kind, objective, *limits, options.solver, options.memory)
     if refit == "full":
@@ -222,24 +221,25 @@ def refit_method(objective: Objective, options: Options, start: State | None = N
 
 
 class Run:
-    """The loop of Algorithm 1 and its steps."""
+    """The rounds of Algorithm 1: the last model, and what is known of it."""
 
-    def __init__(self, objective: Objective, refit: Any, options: Options) -> None:
-        self.objective, self.problem = objective, objective.problem
-        self.refit, self.options = refit, options
+    def __init__(self, objective: Objective, options: Options, start: State | None = None) -> None:
+        self.objective, self.options = objective, options
+        self.refit = make_refit(objective, options, start)
+        self.model, self.n_iter, self.memory = objective.empty_model(), 0, RunMemory(options.seed)
         self.timings = dict.fromkeys(TIMED, 0.0)
+        # A model, its gradient, and the vectors chosen there: the same at all strengths.
+        self.known: tuple[Model | None, Any, Selection | None] = (None, None, None)
 
     def states(self, start: State | None) -> Iterator[State]:
         """Algorithm 1."""
-        model, n_iter, memory, resumed = self.first(start)
-        before = None
+        resumed, before = self.begin(start), None
         while True:
-            state, chosen = self.examine(model, n_iter, memory)  # gradients, selection, certificate
+            state = self.examine()  # gradients, selection, certificate
             ended = resumed and start.stop  # it was finished in the run before
             if self.options.finish and not ended and self.only_the_refit_is_loose(state):
-                model = self.timed("refit", self.refit.polish, state)
-                memory = memory._replace(spent=self.refit.spent)
-                state, chosen = self.examine(model, n_iter, memory)
+                self.fit(self.refit.polish, state)
+                state = self.examine()
             if before is not None and not state.objective < before.objective:
                 yield replace(before, stop="no progress", timings=dict(self.timings))
                 return
@@ -247,76 +247,89 @@ class Run:
                 yield state
             if state.stop:
                 return
-            model = self.timed("refit", self.refit.advance, state, chosen)  # append, refit, drop
-            recent = (*memory.recent, state.objective)[-STALL_ROUNDS:]
-            memory = RunMemory(memory.seed, recent, chosen.vectors, self.refit.spent)
-            n_iter += 1
+            self.advance(state)  # append, refit, drop
             before, resumed = state, False
 
-    def first(self, start: State | None) -> tuple[Model, int, RunMemory, bool]:
-        """The first model, its round, its memory, and whether it is the given start unchanged."""
-        problem, memory = self.problem, RunMemory(self.options.seed)
-        if start is None:
-            model = self.timed("refit", self.refit.first, self.objective.empty_model())
-            return model, 0, memory, False
-        self.timings.update(start.timings)
-        strengths = start.alpha, start.tau, start.alpha_linear
-        if strengths == (problem.alpha, problem.tau, problem.alpha_linear):
-            here = self.timed("refit", self.objective.value, start.model)
-            if math.isclose(here, start.objective):
-                self.refit.spent = start.memory.spent
-                return start.model, start.n_iter, start.memory, True
-        model = self.timed("refit", self.refit.first, start.model)
-        return model, start.n_iter, memory._replace(vectors=start.memory.vectors), False
+    def begin(self, start: State | None) -> bool:
+        """Take the first model; return whether it is the given start, unchanged."""
+        if start is not None:
+            self.model, self.n_iter = start.model, start.n_iter
+            self.timings.update(start.timings)
+            self.memory = self.memory._replace(vectors=start.memory.vectors)
+            problem = self.objective.problem
+            strengths = problem.alpha, problem.tau, problem.alpha_linear
+            if strengths == (start.alpha, start.tau, start.alpha_linear):
+                here = self.timed("refit", self.objective.value, self.model)
+                if math.isclose(here, start.objective):
+                    self.memory, self.refit.spent = start.memory, start.memory.spent
+                    return True
+        self.fit(self.refit.first, self.model)
+        return False
 
-    def measure(
-        self, model: Model, n_iter: int, memory: RunMemory, gradient: Gradient | None = None
-    ) -> tuple[State, Gradient]:
-        """The state of a model, without its certificate, and the gradient there."""
-        problem, objective = self.problem, self.objective
-        gradient = gradient or self.timed("gradient", objective.gradient, model)
-        state = State(
+    def fit(self, refit: Callable[..., Model], *arguments: Any) -> None:
+        """Replace the model by what a refit returns."""
+        self.model = self.timed("refit", refit, *arguments)
+        self.memory = self.memory._replace(spent=self.refit.spent)
+
+    def advance(self, state: State) -> None:
+        """One round from a state of the model: append the chosen vectors, refit, drop."""
+        chosen = self.select(state)
+        state = replace(state, violation=chosen.value)
+        recent = (*state.memory.recent, state.objective)[-STALL_ROUNDS:]
+        self.memory = self.memory._replace(recent=recent, vectors=chosen.vectors)
+        self.n_iter += 1
+        self.fit(self.refit.advance, state, chosen)
+
+    def measure(self) -> State:
+        """The state of the model, without its certificate."""
+        problem, objective, model = self.objective.problem, self.objective, self.model
+        if self.known[0] is not model:
+            self.known = model, self.timed("gradient", objective.gradient, model), None
+        gradient: Gradient = self.known[1]
+        return State(
             *model, gradient.value + objective.penalties(model), gradient.value,
-            problem.omega(model.V), n_iter=n_iter,
+            problem.omega(model.V), n_iter=self.n_iter,
             alpha=problem.alpha, tau=problem.tau, alpha_linear=problem.alpha_linear,
             own_dual_norm=float(problem.penalty.dual_norm(gradient.V)) if len(model.V) else 0.0,
-            memory=memory,
+            memory=self.memory,
         )  # fmt: skip
-        return state, gradient
 
-    def examine(
-        self, model: Model, n_iter: int, memory: RunMemory
-    ) -> tuple[State, Selection | None]:
-        """The state of a model, with its certificate, and the vectors to add next.
+    def examine(self) -> State:
+        """The state of the model, with its certificate.
 
-        A full model that nobody will finish needs neither.
+        A full model that nobody will finish needs none.
         """
-        problem = self.problem
-        state, gradient = self.measure(model, n_iter, memory)
-        gap = self.timed("gradient", self.objective.refit_gap, model, gradient)
+        state, tau = self.measure(), self.objective.problem.tau
+        gap = self.timed("gradient", refit_gap, self.objective, *self.known[:2])
         state = replace(state, refit_gap=gap)
         if not self.options.finish and state.n_components >= self.options.n_components:
-            return replace(state, stop="n_components", timings=dict(self.timings)), None
-        chosen = self.timed("selection", self.select, state, gradient.gamma)
-        gaps = {}
-        if problem.tau is not None:
-            for name, dual_norm in (("gap_found", chosen.value), ("gap", chosen.bound)):
-                more = problem.tau * max(0.0, dual_norm - state.own_dual_norm)
-                gaps[name] = state.refit_gap + more
+            return replace(state, stop="n_components", timings=dict(self.timings))
+        chosen = self.select(state)
         # The model's own vectors count, too; rounding may put them above what was found.
-        bound = max(chosen.bound, state.own_dual_norm)
-        state = replace(
-            state, violation=chosen.value, violation_bound=bound, **gaps,
+        found, bound = chosen.value, max(chosen.bound, state.own_dual_norm)
+        gaps = {}
+        if tau is not None:
+            for name, dual_norm in (("gap_found", found), ("gap", bound)):
+                gaps[name] = gap + tau * max(0.0, dual_norm - state.own_dual_norm)
+        return replace(
+            state, violation=found, violation_bound=bound, **gaps,
             stop=self.why_stop(state, chosen), timings=dict(self.timings),
         )  # fmt: skip
-        return state, chosen
 
-    def select(self, state: State, make_gamma: Callable[[], Gamma]) -> Selection:
+    def select(self, state: State) -> Selection:
+        """The vectors to add to the model; its state may be that at other strengths."""
+        model, gradient, chosen = self.known
+        if chosen is None:
+            chosen = self.timed("selection", self._select, state, gradient)
+            self.known = model, gradient, chosen
+        return chosen
+
+    def _select(self, state: State, gradient: Gradient) -> Selection:
         """The basis vectors to add; those of an optimum are confirmed by a thorough search."""
-        problem, options, gamma = self.problem, self.options, make_gamma()
-        block, limit = self.objective.rows.block, self.limit(state)
+        problem, options, block = self.objective.problem, self.options, self.objective.rows.block
+        limit = self.limit(state)
         search = partial(
-            select_basis, gamma, problem.penalty, n_vectors=self.block(state),
+            select_basis, gradient.gamma(), problem.penalty, n_vectors=self.block(state),
             sign_budget=self.refit.flops(state),
         )  # fmt: skip
         chosen = search(
@@ -346,7 +359,7 @@ class Run:
 
     def limit(self, state: State) -> float:
         """The value of Omega*(G) up to which no other basis vector is needed."""
-        problem, tol = self.problem, self.options.tol
+        problem, tol = self.objective.problem, self.options.tol
         if problem.tau is not None:
             return state.own_dual_norm + tol * self.objective.size(state.objective) / problem.tau
         return (1 + tol) * problem.alpha

@@ -16,7 +16,7 @@ from fastpoly.algorithm import (
     STALL_ROUNDS,
     Options,
     Run,
-    refit_method,
+    make_refit,
     train,
 )
 from fastpoly.kernels.blas_threads import one_blas_thread
@@ -25,9 +25,8 @@ from fastpoly.objective import Objective
 from fastpoly.problem import Problem
 from fastpoly.refit.joint import JointRefit, fit_linear_terms
 from fastpoly.rows import as_rows
-from fastpoly.rows.rows import Gradient
-from fastpoly.selection import Selection, select_basis
-from fastpoly.state import Floats, Model, RunMemory, State
+from fastpoly.selection import select_basis
+from fastpoly.state import Floats, Model, State
 
 
 def alpha_max(
@@ -103,25 +102,34 @@ def as_alphas(alphas: ArrayLike) -> Floats:
     return alphas
 
 
-class Walk:
+class Walk(Run):
     """Algorithm 1 at weaker and weaker strengths, a round at a time, without certificates."""
 
     def __init__(self, objective: Objective, options: Options) -> None:
-        self.objective, self.options = objective, replace(options, finish=False)
-        self.model, self.memory = objective.empty_model(), RunMemory(options.seed)
-        self.n_iter, self.blocks = 0, False  # `blocks`: a round adds many vectors
-        self._known: tuple[Model, Gradient, Selection | None] | None = None
+        super().__init__(objective, replace(options, finish=False))
 
-    def refit(self, alpha: float, ridge: float | None, tol: float) -> None:
+    @property
+    def blocks(self) -> bool:
+        """Whether a round adds many vectors."""
+        return isinstance(self.refit, JointRefit)
+
+    def weaken(self, alpha: float, ridge: float | None = None, endless: bool = True) -> None:
+        """Go on with other strengths; `endless`: no descent is the last one."""
+        self.objective, size = self.objective.at(alpha, ridge), self.options.n_components
+        options = replace(self.options, n_components=size + endless)
+        self.refit = make_refit(self.objective, options)
+
+    def descend(self, alpha: float, ridge: float | None, tol: float) -> None:
         """Descend from the last model to the end, without new vectors."""
         k = max(len(self.model.H), 1)
         options = replace(self.options, tol=tol, n_components=k, refit="auto")
         with one_blas_thread():
-            self.model = refit_method(self.objective.at(alpha, ridge), options).first(self.model)
+            self.model = make_refit(self.objective.at(alpha, ridge), options).first(self.model)
 
     def find_top(self, ridge: float) -> float:
         """About the largest alpha at which a vector enters."""
-        return self._look(self._run(0.0, ridge))[1].value
+        self.weaken(0.0, ridge)
+        return self.select(self.measure()).value
 
     def rounds(
         self, alpha: float, ridge: float | None = None, *, settle: bool = False
@@ -131,68 +139,35 @@ class Walk:
         `settle`: the model first descends without new vectors, and a full model to the end, as in
         a run of its own. Models are then smaller, and better by themselves.
         """
-        run, full = self._run(alpha, ridge, endless=not settle), self.options.n_components
+        full = self.options.n_components
+        self.weaken(alpha, ridge, endless=not settle)
         self.memory = self.memory._replace(recent=(), spent=0)
         if settle:
-            self.model = run.timed("refit", run.refit.first, self.model)
+            self.fit(self.refit.first, self.model)
         elif len(self.model.H) >= full:
-            self.refit(alpha, ridge, self.options.tol)
+            self.descend(alpha, ridge, self.options.tol)
         else:
-            self._enter(run)
+            self.advance(self.measure())
         while True:
-            state, stop = self._measure(run), None
+            state, stop = self.measure(), None
             if state.n_components >= full:
                 stop = "n_components"
-            elif run.exhausted(state):
+            elif self.exhausted(state):
                 stop = "max_iter"
             elif gained_little(state, self.options.tol):
                 stop = "no progress"
             yield replace(state, stop=stop)
             if stop:
                 return
-            self._enter(run)
-
-    def _enter(self, run: Run) -> None:
-        """One round: select, append, descend, drop."""
-        state, chosen = self._look(run)
-        self.model = run.timed("refit", run.refit.advance, state, chosen)
-        recent = (*self.memory.recent, state.objective)
-        self.memory = self.memory._replace(recent=recent, spent=run.refit.spent)
-        self.n_iter += 1
-
-    def _run(self, alpha: float, ridge: float | None, endless: bool = True) -> Run:
-        """Algorithm 1; `endless`: no descent is the last one."""
-        objective, options = self.objective.at(alpha, ridge), self.options
-        more = replace(options, n_components=options.n_components + endless)
-        run = Run(objective, refit_method(objective, more), options)
-        self.blocks = isinstance(run.refit, JointRefit)
-        return run
-
-    def _measure(self, run: Run) -> State:
-        """The state of the model; its gradient is the same at all strengths."""
-        known = self._known if self._known and self._known[0] is self.model else None
-        state, gradient = run.measure(self.model, self.n_iter, self.memory, known and known[1])
-        self._known = known or (self.model, gradient, None)
-        return state
-
-    def _look(self, run: Run) -> tuple[State, Selection]:
-        """The state of the model, and the vectors to enter next."""
-        state = self._measure(run)
-        model, gradient, chosen = self._known
-        if chosen is None:
-            chosen = run.timed("selection", run.select, state, gradient.gamma)
-            self.memory = self.memory._replace(vectors=chosen.vectors)
-            self._known = model, gradient, chosen
-        return replace(state, violation=chosen.value), chosen
+            self.advance(state)
 
 
 def walk(
-    objective: Objective, alphas: Floats, options: Options, start: State | None = None
+    objective: Objective, alphas: Floats, options: Options, start: Model | None = None
 ) -> Iterator[tuple[int, State]]:
     """Positions of decreasing alphas, and the states of all rounds there, from `start` if given."""
     path = Walk(objective, options)
-    if start is not None:
-        path.model, path.memory = start.model, start.memory
+    path.model = start or path.model
     for i, alpha in enumerate(alphas):
         for state in path.rounds(alpha, settle=True):
             yield i, state
@@ -259,13 +234,14 @@ def regularization_path(
         # Where there is nothing to select, the empty model is optimal for every alpha.
         largest = largest_alpha(objective, 1e-6, how.seed) or 1.0
         alphas = alpha_grid(largest, n_alphas, alpha_min_ratio)
-    return _last_states(objective, as_alphas(alphas), how)
+    grid = as_alphas(alphas)
 
+    def last_states() -> Iterator[State]:
+        last = None
+        for alpha in grid:
+            *_, last = train(objective.at(alpha), how, last)
+            yield last
+            if last.n_components >= how.n_components:
+                return
 
-def _last_states(objective: Objective, alphas: Floats, options: Options) -> Iterator[State]:
-    last = None
-    for alpha in alphas:
-        *_, last = train(objective.at(alpha), options, last)
-        yield last
-        if last.n_components >= options.n_components:
-            return
+    return last_states()

@@ -99,17 +99,11 @@ class Fold(Walk):
         """The losses of the parts held out; a perfect fit still has a logarithm."""
         return np.array([h.loss(self.model) + PERFECT_SHARE * h.rows.weight for h in self.held])
 
-    def refit_loss(self, alpha: float, ridge: float, tol: float) -> Floats:
-        """The losses held out after a descent without new vectors."""
-        self.refit(alpha, ridge, tol)
-        return self.loss()
-
-    def round_loss(self, alpha: float, ridge: float) -> Floats:
-        """The losses held out after a round of many vectors at a smaller alpha, or all of one."""
+    def go_on(self, alpha: float, ridge: float) -> None:
+        """Take a round of many vectors at a smaller alpha, or all of one."""
         for _ in self.rounds(alpha, ridge):
             if self.blocks:
                 break
-        return self.loss()
 
 
 def make_folds(objective: Objective, options: Options, drawn_by: Rows | None = None) -> list[Fold]:
@@ -164,7 +158,7 @@ class Search:
         if objective.explicit:  # the folds then have linear models
             ridges = RIDGES if alpha_linear is None else (alpha_linear,)
             with one_blas_thread():
-                self.ridge, _ = self._walk(lambda fold, r: fold.refit_loss(1.0, r, 1e-3), ridges)
+                self.ridge, _ = self._walk(lambda fold, r: fold.descend(1.0, r, 1e-3), ridges)
 
     def loss(self) -> Floats:
         """The losses of the parts of the rows held out, by the last models of the folds."""
@@ -174,26 +168,26 @@ class Search:
         """The strengths that the rows held out choose; the folds then have their models."""
         if self.found is not None:
             return self.found
-        folds, ridge, tol = self.folds, self.ridge, self.tol
+        folds, ridge = self.folds, self.ridge
 
-        def at_share(fold: Fold, share: float) -> Floats:
-            return fold.loss() if share == 1 else fold.round_loss(share * fold.top, ridge)
+        def to_share(fold: Fold, share: float) -> None:
+            if share < 1:  # the folds begin with their linear models
+                fold.go_on(share * fold.top, ridge)
+
+        def to_ridge(fold: Fold, weaker: float) -> None:
+            if weaker < ridge:
+                fold.descend(ALPHA_SHARES[at] * fold.top, weaker, self.tol)
 
         with one_blas_thread():
             for fold in folds:
                 if self.objective.explicit and ridge not in RIDGES:
-                    fold.refit(1.0, ridge, 1e-3)
+                    fold.descend(1.0, ridge, 1e-3)
                 fold.top = fold.find_top(ridge)
             # The first vectors alone may be of no use, so a walk has at least three alphas.
-            share, at = self._walk(at_share, ALPHA_SHARES, fewest=3, clear=CLEAR_ERRORS)
+            share, at = self._walk(to_share, ALPHA_SHARES, fewest=3, clear=CLEAR_ERRORS)
             if at and self.given is None and self.objective.explicit:
-
-                def at_ridge(fold: Fold, weaker: float) -> Floats:
-                    alpha = ALPHA_SHARES[at] * fold.top
-                    return fold.loss() if weaker == ridge else fold.refit_loss(alpha, weaker, tol)
-
                 weaker = [ridge, *(r for r in RIDGES if r < 0.3 * ridge)]
-                self.ridge, _ = self._walk(at_ridge, weaker)
+                self.ridge, _ = self._walk(to_ridge, weaker)
         top = float(np.mean([fold.top for fold in folds]))
         # Noise grows with the root of the number of rows.
         all_rows = self.objective.rows.weight
@@ -202,16 +196,17 @@ class Search:
         return self.found
 
     def _walk(
-        self, fit: Callable[[Fold, float], Floats], strengths: Sequence[float],
+        self, step: Callable[[Fold, float], None], strengths: Sequence[float],
         fewest: int = 2, clear: float = 0.0,
     ) -> tuple[float, int]:  # fmt: skip
-        """`walk_down` by the losses of all folds, which then have their best models."""
+        """`walk_down` by steps of all folds, which then have their best models."""
         models: list[list[Model]] = []
 
         def loss(strength: float) -> Floats:
-            losses = np.concatenate([fit(fold, strength) for fold in self.folds])
+            for fold in self.folds:
+                step(fold, strength)
             models.append([fold.model for fold in self.folds])
-            return losses
+            return self.loss()
 
         strength, at = walk_down(loss, strengths, fewest, clear)
         for fold, model in zip(self.folds, models[at], strict=True):

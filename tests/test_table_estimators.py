@@ -218,7 +218,7 @@ def test_held_out_targets_change_no_model_that_they_judge():
     first, *others = zip(held, same, strict=True)
     for folds in (first, others[0]):
         for fold in folds:
-            fold.refit(1.0, 1.0, 1e-6)
+            fold.descend(1.0, 1.0, 1e-6)
     assert np.array_equal(first[0].model.linear, first[1].model.linear)
     assert not np.allclose(others[0][0].model.linear, others[0][1].model.linear, atol=1e-3)
     assert first[1].loss().sum() > 1.5 * first[0].loss().sum()

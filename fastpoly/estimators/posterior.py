@@ -3,7 +3,6 @@
 import os
 import warnings
 from functools import partial
-from itertools import chain as chained
 from time import monotonic
 from typing import Any, Self
 
@@ -27,7 +26,7 @@ from fastpoly.joined import Joined
 from fastpoly.kernels.checks import as_count, as_positive
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
-from fastpoly.path import Walk
+from fastpoly.path import walk
 from fastpoly.priors import Side, occurrence_sides
 from fastpoly.state import Floats, Model
 from fastpoly.storage.checkpoint import fingerprint, read_record, write_record
@@ -265,9 +264,8 @@ class PosteriorAverage(MetaEstimator):
         if len(model.H) < wanted and estimator.alpha is None:
             objective = estimator._objective(data)
             objective = objective.at(estimator.alpha_, getattr(estimator, "alpha_linear_", None))
-            path, alphas = Walk(objective, options), estimator.alpha_ * 0.5 ** np.arange(1, 4)
-            path.model = estimator._state.model
-            for state in chained.from_iterable(path.rounds(alpha, settle=True) for alpha in alphas):
+            alphas = estimator.alpha_ * 0.5 ** np.arange(1, 4)
+            for _, state in walk(objective, alphas, options, estimator._state.model):
                 model = estimator._scaling.fold(state.model, estimator._activation)
                 if state.n_components >= wanted:
                     break

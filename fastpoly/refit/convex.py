@@ -15,10 +15,10 @@ from fastpoly.kernels.checks import BLOCK_DOUBLES, Floats
 from fastpoly.kernels.explicit import explicit_gamma
 from fastpoly.kernels.penalties import FistaStep, fista_update
 from fastpoly.kernels.quadratic import Quadratic
-from fastpoly.objective import duality_gap, positive
-from fastpoly.problem import Problem
+from fastpoly.objective import Objective
 from fastpoly.refit.lbfgs import ARMIJO, SHORTEST_STEP
 from fastpoly.rows import Rows
+from fastpoly.rows.rows import Gradient
 from fastpoly.state import Model
 
 
@@ -35,69 +35,66 @@ class Solution(NamedTuple):
 
 
 class OutputProblem:
-    """The convex refit of the basis vectors H (k, d), or of rows Z = [S | 1 | X] that are stored.
+    """The convex refit of an objective's output layer on the basis vectors H (k, d).
 
-    Without H, `rows` have the features Z, with the activations S of k vectors. Activations of
-    different vectors differ by orders of magnitude, so steps are taken in the metric of their
-    squared norms; the penalty itself is not rescaled. Tolerances are not relative to anything below
-    `small`, and Newton's method may store `memory` bytes.
+    In place of H, `stored` rows may have the activations of k vectors: as the features of a linear
+    model, [S | 1 | X]. Activations of different vectors differ by orders of magnitude, so steps are
+    taken in the metric of their squared norms; the penalty itself is not rescaled. Newton's method
+    may store `memory` bytes.
     """
 
     def __init__(
-        self, problem: Problem, rows: Rows, H: Floats | None, k: int, small: float,
+        self, objective: Objective, k: int, H: Floats | None = None, stored: Rows | None = None,
         memory: float = 1e9,
     ) -> None:  # fmt: skip
-        self.problem, self.rows, self.H, self.k = problem, rows, H, k
-        self.small, self.memory = small, memory
+        self.objective, self.problem, self.rows = objective, objective.problem, objective.rows
+        self.k, self.H, self.memory, self.stored = k, H, memory, stored is not None
+        if stored is not None:
+            self.rows = stored
+        width = self.rows.n_features if self.stored else k + self.rows.explicit * (1 + H.shape[1])
+        self.n_linear = width - k - 1  # -1 without an intercept
+        self.ridge = np.zeros((width, 1))
+        self.ridge[k + 1 :] = self.problem.alpha_linear
+        self.weights = (np.arange(width) < k).astype(float)
         self._metric: Floats | None = None
-        lower = rows.n_features - k if H is None else rows.explicit * (1 + rows.n_features)
-        self.ridge = np.zeros((k + lower, 1))
-        self.ridge[k + 1 :] = problem.alpha_linear
-        self.weights = np.where(np.arange(len(self.ridge)) < k, 1.0, 0.0)
 
     @property
     def metric(self) -> Floats:
         """Squared norms of the columns, with the ridge; only zeros are replaced."""
         if self._metric is None:  # a cached_property of Python 3.11 locks out forked children
-            none = np.zeros((0, self.rows.n_features))
-            norms = self.rows.squared_norms(none if self.H is None else self.H)
-            # Stored rows have no other intercept.
-            self._metric = positive((norms[1:] if self.H is None else norms) + self.ridge[:, 0])
+            H = np.zeros((0, self.rows.n_features)) if self.stored else self.H
+            norms = self.rows.squared_norms(H)[self.stored :]  # stored rows have their own constant
+            norms = norms + self.ridge[:, 0]
+            largest = norms.max(initial=0.0)
+            self._metric = np.maximum(norms, 1e-30 * largest if largest > 0 else 1.0)
         return self._metric
-
-    @property
-    def Z(self) -> Floats:
-        """The stored rows."""
-        return self.rows.block.design.matrix.array
-
-    @property
-    def targets(self) -> tuple[Floats, Floats | None]:
-        """The targets (n, 1 or m) and weights of rows in memory."""
-        return self.rows.block.objective.targets, self.rows.block.w
 
     def model(self, P: Floats) -> Model:
         """The model of the parameters P; stored activations are the features of a linear one."""
-        zeros = np.zeros(P.shape[1])
-        if self.H is None:
-            return Model(np.zeros((0, len(P))), P[:0], zeros, P)
-        if not self.rows.explicit:
-            return Model(self.H, P, zeros, None)
-        return Model(self.H, P[: self.k], P[self.k], P[self.k + 1 :])
+        if self.stored:
+            return Model(np.zeros((0, len(P))), P[:0], np.zeros(P.shape[1]), P)
+        return Model(self.H, *self.split(P))
+
+    def split(self, P: Floats) -> tuple[Floats, Floats, Floats | None]:
+        """V, intercept and linear weights."""
+        if self.n_linear < 0:
+            return P, np.zeros(P.shape[1]), None
+        return P[: self.k], P[self.k], P[self.k + 1 :]
 
     def stack(self, V: Floats, intercept: Floats | None, linear: Floats | None) -> Floats:
-        """The parts of a model, or of a gradient, in the order of P."""
-        if self.H is None:
+        """The parts of a `model`, or of its gradient, in the order of P."""
+        if self.stored:
             return linear
         return V if linear is None else np.vstack([V, intercept, linear])
+
+    def size(self, objective: float) -> float:
+        """The number to which tolerances are relative."""
+        return self.objective.size(objective)
 
     def value_grad(self, P: Floats) -> tuple[float, Floats]:
         """The smooth part F, loss and ridge, and its gradient."""
         value, *parts = self.rows.value_layers(self.model(P))
         return value + self.ridge_value(P), self.stack(*parts) + self.ridge * P
-
-    def size(self, objective: float) -> float:
-        """The number to which tolerances are relative."""
-        return max(abs(objective), self.small)
 
     def ridge_value(self, P: Floats) -> float:
         return 0.5 * float((self.ridge * P * P).sum())
@@ -120,19 +117,53 @@ class OutputProblem:
             found = self.rows.gradient(self.model(P))
         except ValueError:
             return Solution(P, np.inf, np.inf, np.inf, np.full(P.shape, np.nan))
-        G = self.stack(found.V, found.intercept, found.linear)
-        return self.certificate(P, found.value, G, found.conjugate)
+        return self.certificate(P, found.value, self.stack(*found[1:4]), found.conjugate)
 
     def certificate(
         self, P: Floats, loss: float, G: Floats, conjugate: Callable[[float], float]
     ) -> Solution:
-        """P with its certificate, from the loss, its gradient, and that of `duality_gap`."""
-        gap = duality_gap(
-            self.problem, self.k, self.ridge[:, 0], lambda rows: self.metric[rows], P, G, loss,
-            conjugate,
-        )  # fmt: skip
-        value = loss + self.ridge_value(P)
+        """P with its certificate, from the loss, its gradient, and that of `gap`."""
+        gap, value = self.gap(P, loss, G, conjugate), loss + self.ridge_value(P)
         return Solution(P, value + self.penalty_value(P), gap, value, G + self.ridge * P)
+
+    def gap(self, P: Floats, loss: float, G: Floats, conjugate: Callable[[float], float]) -> float:
+        """How far P can be from the best one.
+
+        G is the gradient of the loss, and conjugate(c) = sum_i w_i l*(c d_i / w_i).
+
+        For any scale c in 0..1 the loss is at least <c D, O> - l*(c D), which bounds the minimum
+        from below once the terms in the unknown optimum P* are bounded: c is chosen such that
+        c <G, V*> + alpha Omega(V*) >= 0 (penalized), or c = 1 and <G, V*> >= -tau Omega*(G). Rows
+        with a ridge a contribute -c^2 |g|^2 / (2 a). Rows that nothing bounds count as if the
+        optimum were no farther than 1 + |P| in the metric. Where the conjugate is not known (NaN),
+        l* is convex and l*(0) <= 0 where l >= 0, so l*(c D) <= c l*(D) = c (<D, O> - loss).
+        """
+        k, alpha, tau = self.k, self.problem.alpha, self.problem.tau
+        dual = float(self.problem.penalty.dual_norm(G[:k])) if k else 0.0
+        c = 1.0 if tau is not None or dual <= alpha or alpha == 0 else alpha / dual
+        bound = conjugate(c)
+        if not np.isfinite(bound):
+            bound = c * (float(np.vdot(G, P)) - loss)
+        gap = loss + bound + (self.penalty_value(P) if tau is None else tau * dual)
+        free = self.ridge[:, 0] == 0
+        if not free.all():
+            a, g, p = self.ridge[~free], G[~free], P[~free]
+            gap += 0.5 * float((a * p * p + c**2 * g * g / a).sum())
+        free[:k] = alpha == 0
+        if free.any():
+            intercept_alone = np.flatnonzero(free).tolist() == [k]
+            M = np.array([self.rows.weight]) if intercept_alone else self.metric[free]
+            M, g, p = M[:, None], G[free], P[free]
+            radius = 1 + np.sqrt(float((M * p * p).sum()))
+            gap += c * (radius * np.sqrt(float((g * g / M).sum())) - float(np.vdot(g, p)))
+        return max(float(gap), 0.0)
+
+
+def refit_gap(objective: Objective, model: Model, gradient: Gradient) -> float:
+    """The duality gap of a model among those with the same basis vectors."""
+    convex = OutputProblem(objective, len(model.H), model.H)
+    P, G = convex.stack(*model[1:]), convex.stack(*gradient[1:4])
+    return convex.gap(P, gradient.value, G, gradient.conjugate)
 
 
 def fista(
@@ -245,7 +276,7 @@ def rounding(objective: float) -> float:
 def couples(problem: OutputProblem) -> bool:
     """Whether B, (k m)^2 entries, has the interactions of outputs; l1 and l1/linf need them."""
     # With k m = 900 an iteration takes .6 s, and reaches no more than FISTA does in .1 s.
-    (n, k), m, loss = problem.Z.shape, problem.problem.m, problem.problem.loss
+    n, k, m, loss = problem.rows.n_samples, len(problem.ridge), problem.rows.m, problem.problem.loss
     fits = 16 * (k * m) ** 2 <= BLOCK_DOUBLES and 4 * n * m * (m + 1) <= problem.memory
     return fits and loss.shift_invariant and loss.hessian is not None
 
@@ -267,8 +298,10 @@ class Newton:
     curvature_change = 0.1  # share by which the curvature changes before a partial B is made anew
 
     def __init__(self, problem: OutputProblem, P: Floats) -> None:
-        self.problem, self.loss, self.P, self.O = problem, problem.problem.loss, P, problem.Z @ P
-        self.C = self.B = None
+        block = problem.rows.block
+        self.problem, self.loss, self.P, self.design = problem, block.loss, P, block.design
+        self.Z, self.Y, self.w = block.design.matrix.array, block.objective.targets, block.w
+        self.O, self.C, self.B = self.Z @ P, None, None
         self.least_damping = self.damping = float(np.finfo(np.float64).eps)
         self.coupled = couples(problem)
         # Whether B is only part of the Hessian. It then has curvature where all outputs grow alike.
@@ -276,14 +309,14 @@ class Newton:
 
     def certify(self) -> Solution:
         """P with its certificate."""
-        p, (Y, w) = self.problem, self.problem.targets
-        value, D = self.loss.value_grad(Y, self.O, w)
-        return p.certificate(self.P, value, p.Z.T @ D, lambda c: self.loss.conjugate(Y, D, c, w))
+        loss, Y, w = self.loss, self.Y, self.w
+        value, D = loss.value_grad(Y, self.O, w)
+        G = self.Z.T @ D
+        return self.problem.certificate(self.P, value, G, lambda c: loss.conjugate(Y, D, c, w))
 
     def step(self, G: Floats, objective: float) -> bool:
         """Move from P, given its gradient and objective; return False if nothing is gained."""
-        Y, w = self.problem.targets
-        C = (self.loss.hessian if self.coupled else self.loss.curvature)(Y, self.O, w)
+        C = (self.loss.hessian if self.coupled else self.loss.curvature)(self.Y, self.O, self.w)
         known = self.partial and self.C is not None
         if not known or np.abs(C - self.C).sum() > self.curvature_change * np.abs(self.C).sum():
             self.C, self.B = C, self.hessian(C)
@@ -296,8 +329,8 @@ class Newton:
 
     def hessian(self, C: Floats) -> Floats:
         """B (1, k m, k m), or (m, k, k) without interactions of outputs."""
-        matrix, m = self.problem.rows.block.design.matrix, self.P.shape[1]
-        sums = explicit_gamma(matrix, C, n_threads=self.problem.rows.block.design.n_threads)
+        m = self.P.shape[1]
+        sums = explicit_gamma(self.design.matrix, C, n_threads=self.design.n_threads)
         if not self.coupled:
             return sums.dense()
         pair = np.zeros((m, m), dtype=np.intp)
@@ -318,15 +351,16 @@ class Newton:
 
     def search(self, target: Floats, G: Floats, objective: float) -> bool:
         """Armijo's rule on the way from P to the target; whether a step was taken."""
-        problem, move, (Y, w) = self.problem, target - self.P, self.problem.targets
+        problem, move = self.problem, target - self.P
         slope = float((G * move).sum())
         slope += problem.penalty_value(target) - problem.penalty_value(self.P)
         slack = rounding(objective)
-        O_move, t = problem.Z @ move, 1.0
+        O_move, t = self.Z @ move, 1.0
         while slope <= slack and t >= SHORTEST_STEP:
             # A full step ends on the minimizer itself, whose zero rows are exactly zero.
             P, O = (target if t == 1.0 else self.P + t * move), self.O + t * O_move
-            total = self.loss.value(Y, O, w) + problem.ridge_value(P) + problem.penalty_value(P)
+            total = self.loss.value(self.Y, O, self.w)
+            total += problem.ridge_value(P) + problem.penalty_value(P)
             if total <= objective + ARMIJO * t * min(slope, 0.0) + slack:
                 self.P, self.O = self.center(P, O) if self.partial else (P, O)
                 return True
@@ -337,5 +371,5 @@ class Newton:
         """Rows without their means if that is a gain; the loss does not change."""
         shift = P.mean(axis=1, keepdims=True)
         if self.problem.penalty_value(P - shift) < self.problem.penalty_value(P):
-            return P - shift, O - self.problem.Z @ shift
+            return P - shift, O - self.Z @ shift
         return P, O

@@ -23,7 +23,7 @@ from fastpoly.kernels import checks
 from fastpoly.kernels.checks import Floats
 from fastpoly.kernels.losses import complete_loss
 from fastpoly.kernels.matrix import as_matrix
-from fastpoly.objective import Objective, small_objective
+from fastpoly.objective import Objective
 from fastpoly.problem import Problem, check_choice, resolve_loss
 from fastpoly.refit.convex import OutputProblem, Solution, fista, newton
 from fastpoly.refit.joint import merge_parallel
@@ -150,7 +150,7 @@ def refit_output(
             raise ValueError(f"linear has {X.n} rows, A has {n}")
         Z = stack_features(A, take_rows(X, np.arange(n)))
     rows = rows_of_features(Z, n_threads, targets, loss, m, w)
-    convex = OutputProblem(problem, rows, None, k, small_objective(rows.loss_at_zero))
+    convex = OutputProblem(Objective(problem, rows), k, stored=rows)
     return solve(convex, Model(A[:0], V, np.zeros(m), None), solver, tol, max_iter, at_least=0)
 
 
@@ -171,22 +171,15 @@ def solve(
     convex: OutputProblem, model: Model, solver: str, tol: float, max_iter: int, at_least: int = 1
 ) -> Refit:
     """Refit from a model, with at least the given number of iterations."""
-    problem, k = convex.problem, convex.k
+    problem, k, (_, V, intercept, linear) = convex.problem, convex.k, model
     P = np.zeros((len(convex.ridge), problem.m))
-    explicit = len(P) > k
-    bounded = problem.tau is not None and k
-    P[:k] = problem.penalty.project(model.V, problem.tau) if bounded else model.V
-    if explicit and model.linear is not None:
-        P[k], P[k + 1 :] = model.intercept, model.linear
-    method = choose_solver(convex, solver)
-    P, objective, gap, value, _, n_iter, converged = method(
-        convex, P, tol=tol, max_iter=max_iter, at_least=at_least
-    )
-    intercept, linear = (
-        (P[k].copy(), P[k + 1 :].copy()) if explicit else (np.zeros(problem.m), None)
-    )
-    loss = value - convex.ridge_value(P)
-    return Refit(P[:k].copy(), intercept, linear, objective, loss, float(gap), n_iter, converged)
+    P[:k] = V if problem.tau is None or not k else problem.penalty.project(V, problem.tau)
+    if linear is not None:
+        P[k], P[k + 1 :] = intercept, linear
+    found = choose_solver(convex, solver)(convex, P, tol=tol, max_iter=max_iter, at_least=at_least)
+    P = found.P.copy()
+    loss = found.value - convex.ridge_value(P)
+    return Refit(*convex.split(P), found.objective, loss, found.gap, found.n_iter, found.converged)
 
 
 def choose_solver(convex: OutputProblem, solver: str) -> Callable[..., Solution]:
@@ -194,29 +187,27 @@ def choose_solver(convex: OutputProblem, solver: str) -> Callable[..., Solution]
     if solver == "fista":
         return fista
     obstacle = newton_obstacle(convex)
-    if solver == "newton":
-        if obstacle:
-            raise ValueError(f'solver="newton" {obstacle}; use solver="fista"')
-        return newton
-    return fista if obstacle or len(convex.ridge) - convex.k - 1 > AUTO_LINEAR else newton
+    if solver == "newton" and obstacle:
+        raise ValueError(f'solver="newton" {obstacle}; use solver="fista"')
+    slow = solver == "auto" and convex.n_linear > AUTO_LINEAR
+    return fista if obstacle or slow else newton
 
 
 def newton_obstacle(convex: OutputProblem) -> str:
     """Why Newton's method cannot be used; empty if it can."""
-    problem, n_linear, most = convex.problem, len(convex.ridge) - convex.k - 1, 4 * AUTO_LINEAR
+    problem, block, most = convex.problem, convex.rows.block, 4 * AUTO_LINEAR
     if problem.tau is not None:
         return "fits the penalized form only (alpha)"
     if not problem.penalty.compiled:
         return f"needs a compiled penalty, got {problem.penalty!r}"
-    if convex.rows.block is None:
+    if block is None:
         return "needs rows in memory"
-    if n_linear > most:
-        return f"fits at most {most} linear terms, X has {n_linear}"
-    if convex.H is not None:
+    if convex.n_linear > most:
+        return f"fits at most {most} linear terms, X has {convex.n_linear}"
+    if not convex.stored:
         return f"stores the activations, which exceeds memory={convex.memory:g} bytes"
     # The curvature of a loss without `curvature` is infinite.
-    Y = convex.targets[0][:1]
-    C = problem.loss.curvature(Y, np.zeros((1, problem.m)), None)
+    C = problem.loss.curvature(block.objective.targets[:1], np.zeros((1, problem.m)), None)
     return "" if np.isfinite(C).all() else "needs a loss with a method `curvature`"
 
 
@@ -277,20 +268,17 @@ class OutputRefit:
 
         Beside them are stored the features of the linear terms, unless they are sparse and many.
         """
-        objective, block, k = self.objective, self.objective.rows.block, len(H)
-        n, d = objective.rows.n_samples, objective.rows.n_features if objective.explicit else -1
+        rows, block, k = self.objective.rows, self.objective.rows.block, len(H)
+        n, d = rows.n_samples, rows.n_features if self.objective.explicit else -1
         wide = block is not None and block.design.matrix.sparse and d > 4 * AUTO_LINEAR
         if block is None or wide or 8.0 * n * (k + 1 + d) > self.memory:
             self.H, self.A = self.H[:0], self.A[:, :0]
-            rows, given = objective.rows, H
-        else:
-            Z, design, given = self.activations(H, block.design), block.design, None
-            if objective.explicit:
-                Z = stack_features(Z, take_rows(design.matrix, np.arange(n)))
-            rows = rows_of_features(
-                Z, design.n_threads, block.targets, block.loss, block.m, block.w
-            )
-        return OutputProblem(self.problem, rows, given, k, objective.small, self.memory)
+            return OutputProblem(self.objective, k, H)
+        Z, design = self.activations(H, block.design), block.design
+        if self.objective.explicit:
+            Z = stack_features(Z, take_rows(design.matrix, np.arange(n)))
+        stored = rows_of_features(Z, design.n_threads, block.targets, block.loss, block.m, block.w)
+        return OutputProblem(self.objective, k, stored=stored, memory=self.memory)
 
     def activations(self, H: Floats, design: Design) -> Floats:
         """The activations on H; those of the last refit are not computed again.
@@ -332,8 +320,8 @@ def merge_unless_worse(objective: Objective, model: Model) -> Model:
 def plain_step(objective: Objective, model: Model, h: Floats, q: Floats) -> Model:
     """The model after a step toward the basis vector h (d,), with gradient q (m,) in its row of V.
 
-    Constrained: (1 - g) V and g tau p in the new row, with g in 0..1. Penalized: a V and b p, with
-    a, b >= 0. The row p is the vertex of the unit ball that decreases the linearized loss most.
+    Constrained: (1 - x) V, and x tau p in the new row, with x in 0..1. Penalized: x_1 V and x_2 p,
+    with x >= 0. The row p is the vertex of the unit ball that decreases the linearized loss most.
     The one or two numbers minimize the objective. Lower-order terms stay.
     """
     from scipy.optimize import minimize  # slow to import, and rarely needed
@@ -342,21 +330,24 @@ def plain_step(objective: Objective, model: Model, h: Floats, q: Floats) -> Mode
     p = problem.penalty.polar(-q)
     old, new = model.append(h[None], 0 * p[None]), np.zeros((len(model.V) + 1, len(p)))
     new[-1] = p
-    omega, alpha, tau = problem.omega(model.V), problem.alpha, problem.tau
-    # In units in which the new activations have size one.
-    squares = float(rows.squared_norms(h[None])[0])
-    unit = np.sqrt(rows.n_samples / max(squares, 1e-300)) if tau is None else tau
+    if problem.tau is None:  # V becomes a V + b p, (a, b) = base + x @ turn
+        # In units in which the new activations have size one.
+        unit = np.sqrt(rows.n_samples / max(float(rows.squared_norms(h[None])[0]), 1e-300))
+        base, turn, start, bound = np.zeros(2), np.diag([1.0, unit]), [1.0, 0.0], None
+        slopes = problem.alpha * np.array([problem.omega(model.V), 1.0])
+    else:
+        base, turn, start, bound = np.eye(2)[0], np.array([[-1.0, problem.tau]]), [0.0], 1
+        slopes = np.zeros(2)
+
+    def at(x: Floats) -> Model:
+        a, b = base + x @ turn
+        return old._replace(V=a * old.V + b * new)
 
     def value_grad(x: Floats) -> tuple[float, Floats]:
-        a, b = (x[0], unit * x[1]) if tau is None else (1 - x[0], tau * x[0])
-        value, G, _, _ = rows.value_layers(old._replace(V=a * old.V + b * new))
-        da, db = float(np.vdot(G, old.V)), float(np.vdot(G, new))
-        if tau is not None:
-            return value, np.array([tau * db - da])
-        value += alpha * (a * omega + b)
-        return value, np.array([da + alpha * omega, unit * (db + alpha)])
+        value, G, _, _ = rows.value_layers(at(x))
+        value += float(slopes @ (base + x @ turn))
+        products = np.array([np.vdot(G, old.V), np.vdot(G, new)])
+        return value, turn @ (slopes + products)
 
-    start, bounds = ([1.0, 0.0], [(0, None)] * 2) if tau is None else ([0.0], [(0, 1)])
-    x = minimize(value_grad, start, jac=True, bounds=bounds, method="L-BFGS-B").x
-    a, b = (x[0], unit * x[1]) if tau is None else (1 - x[0], tau * x[0])
-    return old._replace(V=a * old.V + b * new)
+    bounds = [(0, bound)] * len(start)
+    return at(minimize(value_grad, start, jac=True, bounds=bounds, method="L-BFGS-B").x)
