@@ -83,21 +83,30 @@ def check_choice(value: object, name: str, known: tuple) -> None:
         raise ValueError(f"unknown {name} {value!r}; known: {', '.join(map(repr, known))}")
 
 
+def named_loss(name: str, target: str, *others: str) -> str:
+    """The full name of the loss that a name stands for, with targets "label", "sign" or "real".
+
+    Full names may be of losses for other targets, too.
+    """
+    short = {} if target == "real" else SHORT_NAMES
+    known = {each: names[target == "sign"] for each, names in short.items()}
+    known |= {each: each for each, loss in LOSSES.items() if loss.target in (target, *others)}
+    check_choice(name, "loss", tuple(known))
+    return known[name]
+
+
 def resolve_loss(loss: Any, y: ArrayLike) -> Any:
     """The loss for a name; short names are multi-class for class codes, and binary for signs.
 
     (A column without a -1 looks like class codes; give the full name, such as "binary_logistic".)
     """
-    if not isinstance(loss, str) or loss not in SHORT_NAMES:
-        if isinstance(loss, str) and loss not in LOSSES:
-            known = ", ".join([*SHORT_NAMES, *LOSSES])
-            raise ValueError(f"unknown loss {loss!r}; known: {known}")
+    if not isinstance(loss, str):
         return get_loss(loss)
     y = as_array(y, "y")
     signs = y.ndim == 2 and y.shape[1] != 1
     if not signs and y.dtype.kind in "if":
         signs = bool((y == -1).any() and (np.abs(y) == 1).all())
-    return get_loss(SHORT_NAMES[loss][signs])
+    return get_loss(named_loss(loss, "sign" if signs else "label", "label", "sign", "real"))
 
 
 def has_log_odds(loss: Any) -> bool:
@@ -105,14 +114,3 @@ def has_log_odds(loss: Any) -> bool:
     if isinstance(loss, str):
         loss = LOSSES.get(SHORT_NAMES.get(loss, (loss,))[0])
     return bool(getattr(loss, "log_odds", False))
-
-
-def named_loss(name: str, target: str) -> str:
-    """The full name of the loss that a name stands for, with targets "label", "sign" or "real"."""
-    if name in SHORT_NAMES and target != "real":
-        return SHORT_NAMES[name][target == "sign"]
-    if name in LOSSES and LOSSES[name].target == target:
-        return name
-    known = [*SHORT_NAMES] if target != "real" else []
-    known += [each for each, loss in LOSSES.items() if loss.target == target]
-    raise ValueError(f"unknown loss {name!r}; known: {', '.join(map(repr, known))}")

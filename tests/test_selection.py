@@ -719,7 +719,7 @@ def test_pairs_of_opposite_eigenvalues_are_one_unit():
     h = select_basis(gamma, "l1", random_state=0).h
     twin = np.where(np.arange(gamma.d) < 25, h, -h)
     assert abs(h @ twin) < 0.3
-    S = oracle.Signatures(gamma, np.random.default_rng(0))(np.array([h, twin]))
+    S = oracle.make_signatures(gamma, np.random.default_rng(0))(np.array([h, twin]))
     assert S[0] @ S[1] == pytest.approx(-1)
     assert ascent.thin(S, 2, oracle.SAME_COSINE) == [0]
     assert ascent.thin(S, 2, oracle.SAME_COSINE, np.array([0, 1])) == [0, 1]

@@ -26,7 +26,7 @@ from fastpoly.problem import Problem
 from fastpoly.rows.design import NO_CURVATURE, Curvature
 from fastpoly.state import Model
 
-Objective = Callable[[Floats, Floats], float]
+ValueGrad = Callable[[Floats, Floats], float]
 
 ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
 SHORTEST_STEP = 1e-8  # step, as a share of the full one, below which a line search gives up
@@ -89,15 +89,9 @@ class Memory:
 
 
 def minimize(
-    objective: Objective,
-    x: Floats,
-    precondition: Callable[[Floats], Floats],
-    *,
-    max_iter: int,
-    ftol: float,
-    memory: int,
-    bounds: tuple[Floats, Floats] | None = None,
-) -> Minimum:
+    objective: ValueGrad, x: Floats, precondition: Callable[[Floats], Floats], *, max_iter: int,
+    ftol: float, memory: int, bounds: tuple[Floats, Floats] | None = None,
+) -> Minimum:  # fmt: skip
     """Minimize from x, a point within the bounds; the value never rises.
 
     objective(x, g) returns the value at x and writes the gradient to g; precondition(g) = P g. It
@@ -150,13 +144,9 @@ def _held(x: Floats, g: Floats, bounds: tuple[Floats, Floats]) -> NDArray[np.boo
 
 
 def _search(
-    objective: Objective,
-    x: Floats,
-    value: float,
-    step: Floats,
-    slope: float,
+    objective: ValueGrad, x: Floats, value: float, step: Floats, slope: float,
     bounds: tuple[Floats, Floats] | None,
-) -> tuple[Floats, float, Floats] | None:
+) -> tuple[Floats, float, Floats] | None:  # fmt: skip
     """The first point along the step with enough decrease; each trial at least halves the step."""
     t = 1.0
     while t > SHORTEST_STEP:

@@ -46,6 +46,12 @@ def unit(H: Floats) -> Floats:
     return H / np.linalg.norm(H, axis=-1, keepdims=True)
 
 
+def unit_or_zero(X: Floats, least: float = 0.0) -> Floats:
+    """Rows scaled to norm 1; those of at most the least norm become 0."""
+    norms = np.linalg.norm(X, axis=1, keepdims=True)
+    return X / np.where(norms > least, norms, np.inf)
+
+
 def thin(
     signatures: Floats, most: int, limit: float, groups: NDArray[np.intp] | None = None
 ) -> list[int]:
@@ -138,20 +144,14 @@ def _best_of_krylov(M: Floats, Y: Floats) -> Floats:
     for j in range(size):
         images[:, j] = _times(M, B[:, j])
         if j + 1 < size:
-            basis, U = B[:, : j + 1], _unit_or_zero(images[:, j], 0.0)
+            basis, U = B[:, : j + 1], unit_or_zero(images[:, j])
             for _ in range(2):
                 U = U - _times(basis.transpose(0, 2, 1), _times(basis, U))
-            B[:, j + 1] = _unit_or_zero(U, 1e-3)  # nothing is left where the space is complete
+            B[:, j + 1] = unit_or_zero(U, 1e-3)  # nothing is left where the space is complete
     A = np.matmul(B, images.transpose(0, 2, 1))
     turn = np.linalg.eigh(A + A.transpose(0, 2, 1))[1][:, :, -1]
-    best = _unit_or_zero(_times(B.transpose(0, 2, 1), turn), 0.5)
+    best = unit_or_zero(_times(B.transpose(0, 2, 1), turn), 0.5)
     return np.where(best.any(axis=1, keepdims=True), best, Y)
-
-
-def _unit_or_zero(X: Floats, least: float) -> Floats:
-    """Rows scaled to norm 1; those of at most the least norm become 0."""
-    norms = np.linalg.norm(X, axis=1, keepdims=True)
-    return X / np.where(norms > least, norms, np.inf)
 
 
 def climb(

@@ -25,11 +25,13 @@ from fastpoly.kernels.matrix import Matrix, as_matrix
 from fastpoly.kernels.penalties import complete_penalty, get_penalty
 from fastpoly.kernels.summed import SummedGamma
 from fastpoly.rows.design import take_rows
-from fastpoly.selection.ascent import forms_of, thin, unit
+from fastpoly.selection.ascent import forms_of, thin, unit, unit_or_zero
 
 # |cosine| at which two candidates count as one. With 0.99, l1/linf on digits takes 1.4 times as
 # long, because neighbors enter that do not help.
 SAME_COSINE = 0.9
+
+Signatures = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,9 @@ class Request:
     rng : numpy.random.Generator
     thorough : bool
         Whether to search harder; own oracles are never asked to.
-    signatures : Signatures or None
-        Tells which vectors count as one; None if one vector is asked for.
+    signatures : callable or None
+        Takes vectors (b, d) to unit vectors whose cosines tell which of them count as one; None if
+        one vector is asked for.
     """
 
     gamma: Gamma
@@ -231,7 +234,7 @@ def select_basis(
         thorough=checks.as_flag(thorough, "thorough"),
         known=checks.as_float_array(known, "known", (None, gamma.d)),
         sign_budget=checks.as_positive(sign_budget, "sign_budget", or_zero=True),
-        signatures=None if b == 1 else Signatures(gamma, rng),
+        signatures=None if b == 1 else make_signatures(gamma, rng),
     )
     found = oracle(request)
     if oracle not in ORACLES.values():
@@ -290,25 +293,20 @@ def forms_at(gamma: Gamma, H: Floats) -> Floats:
     return np.array([gamma.forms(h) for h in H])
 
 
-class Signatures:
-    """Unit vectors whose cosines say how alike two basis vectors are: activations on some rows."""
+def make_signatures(gamma: Gamma, rng: np.random.Generator) -> Signatures:
+    """A function that takes H (k, d) to unit vectors whose cosines say how alike its rows are.
 
-    def __init__(self, gamma: Gamma, rng: np.random.Generator) -> None:
-        self.activations: Callable[[Floats], Floats] | None = None
-        # With as many candidates as rows, the activations fill one block of memory. The sampling
-        # error of a cosine is then about 1 / 32.
-        n_rows = math.isqrt(checks.BLOCK_DOUBLES)
-        if isinstance(gamma, RowGamma):
-            rows, activation = sample_rows(gamma.X, n_rows, rng), ACTIVATIONS[gamma.anova]
-            self.activations = lambda H: make_features(rows, H, activation).activations()
-        elif isinstance(gamma, SummedGamma) and gamma.sample is not None:
-            self.activations = gamma.sample(n_rows, rng)
-
-    def __call__(self, H: Floats) -> Floats:
-        """H (k, d) -> (k, n sampled rows), or (k, d) where there are no rows."""
-        S = H if self.activations is None else self.activations(H).T
-        norms = np.linalg.norm(S, axis=1, keepdims=True)
-        return S / np.where(norms > 0, norms, 1)
+    These are activations on sampled rows, (k, n), or H itself where there are no rows.
+    """
+    # With as many candidates as rows, the activations fill one block of memory. The sampling error
+    # of a cosine is then about 1 / 32.
+    n_rows, activations = math.isqrt(checks.BLOCK_DOUBLES), np.transpose
+    if isinstance(gamma, RowGamma):
+        rows, activation = sample_rows(gamma.X, n_rows, rng), ACTIVATIONS[gamma.anova]
+        activations = lambda H: make_features(rows, H, activation).activations()  # noqa: E731
+    elif isinstance(gamma, SummedGamma) and gamma.sample is not None:
+        activations = gamma.sample(n_rows, rng)
+    return lambda H: unit_or_zero(activations(H).T)
 
 
 def sample_rows(X: Matrix, most: int, rng: np.random.Generator) -> Matrix:
