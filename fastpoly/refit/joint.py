@@ -61,10 +61,9 @@ class JointRefit:
 
     def first(self, model: Model, gain: float = 1.0) -> Model:
         """The best lower-order terms, or a model of another problem after one descent."""
-        if not len(model.H) and not self.objective.explicit:
-            return model
-        before = self.objective.value(model)
-        last = not len(model.H) or len(model.H) >= self.n_components
+        if not len(model.H):
+            return self.descend(model, gain, last=True) if self.objective.explicit else model
+        before, last = self.objective.value(model), len(model.H) >= self.n_components
         return self.tidy(self.descend(model, gain, last), before)
 
     def advance(self, state: State, chosen: Selection) -> Model:
