@@ -41,8 +41,9 @@ class PosteriorAverage(MetaEstimator):
     The estimator is fitted first. A chain of models starts there, with normal priors for every
     field of columns instead of the penalty, and the mean of its draws is compressed into one
     ordinary model. This pays off for factorization machines on sparse one-hot rows, such as
-    ratings, where a single best model is too sure of rare levels. Elsewhere it works, and seldom
-    gains anything.
+    ratings, where a single best model is too sure of rare levels. On tables of numbers it does
+    not: there the chain mixes badly, as a warning says, and the mean is worse than the model that
+    it starts from (test log-losses of .30 for .22 on vowel, and of .45 for .09 on segment).
 
     Parameters
     ----------
