@@ -74,7 +74,7 @@ class Tables:
         for levels, columns, B in self._all:
             if found and not issparse(B) and not issparse(found[-1][2]):
                 first, ahead, A = found[-1]
-                if (levels.stop - first.start) * (columns.stop - ahead.start) <= 2**14:
+                if (levels.stop - first.start) * (columns.stop - ahead.start) <= 2**12:
                     pair = [np.diag(C) if C.ndim == 1 else C for C in (A, B)]
                     rows, places = slice(first.start, levels.stop), slice(ahead.start, columns.stop)
                     found[-1] = rows, places, block_diag(*pair)
