@@ -63,9 +63,9 @@ def to_onnx(model: Any, dtype: DTypeLike = np.float32) -> onnx.ModelProto:
     error of `predict`.
 
     Pipelines are converted by `skl2onnx.to_onnx`, after ``import fastpoly.onnx``; the estimator
-    must be the last step, and `TableEncoder` may be the first. Columns of a frame are inputs as
-    above. The outputs are those above, where a classifier has a second output named probabilities,
-    also for scores.
+    or search must be the last step, and `TableEncoder` may be the first. Columns of a frame are
+    inputs as above. The outputs are those above, where a classifier has a second output named
+    probabilities, also for scores.
 
     Examples
     --------
@@ -327,8 +327,8 @@ def number_type(operator: Any) -> Any:
     return next((t for t in found if isinstance(t, data_types.DoubleTensorType)), found[0])
 
 
-def declare_levels(scope: Any, model: Any, inputs: list[Any], custom_parsers: Any = None) -> Any:
-    """The outputs of an ordinal regressor; those of the others are skl2onnx's own."""
+def declare_outputs(scope: Any, model: Any, inputs: list[Any], custom_parsers: Any = None) -> Any:
+    """The outputs of `to_onnx`; those of plain classifiers and regressors are skl2onnx's own."""
     operator = scope.declare_local_operator(f"Fastpoly{type(model).__name__}", model)
     operator.inputs = inputs
     for name, *_ in decode(Graph(), fitted_model(model), ""):
@@ -412,10 +412,11 @@ def register() -> None:
     zipmap = {"zipmap": [True, False, "columns"]}
     zipmap |= {"output_class_labels": [False, True], "nocl": [False]}
     for name in estimators.__all__:
-        if name.startswith(("PolynomialNetwork", "FactorizationMachine")):
+        if name != "TableEncoder":
+            plain = name.endswith(("Classifier", "Regressor")) and "Ordinal" not in name
             skl2onnx.update_registered_converter(
                 getattr(estimators, name), f"Fastpoly{name}", set_types, convert,
-                parser=declare_levels if name.endswith("OrdinalRegressor") else None,
+                parser=None if plain else declare_outputs,
                 options=zipmap if name.endswith("Classifier") else None,
             )  # fmt: skip
     skl2onnx.update_registered_converter(

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastpoly.kernels.checks import Floats, as_array, as_positive
+from fastpoly.kernels.checks import Floats, as_array, as_positive, shown
 from fastpoly.kernels.losses import LOSSES, complete_loss, get_loss
 from fastpoly.kernels.penalties import complete_penalty, get_penalty
 
@@ -80,7 +80,7 @@ def check_strength(alpha: float | None, tau: float | None) -> tuple[float | None
 def check_choice(value: object, name: str, known: tuple) -> None:
     """Raise unless value is one of the known ones."""
     if not isinstance(value, (str, type(None))) or value not in known:
-        raise ValueError(f"unknown {name} {value!r}; known: {', '.join(map(repr, known))}")
+        raise ValueError(f"unknown {name} {shown(value)}; known: {', '.join(map(repr, known))}")
 
 
 def named_loss(name: str, target: str, *others: str) -> str:

@@ -560,6 +560,8 @@ def test_messages_name_the_class_of_the_user_and_plain_numbers(data):
         cls(fields=[np.int64(9)]).fit(X, score > 0)
     with pytest.raises(ValueError, match="there is no class 7; known"):
         cls(alpha=1.0).fit(X, score > 0).top_interactions(np.int64(7), 1)
+    with pytest.raises(ValueError, match="^unknown loss 'l3'; known"):
+        cls(loss=np.str_("l3")).fit(X, score > 0)
     with pytest.raises(ValueError, match="could not convert string to float: 'a'; y holds text"):
         REGRESSORS[0]().fit(X, ["a"] * len(X))
 
@@ -576,8 +578,11 @@ def test_masked_entries_are_refused(cls, data):
         with pytest.raises(ValueError, match="has masked entries; fill or remove them"):
             model.fit(*bad)
     model.fit(np.ma.masked_array(X, mask=False), y)
+    for read in (model.predict, lambda rows: model.score(rows, y)):
+        with pytest.raises(ValueError, match="has masked entries"):
+            read(masked)
     with pytest.raises(ValueError, match="has masked entries"):
-        model.predict(masked)
+        model.score(X, np.ma.masked_array(y, mask=mask[:, 1]))
 
 
 def test_more_columns_than_an_index_can_count():

@@ -214,11 +214,22 @@ def test_columns_as_separate_inputs():
     agree(run(graph, {name: frame[[name]].to_numpy() for name in frame}), model, frame, np.float64)
 
 
-def test_a_search_is_its_best_estimator():
-    X, y = table()
-    network = fastpoly.PolynomialNetworkRegressor(n_components=4, random_state=0)
-    search = fastpoly.PathSearchCV(network, n_alphas=3, cv=2).fit(X, y)
-    agree(run(fastpoly_onnx.to_onnx(search, np.float64), X), search, X, np.float64)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("kind", ["Classifier", "Regressor", "OrdinalRegressor"])
+@pytest.mark.parametrize("form", ["search", "average"])
+def test_a_search_and_an_average(form, kind):
+    """By `to_onnx`, and as the last step of a Pipeline."""
+    X, score = table()
+    y = score if kind == "Regressor" else np.digitize(score, [-0.5, 0.5])
+    model = getattr(fastpoly, f"FactorizationMachine{kind}")(n_components=4, random_state=0)
+    if form == "search":
+        model = fastpoly.PathSearchCV(model, n_alphas=3, cv=2)
+    else:
+        model = fastpoly.PosteriorAverage(model.set_params(alpha=1.0), n_samples=20)
+    pipeline = make_pipeline(StandardScaler(), model).fit(X, y)
+    scaled = pipeline[0].transform(X)
+    agree(run(fastpoly_onnx.to_onnx(model, np.float64), scaled), model, scaled, np.float64)
+    agree(run(skl2onnx.to_onnx(pipeline, X[:1]), X), pipeline, X, np.float64)
 
 
 def test_what_cannot_be_converted_is_named():

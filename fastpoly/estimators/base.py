@@ -27,7 +27,7 @@ from fastpoly.estimators.data import (
     validate,
     validate_targets,
 )
-from fastpoly.kernels.checks import as_array, as_count, as_flag, as_positive, as_weights
+from fastpoly.kernels.checks import as_array, as_count, as_flag, as_positive, as_weights, shown
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
 from fastpoly.problem import Problem, check_choice, check_strength, named_loss
@@ -237,7 +237,7 @@ class PolyEstimator(Arriving):
         for name in ("early_stopping", "warm_start", "standardize"):
             as_flag(getattr(self, name), name)
         if not isinstance(self.checkpoint, (str, os.PathLike, type(None))):
-            raise TypeError(f"checkpoint must be the path of a file, got {self.checkpoint!r}")
+            raise TypeError(f"checkpoint must be the path of a file, got {shown(self.checkpoint)}")
         if self.checkpoint is not None and self.warm_start:
             raise ValueError(
                 "checkpoint and warm_start=True exclude each other: a fit continues from one of "

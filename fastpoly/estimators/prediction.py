@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fastpoly.contributions import Contributions
-from fastpoly.estimators.data import TrainingRows, check_tables, threads_for, validate
+from fastpoly.estimators.data import TrainingRows, check_csr, check_tables, threads_for, validate
 from fastpoly.interactions import importances
 from fastpoly.joined import Joined
 from fastpoly.kernels.checks import shown
@@ -204,7 +204,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         -------
         float
         """
-        prediction = self.predict(X)
+        prediction, y = self.predict(X), check_csr(y)
         if y is None and isinstance(X, Shards):
             y, sample_weight = X.targets(), X.weights()
         return float(self._metric(y, prediction, sample_weight))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastpoly.kernels import checks
-from fastpoly.kernels.checks import Floats
+from fastpoly.kernels.checks import Floats, shown
 from fastpoly.kernels.explicit import ExplicitGamma
 from fastpoly.kernels.features import ACTIVATIONS, make_features
 from fastpoly.kernels.gamma import Gamma, RowGamma
@@ -126,7 +126,7 @@ def as_oracle(oracle: object, name: str) -> Oracle:
     known = ", ".join(map(repr, METHODS))
     if isinstance(oracle, str):
         if oracle not in ORACLES:
-            raise ValueError(f"unknown {name} {oracle!r}; known: {known}, or a callable")
+            raise ValueError(f"unknown {name} {shown(oracle)}; known: {known}, or a callable")
         return ORACLES[oracle]
     if not callable(oracle):
         raise TypeError(f"{name} must be one of {known}, or a callable, got {oracle!r}")
