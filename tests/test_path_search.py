@@ -22,6 +22,7 @@ from fastpoly import (
     PathSearchCV,
     PolynomialNetworkClassifier,
     PolynomialNetworkRegressor,
+    TableEncoder,
     alpha_max,
 )
 from fastpoly.algorithm import Options
@@ -665,6 +666,7 @@ def test_what_a_search_shows(iris):
     assert "best_estimator_: PolynomialNetworkClassifier" in html
     for name in ("PathSearchCV", "PolynomialNetworkClassifier"):
         assert f"fastpoly.readthedocs.io/en/latest/api/fastpoly.{name}.html" in html
+    assert "fastpoly.TableEncoder.html" in TableEncoder()._repr_html_()
 
 
 def test_reading_the_best_model_of_a_pipeline(iris):

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastpoly.estimators.base import SHAPES
 from fastpoly.estimators.data import validate
+from fastpoly.estimators.prediction import Documented
 from fastpoly.estimators.targets import PolyClassifier, PolyOrdinalRegressor, PolyRegressor
 from fastpoly.kernels.checks import as_count
 from fastpoly.problem import check_choice
@@ -357,7 +358,7 @@ class FactorizationMachineOrdinalRegressor(PolyOrdinalRegressor):
     _activation = "anova"
 
 
-class TableEncoder(TransformerMixin, BaseEstimator):
+class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     """Columns of numbers from a frame with text, categories, bools, numbers, lists and gaps.
 
     The estimators of this package encode frames by themselves; this is for others. Numbers are in
