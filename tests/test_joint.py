@@ -462,6 +462,14 @@ def test_a_block_is_a_count(block):
         conditional_gradient(Design(X), y, block=block)
 
 
+@pytest.mark.parametrize(("n", "size"), [(4, 12), (40, 20)])
+def test_a_few_rows_need_few_vectors(n, size):
+    """n rows of m outputs need n m vectors, each as long as a row: wide rows took 6 GB at first."""
+    rows = as_rows(Design(np.ones((n, 100))), np.arange(n) % 3)
+    objective = Objective(Problem.of(rows.loss, "l1", rows.m, alpha=1.0), rows)
+    assert JointRefit(objective, 1e-3, 100, 50).block(0) == size
+
+
 def test_the_constrained_form_has_no_full_refit():
     X, y = made_up(27)
     with pytest.raises(ValueError, match=r'refit="full".*tau.*use refit="output" or alpha'):

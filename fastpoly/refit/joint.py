@@ -50,9 +50,10 @@ class JointRefit:
         self.spent = 0
 
     def block(self, k: int) -> int:
-        """How many vectors to add when there are k of them."""
+        """How many vectors to add when there are k of them; n rows need at most n m."""
         d, m = self.objective.rows.n_features, self.problem.m
-        return max(m, k // 2) if k else max(2 * m, min(d, 20))
+        most = min(d, 20, self.objective.rows.n_samples * m)
+        return max(m, k // 2) if k else max(2 * m, most)
 
     def flops(self, state: State) -> float:
         """An estimate of the cost of the next round."""
