@@ -556,6 +556,8 @@ def test_messages_name_the_class_of_the_user_and_plain_numbers(data):
     cls, (X, score) = CLASSIFIERS[0], data
     with pytest.raises(TypeError, match=rf"^name the parameters of {cls.__name__}: .*alpha=3"):
         cls(3)
+    with pytest.raises(TypeError, match=f"^{cls.__name__} has no parameter 'alhpa'; known: alpha"):
+        cls(alhpa=3)
     with pytest.raises(ValueError, match=r"got \[9\]$"):
         cls(fields=[np.int64(9)]).fit(X, score > 0)
     with pytest.raises(ValueError, match="there is no class 7; known"):

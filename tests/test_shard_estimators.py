@@ -53,7 +53,8 @@ def test_the_model_of_the_rows_in_memory(cls, kind, binary, tmp_path):
         np.testing.assert_allclose(files.predict_proba(shards), files.predict_proba(X), atol=1e-12)
         assert list(files.classes_) == list(memory.classes_)
         np.testing.assert_allclose(files.predict_proba(X), memory.predict_proba(X), atol=0.02)
-    assert files.score(shards, shards.targets()) == pytest.approx(files.score(X, y))
+    for given in ((shards,), (shards, shards.targets())):
+        assert files.score(*given) == pytest.approx(files.score(X, y))
     stages = list(files.staged_predict(shards))
     np.testing.assert_array_equal(stages[-1], files.predict(shards))
 
