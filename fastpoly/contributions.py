@@ -9,13 +9,13 @@ the Shapley value of feature i is
 They add up to o(x) - mean of o(z). The sum over several features is the Shapley value of these as
 one, so the levels of a field, or the shapes of a number, are added to their column. Of the
 background, mu and r are kept, (d,) for each output. C = F' diag(v) F is never formed; for "anova"
-it is half of that, without the diagonal.
+it has no diagonal.
 """
 
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,10 @@ from scipy.sparse import csr_array, issparse
 from fastpoly.interactions import largest_pairs
 from fastpoly.kernels.checks import BLOCK_DOUBLES, as_count, shown
 from fastpoly.kernels.explicit import row_gamma
+from fastpoly.kernels.linear import LinearTerms
 from fastpoly.kernels.matrix import Matrix
 from fastpoly.state import Floats
+from fastpoly.tables import Encoding
 
 LANES = 4  # basis vectors of one pass, the width of the kernels
 
@@ -87,28 +89,21 @@ class Sums(NamedTuple):
         padded.reshape(-1, X.d)[: len(F)] = F
         parts = [gamma.matvecs(np.ascontiguousarray(lanes.T)).T for lanes in padded]
         projected = np.vstack([np.empty((0, X.d)), *parts])[: len(F)].T
+        linear = LinearTerms(X)
         if X.sparse:
-            data, indices, indptr = X.arrays
-            weighted = np.repeat(w, np.diff(indptr)) * data
-            sums = [np.bincount(indices, each, X.d) for each in (weighted, weighted * data)]
+            squares = linear.squared_column_norms(w)
         else:  # not by BLAS, so that the bits do not depend on threads
-            sums = [np.zeros(X.d), np.zeros(X.d)]
-            for rows in _chunks(X.n, X.d):
-                x, u = X.rows(rows), w[rows, None]
-                sums[0] += (u * x).sum(axis=0)
-                sums[1] += (u * x**2).sum(axis=0)
-        return cls(float(w.sum()), sums[0], sums[1], projected)
+            parts = ((w[i, None] * X.rows(i) ** 2).sum(axis=0) for i in _chunks(X.n, X.d))
+            squares = sum(parts, np.zeros(X.d))
+        return cls(float(w.sum()), linear.grad(w[:, None])[:, 0], squares, projected)
 
-    def background(self, center: Floats | None, F: Floats, V: Floats, anova: bool) -> Floats:
+    def background(self, center: Floats | None, terms: "Quadratic") -> Floats:
         """Means, deviations, and r of each output, (2 + m, d), of rows of which c was taken."""
-        mean = self.first / self.weight
+        mean, F = self.first / self.weight, terms.F
         variance = np.maximum(self.squares / self.weight - mean**2, 0)
         shared = F * (self.projected.T / self.weight - np.outer(F @ mean, mean))  # F_ri Cov(F z)_ri
-        r = V.T @ shared
-        if anova:
-            r = (r - (V.T @ F**2) * variance) / 2
-        center = np.zeros_like(mean) if center is None else center
-        return np.vstack([center + mean, np.sqrt(variance), r])
+        r = terms.V.T @ shared - terms.left_out() * variance
+        return np.vstack([mean if center is None else mean + center, np.sqrt(variance), r])
 
 
 class Quadratic(NamedTuple):
@@ -120,37 +115,35 @@ class Quadratic(NamedTuple):
     b: Floats
     anova: bool
 
+    def left_out(self) -> Any:
+        """The diagonals of F' diag(v) F that C leaves out, (m, d), or 0."""
+        return self.V.T @ self.F**2 if self.anova else 0.0
+
     def matrix(self, c: int) -> Floats:
         """C of output c, (d, d)."""
         C = self.F.T @ (self.V[:, c, None] * self.F)
-        C = (C + C.T) / (4 if self.anova else 2)
         if self.anova:
             np.fill_diagonal(C, 0)
-        return C
+        return (C + C.T) / 2
 
     def standard(self, mean: Floats, deviation: Floats) -> "Quadratic":
         """The same for features (x - mean) / deviation."""
-        b = self.b + (self.w + self.times(mean)) @ mean
         w = (self.w + 2 * self.times(mean)) * deviation
-        return self._replace(F=self.F * deviation, w=w, b=b)
+        return self._replace(F=self.F * deviation, w=w, b=self.outputs(mean))
 
     def effect(self, x: Floats, columns: NDArray[np.intp], mean: Floats) -> Floats:
         """o(x, the mean elsewhere) - o(mean), (n, m), of features `columns` (q,) at x (n, q)."""
         x, F = x - mean[columns], self.F[:, columns]
-        squares = (x @ F.T) ** 2
-        if self.anova:
-            squares = (squares - x**2 @ (F**2).T) / 2
+        squares = (x @ F.T) ** 2 - self.anova * (x**2 @ (F**2).T)
         return squares @ self.V + x @ (self.w + 2 * self.times(mean))[:, columns].T
 
     def times(self, x: Floats) -> Floats:
         """C x for each output, (m, d), of one row x (d,)."""
-        product = (self.V.T * (self.F @ x)) @ self.F
-        return (product - (self.V.T @ self.F**2) * x) / 2 if self.anova else product
+        return (self.V.T * (self.F @ x)) @ self.F - self.left_out() * x
 
-    def base(self, background: Floats) -> Floats:
-        """The mean outputs of the background, (m,)."""
-        mean, r = background[0], background[2:]
-        return self.b + (self.w + self.times(mean)) @ mean + r.sum(axis=1)
+    def outputs(self, x: Floats) -> Floats:
+        """o(x), (m,), of one row x (d,)."""
+        return self.b + (self.w + self.times(x)) @ x
 
     def shapley(self, X: Any, background: Floats, groups: NDArray[np.intp] | None) -> Floats:
         """Shapley values of the rows X (n, d), an array or CSR: (n, groups, m).
@@ -165,19 +158,18 @@ class Quadratic(NamedTuple):
     def _dense(
         self, X: Floats, background: Floats, groups: NDArray[np.intp] | None, values: Floats
     ) -> None:
-        """Fill values (m, n, groups) by the formula of this file."""
-        mean, r = background[0], background[2:]
-        V = self.V / 2 if self.anova else self.V
-        own = V.T @ self.F**2
+        """Fill values (m, n, groups): with u = x - mu sums of u_i (w + 2 C mu + C u)_i - r_i."""
+        mean, r, left_out = background[0], background[2:], self.left_out()
+        slope = self.w + 2 * self.times(mean)
         for rows in _chunks(len(X), 8 * X.shape[1]):
-            away, both = X[rows] - mean, X[rows] + mean
-            Z = both @ self.F.T
-            for c, v in enumerate(V.T):
+            u = X[rows] - mean
+            Z = u @ self.F.T
+            for c, v in enumerate(self.V.T):
                 term = (Z * v) @ self.F
-                if self.anova:  # C has no diagonal
-                    term -= own[c] * both
-                term += self.w[c]
-                term *= away
+                if self.anova:
+                    term -= left_out[c] * u
+                term += slope[c]
+                term *= u
                 term -= r[c]
                 values[c, rows] = _sum_by_group(term, groups, values.shape[2])
 
@@ -189,9 +181,8 @@ class Quadratic(NamedTuple):
         x_i (w_i + (C (x + mu))_i) - sum_r v_r (Fx)_r (F_ri mu_i) - mu_i (w_i + (C mu)_i) - r_i
         are sums over a column that do not depend on its entries.
         """
-        mean, r = background[0], background[2:]
-        size, V = values.shape[2], self.V / 2 if self.anova else self.V
-        slope, own = self.w + self.times(mean), (V.T @ self.F**2) * self.anova
+        mean, r, size = background[0], background[2:], values.shape[2]
+        slope, own = self.w + self.times(mean), np.zeros_like(self.w) + self.left_out()
         constant = _sum_by_group(slope * mean + r, groups, size)  # (m, groups)
         shift = _sum_by_group(self.F * mean, groups, size)  # (k, groups)
         width = size + len(self.F) * (1 + X.nnz // max(1, X.shape[0]))
@@ -200,7 +191,7 @@ class Quadratic(NamedTuple):
             Z, at, j = x @ self.F.T, np.repeat(np.arange(x.shape[0]), np.diff(x.indptr)), x.indices
             to = at * size + (j if groups is None else groups[j])
             Zj, Fj = Z[at], self.F[:, j].T
-            for c, v in enumerate(V.T):
+            for c, v in enumerate(self.V.T):
                 Cx = np.einsum("pr,r,pr->p", Zj, v, Fj) - own[c, j] * (x.data - mean[j])
                 term = np.bincount(to, x.data * (slope[c, j] + Cx), x.shape[0] * size)
                 values[c, rows] = term.reshape(-1, size) - (Z * v) @ shift - constant[c]
@@ -209,10 +200,9 @@ class Quadratic(NamedTuple):
         """Half of what each pair of columns does, (n, groups, groups, m); 0 on the diagonal.
 
         For columns g and h it is sum_r v_r (p_g p_h + mean of p_g p_h over the background `rows`),
-        half of that for "anova", where p_g = F_rg (x_g - mu_g).
+        where p_g = F_rg (x_g - mu_g).
         """
         size = X.shape[1] if groups is None else int(groups.max()) + 1
-        V = self.V / 2 if self.anova else self.V
         mean = np.asarray(rows.mean(axis=0)).ravel()
         center = _sum_by_group(self.F * mean, groups, size)
 
@@ -221,7 +211,7 @@ class Quadratic(NamedTuple):
             for r, f in enumerate(self.F):
                 scaled = x * f if not issparse(x) else x.multiply(f[None, :]).tocsr()
                 parts[:, r] = _sum_by_group(scaled, groups, size) - center[r]
-            return np.stack([(parts.swapaxes(1, 2) * v) @ parts for v in V.T], axis=-1)
+            return np.stack([(parts.swapaxes(1, 2) * v) @ parts for v in self.V.T], axis=-1)
 
         each = max(1, size * (size + len(self.F)))
         kept = sum(products(rows[part]).sum(axis=0) for part in _chunks(rows.shape[0], each))
@@ -246,24 +236,30 @@ def _sum_by_group(values: Any, groups: NDArray[np.intp] | None, size: int) -> Fl
     return (values @ table).toarray() if issparse(values) else values @ table
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Reading:
-    """What a model of degree 2 says of its features: the base of `PolyModel`."""
+    """The numbers of a model, and what they say of its features: the base of `PolyModel`."""
 
     H: Floats
     V: Floats
     intercept: Floats
-    linear: Floats | None
-    activation: str
-    augment: bool
-    task: str
-    feature_names: Any
-    output_names: Any
-    encoding: Any
-    fields: Any
-    background: Any
-    features: Any
-    encodes: Any
-    with_background: Any
+    linear: Floats | None = None
+    activation: str = "squared"
+    augment: bool = False
+    feature_names: tuple[str, ...] | None = None
+    output_names: tuple[str, ...] | None = None
+    task: str = "regression"
+    classes: NDArray[Any] | None = None
+    level_values: Floats | None = None
+    log_odds: bool = True
+    encoding: Encoding | None = None
+    fields: NDArray[np.int64] | None = None
+    background: Floats | None = None
+
+    # Methods of `PolyModel`, which knows rows.
+    features: ClassVar[Any]
+    encodes: ClassVar[Any]
+    with_background: ClassVar[Any]
 
     @property
     def n_components(self) -> int:
@@ -320,7 +316,7 @@ class Reading:
         [('b', 'c', 12.0), ('a', 'c', 6.0)]
         """
         k, terms = as_count(k, "k"), self.terms(standardized)
-        v = terms.V[:, self._output(c)] * (1 if terms.anova else 2)
+        v = 2 * terms.V[:, self._output(c)]
         rows, columns, products = largest_pairs(terms.F, v, k, self.fields)
         names = self.feature_names or range(self.n_features)
         found = zip(rows.tolist(), columns.tolist(), products.tolist(), strict=True)
@@ -328,14 +324,15 @@ class Reading:
 
     def terms(self, standardized: bool | None = False) -> Quadratic:
         """The polynomial by its terms; `standardized` as in `top_interactions`."""
-        F, known = self.H[:, self.augment :], self.background is not None
+        anova = self.activation == "anova"
         w = np.array([self.linear_terms(c) for c in range(self.n_outputs)])
-        terms = Quadratic(F, self.V, w, self.intercept_terms(), self.activation == "anova")
-        if standardized and not known:
+        V = self.V / 2 if anova else self.V
+        terms = Quadratic(self.H[:, self.augment :], V, w, self.intercept_terms(), anova)
+        if self.background is not None and standardized is not False:
+            return terms.standard(*self.background[:2])
+        if standardized:
             raise ValueError("the model does not know the units of its features: with_background")
-        return (
-            terms.standard(*self.background[:2]) if known and standardized is not False else terms
-        )
+        return terms
 
     def contributions(
         self, X: Any, output: int | str | None = None, *, background: Any = None,
@@ -384,7 +381,8 @@ class Reading:
         known = np.vstack([model.background[:2], mix.T @ model.background[2:]])
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
             values = terms.shapley(x, known, groups)
-            base = np.tile(terms.base(known), (len(values), 1))
+            base = terms.outputs(known[0]) + known[2:].sum(axis=1)
+            base = np.tile(base, (len(values), 1))
             if pairs:
                 found = terms.pairs(x, rows, groups)
                 at = np.arange(values.shape[1])
@@ -443,8 +441,7 @@ def _columns_of(model: Any, X: Any) -> tuple[Any, NDArray[np.intp] | None, list[
     columns, names = model.encoding.columns(X), model.encoding.names
     data = np.empty((rows.shape[0], len(names)), object)
     for j, name in enumerate(names):
-        values = columns[name].data
-        data[:, j] = values if isinstance(values, (list, np.ndarray)) else values.to_list()
+        data[:, j] = columns[name].to_list()
     return rows, model.encoding.fields_of_columns, names, data
 
 

@@ -33,6 +33,8 @@ from fastpoly.plotting import InteractionDisplay
 # frequency of the shaft, and that of a fault.
 STATES = {"sound": (4,), "inner ring": (4, 11), "outer ring": (4, 12), "ball": (4, 14)}
 
+LANDMARKS = Nystroem(kernel="poly", degree=2, coef0=1.0, n_components=300, random_state=0)
+
 Result = tuple[str, float, float]  # a name, its first score, and the CPU seconds of its fit
 
 
@@ -120,21 +122,19 @@ def compare_recommenders(
     def scores(prediction: NDArray) -> tuple[Any, ...]:
         return rmse(y_test, prediction), ndcg(y_test, prediction, pairs_test[:, 0], k=5)
 
-    (n, d), products = X.shape, PolynomialFeatures(2, interaction_only=True, include_bias=False)
+    (n, d), one_hot = X.shape, (X, X_test)
+    products = PolynomialFeatures(2, interaction_only=True, include_bias=False)
     print(f"ratings, 1 to 5 stars: {n} to train, {len(y_test)} to test; {d} one-hot features")
     line("model", "test RMSE", "nDCG@5", "fit s", "predict s")
     ways = {
-        "fastpoly ordinal machine": FactorizationMachineOrdinalRegressor(random_state=0),
-        "ridge: user + item": Ridge(),
-        "products + ridge": make_pipeline(products, Ridge()),
-        "Nystroem + ridge": make_pipeline(landmarks(), Ridge()),
+        "fastpoly ordinal machine": (FactorizationMachineOrdinalRegressor(random_state=0), one_hot),
+        "ridge: user + item": (Ridge(), one_hot),
+        "products + ridge": (make_pipeline(products, Ridge()), one_hot),
+        "Nystroem + ridge": (make_pipeline(LANDMARKS, Ridge()), one_hot),
+        # Trees take the numbers of users and items, which they can split.
+        "gradient boosting": (HistGradientBoostingRegressor(random_state=0), (pairs, pairs_test)),
     }
-    score = lambda model: scores(model.predict(X_test))  # noqa: E731
-    found = [compare(name, model, X, y, score) for name, model in ways.items()]
-    # Trees take the numbers of users and items, which they can split.
-    trees = HistGradientBoostingRegressor(random_state=0)
-    of_pairs = lambda model: scores(model.predict(pairs_test))  # noqa: E731
-    found.append(compare("gradient boosting", trees, pairs, y, of_pairs))
+    found = [compare(name, *way, y, scores) for name, way in ways.items()]
     line("best possible", *scores(expected_test))  # with the taste behind the data
     return found
 
@@ -143,37 +143,32 @@ def compare_classifiers(
     network: PolynomialNetworkClassifier, X: NDArray, X_test: NDArray, y: NDArray, y_test: NDArray
 ) -> list[Result]:
     """Print the test accuracy of every way to classify a window; this also fits the network."""
-    (n, d), logistic = X.shape, LogisticRegression(max_iter=1000)
-    states = f"vibrations, {len(STATES)} states of a bearing"
+    (n, d), states = X.shape, f"vibrations, {len(STATES)} states of a bearing"
     print(f"{states}: {n} windows of {d} samples to train, {len(y_test)} to test")
     line("model", "accuracy", "fit s", "predict s")
-    svc = SVC(kernel="poly", degree=2, coef0=1.0)
+    scaler, logistic = StandardScaler(), LogisticRegression(max_iter=1000)
     ways = {
         "fastpoly network": network,
-        "logistic regression": make_pipeline(StandardScaler(), logistic),
-        "products + logistic": make_pipeline(PolynomialFeatures(2), StandardScaler(), logistic),
-        "SVC, quadratic kernel": make_pipeline(StandardScaler(), svc),
-        "Nystroem + logistic": make_pipeline(StandardScaler(), landmarks(), logistic),
+        "logistic regression": make_pipeline(scaler, logistic),
+        "products + logistic": make_pipeline(PolynomialFeatures(2), scaler, logistic),
+        "SVC, quadratic kernel": make_pipeline(scaler, SVC(kernel="poly", degree=2, coef0=1.0)),
+        "Nystroem + logistic": make_pipeline(scaler, LANDMARKS, logistic),
         "gradient boosting": HistGradientBoostingClassifier(random_state=0),
     }
-    score = lambda model: (model.score(X_test, y_test),)  # noqa: E731
-    return [compare(name, model, X, y, score) for name, model in ways.items()]
-
-
-def landmarks() -> Nystroem:
-    return Nystroem(kernel="poly", degree=2, coef0=1.0, n_components=300, random_state=0)
+    accuracy = lambda prediction: ((prediction == y_test).mean(),)  # noqa: E731
+    return [compare(name, model, (X, X_test), y, accuracy) for name, model in ways.items()]
 
 
 def compare(
-    name: str, model: Any, X: Any, y: NDArray, score: Callable[[Any], tuple[Any, ...]]
+    name: str, model: Any, rows: tuple[Any, Any], y: NDArray, scores: Callable[..., tuple]
 ) -> Result:
-    """Fit, score, and print a row."""
+    """Fit, score, and print a row; `rows` are those to train and to test."""
     begun = process_time()
-    model.fit(X, y)
+    model.fit(rows[0], y)
     fitted = process_time()
-    scores = score(model)
-    line(name, *scores, fitted - begun, process_time() - fitted)
-    return name, scores[0], fitted - begun
+    found = scores(model.predict(rows[1]))
+    line(name, *found, fitted - begun, process_time() - fitted)
+    return name, found[0], fitted - begun
 
 
 def line(name: str, *columns: str | float) -> None:

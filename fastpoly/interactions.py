@@ -108,22 +108,19 @@ def strongest_features(
     return np.sort(np.argsort(-largest, kind="stable")[:count])
 
 
-def importances(F: Floats, V: Floats, linear: Floats, activation: str) -> Floats:
+def importances(F: Floats, V: Floats, linear: Floats, squares: bool) -> Floats:
     """Shares of the features in the coefficients of all terms of all outputs, (d,).
 
     F (k, d), V (k, m), linear (m, d). A feature has the root of the sum of squares of the
-    coefficients of its terms: linear, products and, for "squared", its square.
+    coefficients of its terms: linear, products and, with `squares`, its square.
     """
     total = (linear**2).sum(axis=0)
     products = F @ F.T
     for v in V.T[:, :, None]:
         # The rows of C = F' diag(v) F have |C_j|^2 = f_j' diag(v) F F' diag(v) f_j. The coefficient
-        # of x_i x_j is C_ij for "anova", which has no squares, and 2 C_ij for "squared".
+        # of x_i x_j is 2 C_ij, that of x_i^2 is C_ii.
         rows = np.einsum("rj,rj->j", F, (v * products * v.T) @ F)
-        squares = (v[:, 0] @ F**2) ** 2
-        if activation == "anova":
-            total += np.maximum(rows - squares, 0)
-        else:
-            total += 4 * np.maximum(rows - squares, 0) + squares
+        own = (v[:, 0] @ F**2) ** 2
+        total += 4 * np.maximum(rows - own, 0) + squares * own
     roots = np.sqrt(total)
     return roots / (roots.sum() or 1.0)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -98,22 +98,6 @@ class PolyModel(Reading):
     True
     """
 
-    H: Floats
-    V: Floats
-    intercept: Floats
-    linear: Floats | None = None
-    activation: str = "squared"
-    augment: bool = False
-    feature_names: tuple[str, ...] | None = None
-    output_names: tuple[str, ...] | None = None
-    task: str = "regression"
-    classes: NDArray[Any] | None = None
-    level_values: Floats | None = None
-    log_odds: bool = True
-    encoding: Encoding | None = None
-    fields: NDArray[np.int64] | None = None
-    background: Floats | None = None
-
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {ACTIVATIONS}, got {self.activation!r}")
@@ -129,7 +113,7 @@ class PolyModel(Reading):
         if m < 1:
             raise ValueError(f"V must have a column for each output, got shape {V.shape}")
         names, fields = self._names_and_fields(d)
-        # The one place that assigns to the fields of this frozen class.
+        # The one place that assigns to the fields of this frozen class, which are all it has.
         vars(self).update(
             H=H,
             V=V,
@@ -198,17 +182,14 @@ class PolyModel(Reading):
             f"n_components={self.n_components}, n_outputs={self.n_outputs})"
         )
 
-    def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, field.name) for field in fields(self))
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PolyModel):
             return NotImplemented
         # array_equal compares the names and None, too.
-        return all(map(np.array_equal, self._values(), other._values()))
+        return all(np.array_equal(value, vars(other)[name]) for name, value in vars(self).items())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._values()
+        return type(self), tuple(vars(self).values())
 
     def decision(self, X: Any, n_threads: int | None = None) -> Floats:
         """Outputs of the polynomial, (n, m), without an n x k matrix; ValueError if they overflow.
@@ -345,8 +326,7 @@ class PolyModel(Reading):
 
     def _with_sums(self, sums: Sums, center: Floats | None) -> Self:
         """The same model with a background of which the sums over rows x - center are known."""
-        F, anova = self.H[:, self.augment :], self.activation == "anova"
-        return replace(self, background=sums.background(center, F, self.V, anova))
+        return replace(self, background=sums.background(center, self.terms(standardized=False)))
 
     def features(self, X: Any) -> Matrix:
         """X as a Matrix of the model's width, without the constant."""
@@ -356,7 +336,7 @@ class PolyModel(Reading):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a .npz file, without pickle, all or nothing."""
-        write_model(path, {field.name: getattr(self, field.name) for field in fields(self)})
+        write_model(path, vars(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

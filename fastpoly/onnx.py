@@ -21,7 +21,7 @@ from fastpoly import estimators
 from fastpoly.decoding import level_values
 from fastpoly.model import PolyModel
 from fastpoly.tables import Encoding
-from fastpoly.tables.fields import MOST_UNITS, Levels, Number
+from fastpoly.tables.fields import MOST_UNITS, Levels, Number, soften
 
 __all__ = ["to_onnx"]
 
@@ -236,8 +236,7 @@ def columns(graph: Graph, encoding: Encoding, inputs: list[str]) -> list[Part]:
             asinh = graph.Log(graph.Add(graph.Abs(u), root))  # of |u|
             soft = graph.Sub(graph.Mul(graph.Sign(u), asinh), np.array([mean]))
             features = [graph.Div(soft, np.array([deviation]))]
-        p = encoding.frequencies[encoding.offsets[i] : encoding.offsets[i + 1]]
-        knots = field._knots(p[: len(field.values)])
+        knots = soften(field.edges[field.knots], field.units)
         if encoding.form == "hinges" and len(knots):
             features.append(graph.Max(graph.Sub(features[0], knots[None]), np.zeros(1)))
         if field.missing:

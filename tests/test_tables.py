@@ -83,7 +83,7 @@ def expected_codes(encoding, table):
                 if value is None:
                     value = None if field.missing else float(field.units[0])
                 at = len(field.values) if value is None else sum(field.edges < value)
-                found.add(field.code_name(at))
+                found.add(field.column_name(at))
                 continue
             values = (value if kind == "list" else [value]) if value is not None else [None]
             for each in values:
@@ -105,7 +105,7 @@ def test_codes_are_those_of_plain_python(table, other, min_count):
     for library in LIBRARIES:
         encoding, codes = learn(as_frame(table, library), min_count=min_count)
         encodings.append(encoding)
-        names = np.array(encoding.level_names[:], dtype=object)
+        names = np.array(encoding.column_names[:], dtype=object)
         for rows, given_ in ((codes, table), (encoding.codes(as_frame(other, library)), other)):
             P = one_hot(rows, encoding.n_codes)
             found = [set(names[row == 1]) for row in P]
@@ -247,6 +247,18 @@ def test_frames_of_other_columns_are_refused():
     pandas = pytest.importorskip("pandas")
     with pytest.raises(ValueError, match="two columns 'a'; rename or drop one"):
         learn(pandas.DataFrame([[1, "x"]], columns=["a", "a"]))
+
+
+def test_a_level_of_a_list_counts_once_a_row():
+    rows = [["a", "a"], ["b"], ["b", "c"], []]
+    (field,) = learn({"likes": rows})[0].fields
+    assert field.values.tolist() == ["b"]
+
+
+def test_a_column_may_be_called_column_names():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"column_names": [1.0, 2.0], "b": ["x", "y"]})
+    assert learn(frame)[0].names == ["column_names", "b"]
 
 
 def test_constant_columns_are_told_and_not_fatal():

@@ -36,7 +36,7 @@ from fastpoly.rows.statistics import Moments, Scaling, Statistics, row_statistic
 from fastpoly.state import Floats
 from fastpoly.strengths import Search
 from fastpoly.tables.fields import level_table
-from fastpoly.tables.frames import Column, is_frame, read_columns
+from fastpoly.tables.frames import Column, is_frame, names_of, read_columns
 
 # Entries of X (1 MB) up to which copies cost nothing and threads gain nothing.
 SMALL_DATA_ENTRIES = BLOCK_DOUBLES // 8
@@ -130,7 +130,7 @@ def _frame_rows(model: Any, X: Any, reset: bool) -> Any:
     if not next(iter(columns.values())).size:
         raise ValueError("X has no rows; give at least one")
     if reset:
-        names = list(X if isinstance(X, Mapping) else getattr(X, "column_names", None) or X.columns)
+        names = names_of(X)
         set_names(model, len(names), names)
         return columns
     if known is not None:

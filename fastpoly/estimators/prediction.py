@@ -307,7 +307,7 @@ class Predictor(Documented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         check_is_fitted(self, "model_")
         terms, unit = self.model_.terms(standardized=None), self._scaling.target_unit
         unit = np.ones(self.model_.n_outputs) if unit is None else unit  # outputs can be compared
-        return importances(terms.F, terms.V / unit, terms.w / unit[:, None], self._activation)
+        return importances(terms.F, terms.V / unit, terms.w / unit[:, None], not terms.anova)
 
     @property
     def _width(self) -> int:

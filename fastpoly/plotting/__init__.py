@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 
 from fastpoly.contributions import Contributions
 from fastpoly.interactions import same_field, strongest_features
@@ -389,17 +390,13 @@ def column_grid(
         return names[column], grid, np.array([column]), grid[:, None]
     field = encoding.fields[column]
     places = np.flatnonzero(encoding.fields_of_columns == column)
-    p = encoding.frequencies[encoding.offsets[column] : encoding.offsets[column + 1]]
     if isinstance(field, Number):
         low, high = field.edges[[0, -1]] if len(field.edges) else field.units[0] + [-1.0, 1.0]
         beyond = (high - low) / 20  # so that the first and the last bin are seen
         grid = np.linspace(low - beyond, high + beyond, resolution)
-        values = Column(field.name, grid, "number")
-        if encoding.form != "codes":
-            return field.name, grid, places, field.features(values, encoding.form, p)
-        codes = field.codes(values)
-    else:
-        known = np.flatnonzero(p)  # those that some row of the training has
-        codes = np.sort(known[np.argsort(-p[known], kind="stable")][:max_levels])
-        grid = np.array([field.code_name(c).removeprefix(f"{field.name}=") for c in codes])
+        rows = csr_array(field.features(Column(field.name, grid, "number"), encoding.form))
+        return field.name, grid, places, rows.toarray()
+    known = np.flatnonzero(field.shares)  # those that some row of the training has
+    codes = np.sort(known[np.argsort(-field.shares[known], kind="stable")][:max_levels])
+    grid = np.array([field.column_name(c).removeprefix(f"{field.name}=") for c in codes])
     return field.name, grid, places, np.eye(len(places))[codes]

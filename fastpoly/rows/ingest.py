@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fastpoly.kernels.checks import as_array
 from fastpoly.kernels.matrix import as_csr
 from fastpoly.rows.format import MOST_FEATURES
-from fastpoly.tables.fields import Levels, Number, each_once
+from fastpoly.tables.fields import SORTS, Levels, Number, each_once
 from fastpoly.tables.frames import Column, Distinct, holds_integers, is_frame, read_columns
 
 # Bytes of a text file that are read at once, and the most that a row may have.
@@ -29,7 +29,6 @@ FORMATS = {
     "svm": "libsvm", "svmlight": "libsvm", "txt": "libsvm",
 }  # fmt: skip
 INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")  # as it is written: not 007, +7 or 7.0
-SORTS = {"O": "text", "b": "bool", "i": "integer", "f": "float"}  # by the kind of a dtype
 
 
 def arrow() -> Any:

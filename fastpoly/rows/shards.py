@@ -308,7 +308,7 @@ class Shards:
 
     @property
     def feature_names(self) -> Sequence[str] | None:
-        return None if self.encoding is None else self.encoding.level_names
+        return None if self.encoding is None else self.encoding.column_names
 
     @property
     def digest(self) -> str:

@@ -282,7 +282,8 @@ class _Writer:
         if not self.rows:
             raise ValueError("batches hold no rows")
         fields, places = ([], []) if self.table is None else self.table.finish(self._numbers)
-        encoding = Encoding(fields, np.zeros(sum(field.size for field in fields)))
+        counts = np.zeros(sum(field.size for field in fields))
+        encoding = Encoding(fields, counts)
         d = encoding.n_codes or self.width
         if d > shard_format.MOST_FEATURES:
             raise ValueError(f"X has more than {shard_format.MOST_FEATURES} columns or levels")
@@ -298,7 +299,7 @@ class _Writer:
         for number, n in enumerate(self.rows):
             arrays = self._final(number, content, levels, encoding, places)
             if fields:
-                encoding.frequencies += np.bincount(arrays["indices"].ravel(), minlength=d)
+                counts += np.bincount(arrays["indices"].ravel(), minlength=d)
             entries = len(arrays["indices"]) if kind == "csr" else 0
             files = {}
             for name, (dtype, _) in shard_format.layout(content, n, entries).items():
@@ -309,7 +310,7 @@ class _Writer:
             del arrays
             _remove(self.folder.glob(self.name(f"raw-{number}-*")))
         if fields:
-            encoding.frequencies /= content["n_samples"]
+            encoding = Encoding(fields, counts / content["n_samples"])
             path = self.folder / self.name("encoding", "npz")
             write_arrays(path, encoding.arrays())
             content["encoding"] = {"name": path.name, "digest": shard_format.digest_of(path)}

@@ -1,7 +1,7 @@
 """Fields: a column of a frame as codes, and the table of what its codes mean.
 
-A field has `size` codes. `codes(column)` gives one for each row (of a list: several), and
-`table(shape, p)` what the columns of a model are, for the shares p of the codes in the rows:
+A field has `size` codes, and `shares` (size,) of the rows with each. `codes(column)` gives one for
+each row (of a list: several), and `table(shape)` what the columns of a model are:
 
     levels, lists   the levels, then one code for rare and unseen levels, then one for missing ones
     numbers         the bins between the edges, then one code for missing ones
@@ -22,6 +22,7 @@ MOST_BINS = 255
 MOST_UNITS = 1e6  # of a number that is not in soft units
 SHAPES = (None, "hinges", "steps")
 OTHER, MISSING = "<other>", "<missing>"
+SORTS = {"O": "text", "b": "bool", "i": "integer", "f": "float"}  # levels, by the kind of a dtype
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,32 +37,41 @@ class Levels:
     values: NDArray[Any]
     missing: bool
     kind: str = "levels"
+    shares: Any = ()
 
     @classmethod
     def learn(cls, column: Column, min_count: int) -> "Levels":
         """The levels of at least `min_count` rows."""
-        codes, values = column.lists()[1] if column.kind == "list" else column.distinct()
+        if column.kind == "list":
+            begins, (codes, values) = column.lists()
+            codes = each_once(begins, codes)[1]
+        else:
+            codes, values = column.distinct()
         counts = np.bincount(codes + 1, minlength=len(values) + 1)
         values = np.sort(values[counts[1:] >= min_count])
         return cls(column.name, values, bool(counts[0]), column.kind)
 
+    def check(self) -> None:
+        """Raise unless levels that come from a file are in order."""
+        if self.kind not in ("levels", "list") or not (self.values[1:] > self.values[:-1]).all():
+            raise ValueError(f"column {self.name!r} has an unknown kind, or no order of its levels")
+
     @property
     def size(self) -> int:
         return len(self.values) + 1 + self.missing
+
+    def width(self, form: str) -> int:
+        """The number of columns in a form of an encoding."""
+        return self.size
 
     def codes(self, column: Column) -> NDArray[np.intp]:
         """The code of each row, (n,)."""
         codes, values = column.distinct()
         return self.places(values)[codes]
 
-    def lists(self, column: Column) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-        """Where the codes of each row begin, (n + 1,), and the codes; each is there once a row."""
-        begins, (codes, values) = column.lists()
-        return each_once(begins, self.places(values)[codes])
-
-    def feature_names(self, hinges: bool, p: Floats) -> list[str]:
-        """Names of the columns of indicators."""
-        return [self.code_name(code) for code in range(self.size)]
+    def features(self, column: Column, form: str) -> sp.csr_array:
+        """Indicators of the codes, (n, size)."""
+        return indicators(self, column)
 
     def places(self, values: NDArray[Any]) -> NDArray[np.intp]:
         """The codes of distinct values, and at last that of missing ones."""
@@ -86,19 +96,20 @@ class Levels:
         found[:-1] = np.where(known[at] == values, at, other)
         return found
 
-    def table(self, shape: str | None, p: Floats) -> Floats:
+    def table(self, shape: str | None) -> Floats:
         """The table of levels with these shares."""
-        return level_table(p, self.kind == "levels")
+        return level_table(self.shares, self.kind == "levels")
 
     def __repr__(self) -> str:
         some = ", ".join(str(value) for value in self.values[:4])
         more = ", ..." * (len(self.values) > 4) + ", missing" * self.missing
         return f"{self.name}: {self.kind}, {len(self.values)} ({some}{more})"
 
-    def code_name(self, code: int) -> str:
-        if code < len(self.values):
-            return f"{self.name}={self.values[code]}"
-        return f"{self.name}={OTHER if code == len(self.values) else MISSING}"
+    def column_name(self, j: int, form: str = "codes") -> str:
+        """The name of a code, which is that of its column."""
+        if j < len(self.values):
+            return f"{self.name}={self.values[j]}"
+        return f"{self.name}={OTHER if j == len(self.values) else MISSING}"
 
 
 def level_table(p: Floats, exclusive: bool = True) -> Floats:
@@ -113,7 +124,7 @@ def level_table(p: Floats, exclusive: bool = True) -> Floats:
 
 
 def each_once(
-    begins: NDArray[np.int64], codes: NDArray[np.intp]
+    begins: NDArray[np.int64], codes: NDArray[np.integer]
 ) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
     """The codes of rows, -1 or more, sorted and each once in a row."""
     n, size = len(begins) - 1, int(codes.max(initial=-1)) + 2
@@ -125,7 +136,8 @@ def each_once(
 def indicators(field: "Levels | Number", column: Column) -> sp.csr_array:
     """One column of 0 and 1 for each code of a field, (n, size)."""
     if isinstance(field, Levels) and field.kind == "list":
-        begins, codes = field.lists(column)
+        begins, (codes, values) = column.lists()
+        begins, codes = each_once(begins, field.places(values)[codes])
     else:
         begins, codes = np.arange(column.size + 1), field.codes(column)
     return one_hot(begins, codes, field.size)
@@ -150,6 +162,7 @@ class Number:
     values: Floats
     units: Floats
     missing: bool
+    shares: Any = ()
     kind: ClassVar[str] = "number"
 
     @classmethod
@@ -184,9 +197,22 @@ class Number:
         means = np.add.reduceat(soft, bins) / np.diff(np.append(bins, len(v)))
         return cls(column.name, edges, (means - units[2]) / units[3], units, missing)
 
+    def check(self) -> None:
+        """Raise unless edges and units that come from a file are those of a number."""
+        b, edges, units = len(self.values), self.edges, self.units
+        fits = 0 < b <= MOST_BINS and len(edges) == b - 1 and (edges[1:] > edges[:-1]).all()
+        if not fits or len(units) != 4 or not min(units[1], units[3]) > 0:
+            raise ValueError(f"column {self.name!r} has no order of its edges, or no units")
+
     @property
     def size(self) -> int:
         return len(self.values) + self.missing
+
+    def width(self, form: str) -> int:
+        """The number of columns in a form of an encoding."""
+        if form == "codes":
+            return self.size
+        return 1 + self.missing + (len(self.knots) if form == "hinges" else 0)
 
     def codes(self, column: Column) -> NDArray[np.intp]:
         """The code of each row, (n,)."""
@@ -198,22 +224,19 @@ class Number:
             codes[gaps] = self.size - 1 if self.missing else center
         return codes
 
-    def table(self, shape: str | None, p: Floats) -> Floats:
-        """Columns of the bins, (size, q), centered by p: value, hinges, steps, missing.
+    def table(self, shape: str | None) -> Floats:
+        """Columns of the bins, (size, q), centered by the shares: value, hinges, steps, missing.
 
         The value has deviation 1. A hinge is max(0, value - knot), and a step 1 above its edge, so
         what is finer is smaller.
         """
-        b = len(self.values)
+        b, p = len(self.values), self.shares
         inside = p[:b] / max(p[:b].sum(), np.finfo(float).tiny)
         mean = inside @ self.values
         unit = np.sqrt(inside @ (self.values - mean) ** 2) or 1.0
-        columns = [self.values / unit]
-        if shape is not None:
-            columns += [np.maximum(self.values - k, 0) / unit for k in self._knots(inside)]
-        if shape == "steps":
-            columns += list((np.arange(b) >= np.arange(1, b)[:, None]).astype(float))
-        C = np.column_stack(columns)
+        hinged = self.values[:, None] if shape is None else self.hinged(self.values)
+        steps = np.tri(b, b - 1 if shape == "steps" else 0, -1)
+        C = np.hstack([hinged / unit, steps])
         C -= inside @ C
         if not self.missing:
             return C
@@ -222,53 +245,47 @@ class Number:
         table[b, -1] = 1 / np.sqrt(p[b] + 0.5)  # a level beside that of all other rows
         return table
 
-    def _knots(self, inside: Floats) -> Floats:
-        """The knots of hinges, in soft units, which cut the rows into about five equal parts.
+    @property
+    def knots(self) -> NDArray[np.intp]:
+        """The edges at which hinges bend; they cut the rows into about five equal parts.
 
-        They are edges with at least two bins on either side.
+        There are at least two bins on either side.
         """
-        if len(self.values) == 1:
-            return np.empty(0)
-        below = np.cumsum(inside)
+        b = len(self.values)
+        below = np.cumsum(self.shares[:b])
         share, below = np.linspace(0, below[-1], 6)[1:-1], below[:-1]
-        starts = np.unique(np.minimum(np.searchsorted(below, share), len(below) - 1)) + 1
-        starts = starts[(starts > 1) & (starts < len(self.values) - 1)]
-        return soften(self.edges[starts - 1], self.units)
+        knots = np.unique(np.minimum(np.searchsorted(below, share), b - 2))
+        return knots[(knots > 0) & (knots < b - 2)]
 
-    def features(self, column: Column, form: str, p: Floats) -> Floats:
-        """Plain columns, (n, q): the number in plain or soft units, hinges, and whether missing."""
+    def hinged(self, soft: Floats) -> Floats:
+        """Values in soft units (n,), and their hinges beside them."""
+        knots = soften(self.edges[self.knots], self.units)
+        return np.column_stack([soft, np.maximum(soft[:, None] - knots, 0)])
+
+    def features(self, column: Column, form: str) -> Floats | sp.csr_array:
+        """Columns, (n, width): the number in its units, hinges, gaps; or indicators of codes."""
+        if form == "codes":
+            return indicators(self, column)
         found = column.numbers()
         gaps = np.isnan(found)
         found = np.where(gaps, self.units[0], found)
         value = robust_units(found, self.units) if form == "plain" else soften(found, self.units)
-        columns = [value]
-        if form == "hinges":
-            columns += [np.maximum(value - k, 0) for k in self._knots(p[: len(self.values)])]
-        if self.missing:
-            columns.append(gaps.astype(float))
-        return np.column_stack(columns)
+        columns = [self.hinged(value) if form == "hinges" else value]
+        return np.column_stack(columns + [gaps] * self.missing)
 
-    def feature_names(self, hinges: bool, p: Floats) -> list[str]:
-        """Names of the columns of `features`."""
-        names = [self.name]
-        if hinges:
-            knots, edges = self._knots(p[: len(self.values)]), soften(self.edges, self.units)
-            places = np.searchsorted(edges, knots)
-            names += [f"{self.name} > {self.edges[i]:.12g}" for i in places]
-        return names + [f"{self.name}={MISSING}"] * self.missing
+    def column_name(self, j: int, form: str = "codes") -> str:
+        """The name of a bin, of the number, or of a hinge."""
+        if self.missing and j == self.width(form) - 1:
+            return f"{self.name}={MISSING}"
+        edges = self.edges if form == "codes" else self.edges[self.knots]
+        if form == "codes" and j < len(edges):
+            low = f"{edges[j - 1]:.12g} < " if j else ""
+            return f"{low}{self.name} <= {edges[j]:.12g}"
+        return f"{self.name} > {edges[j - 1]:.12g}" if j else self.name
 
     def __repr__(self) -> str:
         more = ", missing" * self.missing
         return f"{self.name}: number, {len(self.values)} bins, about {self.units[0]:.6g}{more}"
-
-    def code_name(self, code: int) -> str:
-        if code == len(self.values):
-            return f"{self.name}={MISSING}"
-        low = f"{self.edges[code - 1]:.12g}" if code else ""
-        high = f"{self.edges[code]:.12g}" if code < len(self.edges) else ""
-        if low and high:
-            return f"{low} < {self.name} <= {high}"
-        return f"{self.name} > {low}" if low else f"{self.name} <= {high}" if high else self.name
 
 
 def robust_units(v: Floats, units: Floats, most: float = MOST_UNITS) -> Floats:
