@@ -47,21 +47,16 @@ def predictions(
     return np.exp(O)
 
 
-def probabilities(O: Floats, task: str) -> Floats:
-    """p(y = class), p(label) or p(y = level), one column each."""
+def probabilities(O: Floats, task: str, log: bool = False) -> Floats:
+    """p(y = class), p(label) or p(y = level), one column each; or logarithms, without underflow."""
     if task == "multilabel":
-        return expit(O)
-    return level_probabilities(O) if task == "ordinal" else softmax(_class_scores(O), axis=1)
-
-
-def log_probabilities(O: Floats, task: str) -> Floats:
-    """Logarithms of `probabilities`, without underflow; -inf where a level has probability 0."""
-    if task == "multilabel":
-        return log_expit(O)
+        return log_expit(O) if log else expit(O)
     if task == "ordinal":
-        with np.errstate(divide="ignore"):
-            return np.log(level_probabilities(O))
-    return log_softmax(_class_scores(O), axis=1)
+        p = level_probabilities(O)
+        with np.errstate(divide="ignore"):  # -inf where a level has probability 0
+            return np.log(p) if log else p
+    scores = _class_scores(O)
+    return log_softmax(scores, axis=1) if log else softmax(scores, axis=1)
 
 
 def _class_scores(O: Floats) -> Floats:

@@ -296,19 +296,18 @@ class PolyModel(Reading):
         There is one column for each. Cumulative probabilities of levels that cross are sorted, so
         no probability is negative.
         """
-        self._check_log_odds()
-        return decoding.probabilities(self.decision(X, n_threads), self.task)
+        return self._probabilities(X, n_threads, log=False)
 
     def predict_log_proba(self, X: Any, n_threads: int | None = None) -> Floats:
         """Logarithms of `predict_proba`, without underflow; -inf where a level has none."""
-        self._check_log_odds()
-        return decoding.log_probabilities(self.decision(X, n_threads), self.task)
+        return self._probabilities(X, n_threads, log=True)
 
-    def _check_log_odds(self) -> None:
+    def _probabilities(self, X: Any, n_threads: int | None, log: bool) -> Floats:
         numbers = self.task in ("regression", "rates")
         if numbers or not self.log_odds:
             what = "numbers" if numbers else "scores"
             raise ValueError(f"there are no probabilities: the outputs are {what}, not log odds")
+        return decoding.probabilities(self.decision(X, n_threads), self.task, log)
 
     def with_background(
         self, X: Any, sample_weight: ArrayLike | None = None, n_threads: int | None = None
