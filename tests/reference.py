@@ -3,6 +3,7 @@
 from itertools import combinations
 
 import numpy as np
+from scipy.linalg import block_diag
 
 
 def dense_of(X, augment=False):
@@ -76,3 +77,9 @@ def power_method(G, steps, seed=0):
 def largest(G):
     """max_h |h'Gamma_c h| over unit h, for each matrix of G (m, d, d)."""
     return np.abs(np.linalg.eigvalsh(G)).max(axis=1)
+
+
+def table_matrix(tables):
+    """The block-diagonal B (L, d) of tables: dense, sparse, or scales of levels."""
+    blocks = (B.toarray() if hasattr(B, "toarray") else B for B in tables.blocks)
+    return block_diag(*[np.diag(B) if B.ndim == 1 else B for B in blocks])

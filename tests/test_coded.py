@@ -5,6 +5,7 @@ import pytest
 import reference
 import reference_refit
 from numpy.testing import assert_allclose
+from reference import table_matrix
 from scipy.sparse import csr_array
 
 from fastpoly.algorithm import Options, train
@@ -50,7 +51,7 @@ def case(loss="multiclass_logistic", widths=(1, 1, 1), activation="anova", fit_l
     rows = as_rows(Design(P, activation, fit_lower=fit_lower), y, **given)
     P = np.zeros((n, OFFSETS[-1]))
     P[np.arange(n)[:, None], codes] = 1
-    X = csr_array(P @ tables.dense())
+    X = csr_array(P @ table_matrix(tables))
     plain = as_rows(Design(X, activation, fit_lower=fit_lower), y, **given)
     return CodedRows(rows, tables), plain, P, rng
 
@@ -116,7 +117,7 @@ def test_equals_the_plain_matrix_where_a_field_has_one_column(
 def test_many_columns_leave_out_pairs_within_a_field(fit_lower):
     """o = sum_r v_r sum_{f<g} z_rf z_rg, with z_rf = h_r'B_f[code]; and the gradients of it."""
     coded, _, P, rng = case("squared", (3, None, 2), fit_lower=fit_lower)
-    model, B = some_model(coded, rng), coded.tables.dense()
+    model, B = some_model(coded, rng), table_matrix(coded.tables)
     block = coded.codes.block
     ones = np.ones((len(P), 1))
     codes = np.hstack([ones, P]) if fit_lower == "augment" else P
@@ -146,7 +147,7 @@ def test_many_columns_leave_out_pairs_within_a_field(fit_lower):
 
 def test_curvature_is_the_diagonal_of_the_gauss_newton_matrix():
     coded, _, P, rng = case("squared", (3, None, 2), m=1)
-    model, B, w = some_model(coded, rng), coded.tables.dense(), coded.codes.block.w
+    model, B, w = some_model(coded, rng), table_matrix(coded.tables), coded.codes.block.w
     Z = model.H @ B.T
     for r in range(4):
         # d o / d h_r = v_r sum_f (z_r - z_rf) B_f[code]
@@ -160,8 +161,8 @@ def test_tables_fold_and_unfold():
     rng = np.random.default_rng(0)
     tables = some_tables(rng, (3, None, 2))
     H, G = rng.normal(size=(5, tables.n_columns)), rng.normal(size=(5, tables.n_levels))
-    assert_close(tables.levels(H), H @ tables.dense().T)
-    assert_close(tables.columns(G), G @ tables.dense())
+    assert_close(tables.levels(H), H @ table_matrix(tables).T)
+    assert_close(tables.columns(G), G @ table_matrix(tables))
     assert_close(tables.inverse(tables.levels(H)), H)
     sparse = Tables([csr_array(np.diag(b)) if b.ndim == 1 else csr_array(b) for b in tables.blocks])
     assert_close(sparse.levels(H), tables.levels(H))

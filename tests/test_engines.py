@@ -109,7 +109,7 @@ def test_every_sum_is_that_of_the_rows_in_memory(tmp_path, kind, activation, fit
         if a is not None:
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10 * np.abs(b).max(initial=0))
 
-    near(there.sum(Block.value, model), here.sum(Block.value, model))
+    near(there.value(model), here.value(model))
     layers = [rows.sum(Block.value_layers, model) for rows in (there, here)]
     for a, b in zip(*layers, strict=True):
         near(a, b)
@@ -550,8 +550,8 @@ def test_many_classes(tmp_path):
     shards = write_shards(tmp_path, [(X, y)], rows_per_shard=200)
     there, here = as_rows(shards), as_rows(Design(X), y)
     model = Model(rng.standard_normal((2, 4)), rng.standard_normal((2, 300)), np.zeros(300), None)
-    want = here.sum(Block.value, model)
-    assert there.sum(Block.value, model) == pytest.approx(want, rel=1e-12)
+    want = here.value(model)
+    assert there.value(model) == pytest.approx(want, rel=1e-12)
     assert there.gradient(model).value == pytest.approx(want, rel=1e-12)
 
 
@@ -582,8 +582,8 @@ def test_parts_are_rows_of_weight_zero(tmp_path):
     there, here = as_rows(train), as_rows(Design(case.X[kept]), case.y[kept])
     rng = np.random.default_rng(0)
     model = Model(rng.standard_normal((2, 8)), rng.standard_normal((2, 3)), np.zeros(3), None)
-    want = here.sum(Block.value, model)
-    assert there.sum(Block.value, model) == pytest.approx(want, rel=1e-12)
+    want = here.value(model)
+    assert there.value(model) == pytest.approx(want, rel=1e-12)
     np.testing.assert_allclose(there.gradient(model).V, here.gradient(model).V, rtol=1e-10)
     again = case.write(tmp_path / "again", 4).split(0.7, 0.3, seed=3)[0]
     assert (np.concatenate([s.weights() for s in again]) == masks[0]).all()
@@ -719,7 +719,7 @@ def test_scaled_features(tmp_path, dtype, kind, activation, fit_lower):
     d = there.n_features
     linear = rng.standard_normal((d, 3)) if fit_lower == "explicit" else None
     model = Model(rng.standard_normal((2, d)), rng.standard_normal((2, 3)), np.zeros(3), linear)
-    values = [rows.sum(Block.value, model) for rows in (there, here)]
+    values = [rows.value(model) for rows in (there, here)]
     np.testing.assert_allclose(*values, rtol=1e-10)
     a, b = there.gradient(model), here.gradient(model)
     np.testing.assert_allclose(a.V, b.V, rtol=1e-8)

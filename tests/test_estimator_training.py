@@ -173,7 +173,7 @@ def test_stages_store_each_basis_vector_once(data):
     for state in conditional_gradient(Design(X), score, loss="squared", **options, **PAPER):
         stages = stages.after(state, state.model)
     assert sum(len(model.H) for model in stages.models) > 2 * len(stages)
-    assert len(stages.arrays()["pool"]) < len(stages)
+    assert len(stages.arrays()["stages.pool"]) < len(stages)
     np.testing.assert_array_equal(stages[len(stages) - 1].H, state.H)
 
 

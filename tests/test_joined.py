@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from reference import table_matrix
 from sklearn.base import clone
 
 import fastpoly
@@ -27,7 +28,7 @@ def case(rng, loss, fit_lower, n=90, m=3):
     columns = (codes + np.array([0, 9, 16])).ravel()
     P = sp.csr_array((np.ones(3 * n), columns, np.arange(0, 3 * n + 1, 3)), shape=(n, 20))
     tables = Tables(blocks)
-    X = sp.csr_array(P @ tables.dense())
+    X = sp.csr_array(P @ table_matrix(tables))
     Y = {
         "multiclass_logistic": rng.integers(m, size=n), "smoothed_hinge": rng.integers(m, size=n),
         "binary_logistic": rng.choice([-1.0, 1.0], size=(n, m)),

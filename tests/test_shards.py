@@ -387,7 +387,7 @@ def test_bad_batches_are_refused_and_leave_nothing(tmp_path, batches, how, messa
 def test_rows_in_the_place_of_the_folder(tmp_path):
     with pytest.raises(TypeError, match=r"folder must be the path of a folder, got DataFrame"):
         write_shards(pd.DataFrame({"a": [1], "y": [1]}), tmp_path)
-    with pytest.raises(TypeError, match="got <U1; convert it, or give a frame and name its target"):
+    with pytest.raises(TypeError, match="got dtype <U1; .*give a frame and name its target"):
         write_shards(tmp_path, [(np.array([["a"]]), [1])])
 
 
@@ -439,7 +439,7 @@ def test_empty_batches_of_pairs(tmp_path, many):
 @pytest.mark.parametrize(
     ("X", "y", "message"),
     [
-        (np.ones((2, 0)), [1, 2], "n_features"),
+        (np.ones((2, 0)), [1, 2], "at least one column"),
         (np.ones((2, 1)), np.ones((2, 0)), "target 'y' must be"),
         (np.ones((2, 1)), np.ones((2, 1, 1)), "target 'y' must be"),
         (np.ones((1, 1)), 1.0, "single number"),
@@ -1133,7 +1133,7 @@ def test_one_pair_in_place_of_batches(tmp_path):
 
 def test_a_csr_array_with_too_many_columns(tmp_path):
     wide = sp.csr_array(([1.0], ([0], [2**31 + 4])), shape=(1, 2**31 + 5))
-    with pytest.raises(ValueError, match="2147483653 columns, more than"):
+    with pytest.raises(ValueError, match="fewer than .*columns, got shape .1, 2147483653"):
         write_shards(tmp_path, [(wide, [1])])
 
 

@@ -2,7 +2,6 @@
 
 Every method takes small arguments and returns a small sum over the rows, so that the sums of
 several blocks can be added (`fastpoly.rows.rows`). Arrays with one entry per row stay in the block.
-Blocks of shards are opened when they are first needed, in any process.
 """
 
 import secrets
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastpoly.kernels.checks import BLOCK_DOUBLES
-from fastpoly.kernels.explicit import explicit_gamma, make_gamma, row_gamma
+from fastpoly.kernels.explicit import explicit_gamma, row_gamma
 from fastpoly.kernels.gamma import Gamma
 from fastpoly.kernels.joint import JointObjective
 from fastpoly.kernels.matrix import shared_ones
@@ -27,10 +26,7 @@ from fastpoly.state import Floats, Model
 
 
 class Targets(NamedTuple):
-    """Targets in the form of a loss: numbers (n, m), or class codes (n,) with a table.
-
-    Row c of the table, (n_classes, 1 or m), is what class c is to the loss.
-    """
+    """Numbers (n, m), or class codes (n,) and what each is to the loss, (n_classes, 1 or m)."""
 
     values: NDArray
     table: Floats | None = None
@@ -68,8 +64,7 @@ def as_codes(values: NDArray, n_classes: int) -> NDArray:
 class Block:
     """Some rows of a fit: X, targets, a complete loss of m outputs, and weights (n,) or None.
 
-    `place` is the position among the blocks. `spare` is memory of earlier passes for reuse, which
-    all blocks of a process share.
+    `place` is the position among the blocks, and `spare` memory that all blocks of a process reuse.
     """
 
     def __init__(
@@ -113,10 +108,6 @@ class Block:
         """Rows by their numbers in this block, in a list of one."""
         return [take_rows(self.design.matrix, numbers[self.place])]
 
-    def value(self, model: Model) -> float:
-        """The loss."""
-        return self.value_layers(model)[0]
-
     def value_grad(self, x: Floats, k: int, g: Floats | None = None) -> tuple[float, Floats]:
         """The loss and its gradient at the packed model [H | V | intercept | linear]."""
         g = np.empty_like(x) if g is None else g
@@ -132,10 +123,7 @@ class Block:
         return self.objective.outputs(*self._parts(model))
 
     def squared_norms(self, H: Floats, W: Floats | None = None) -> Floats:
-        """sum_i w_i a_i^2 for each activation and, if explicit, the constant and each feature.
-
-        Linear weights W (k, d) may add to the activations.
-        """
+        """sum_i w_i a_i^2 for activations, with W x_i added, and if explicit for [1, x_i]."""
         features, linear, w = self.design.features(H), self.design.linear, self.w
         more = None if W is None else linear.outputs(np.ascontiguousarray(W.T))
         norms = np.zeros(features.k)
@@ -148,10 +136,7 @@ class Block:
         return np.concatenate([norms, [w.sum()], linear.squared_column_norms(w)])
 
     def diagonal_curvature(self, model: Model, flat: bool = False) -> tuple[Any, ...]:
-        """Basis, joint, intercept and linear of the `Curvature` along unit vectors.
-
-        `flat`: where every row has the mean curvature of each output.
-        """
+        """The `Curvature` along unit vectors; `flat`: every row has the mean of the curvatures."""
         return tuple(self.objective.curvature(*self._parts(model), flat=flat))
 
     def _parts(self, model: Model) -> tuple[Any, ...]:
@@ -232,9 +217,7 @@ class Block:
 
     def own_gamma(self, point: Point) -> Gamma:
         """The operators of these rows alone, in the form that is fastest."""
-        design = self.design
-        D = self.row_gradients(point)
-        return make_gamma(design.matrix, D, design.activation, design.n_threads)
+        return self.design.gamma(self.row_gradients(point))
 
     def gamma_matrices(self, point: Point, S: Floats | None = None) -> Floats:
         """The operators sum_c S_ce Gamma_c as matrices, (e, d, d)."""
@@ -244,27 +227,22 @@ class Block:
     def gamma_sum(
         self, point: Point, method: Callable[..., Floats], S: Floats | None, *vectors: Floats
     ) -> Floats:
-        """A method of `Gamma` for the operators sum_c S_ce Gamma_c."""
-        return method(self._gamma(point, S), *vectors, finite=False)  # `SummedGamma` has checked
-
-    def _gamma(self, point: Point, S: Floats | None) -> Gamma:
-        D = self.row_gradients(point)
+        """A method of `Gamma` for the operators sum_c S_ce Gamma_c, of which the last are kept."""
+        D, anova = self.row_gradients(point), self.design.activation == "anova"
         key = b"" if S is None else S.tobytes()
         known, gamma = self._kept.get("gamma", (None, None))
         if known != key:
-            anova = self.design.activation == "anova"
             gamma = row_gamma(self.design.matrix, D if S is None else D @ S, anova)
-            self._kept["gamma"] = key, gamma  # only the last one
-        return gamma
+            self._kept["gamma"] = key, gamma
+        return method(gamma, *vectors, finite=False)  # `SummedGamma` has checked
 
 
 @dataclass(frozen=True)
 class Form:
     """How stored rows become rows of a fit.
 
-    `table` (n_classes, 1 or m) is what each class is to the loss; None where targets are numbers.
-    `by_class` (n_classes,) are weights of the classes. `scaling` has the units of the features, and
-    of targets that are numbers.
+    `table` (n_classes, 1 or m) is what each class is to the loss, None for numbers; `by_class`
+    (n_classes,) are weights of classes, and `scaling` the units of features and numbers.
     """
 
     activation: str
@@ -280,7 +258,7 @@ class Form:
         matrix = shard.matrix(self.fit_lower == "augment", self.scaling)
         design = Design(matrix, self.activation, fit_lower=self.fit_lower, n_threads=1)
         y = shard.targets()
-        targets = Targets(y if self.table is not None else self._numbers(y, shard), self.table)
+        targets = Targets(self._numbers(y, shard) if self.table is None else y, self.table)
         w = shard.weights(self.by_class)
         block = Block(design, targets, self.loss, self.m, w, place, spare)
         block.lock = Lock()
@@ -300,18 +278,18 @@ class Form:
         # Row gradients and their products with signs, or outputs on a ray, or curvatures; besides,
         # targets, weights, and the order in which a pass takes the rows.
         kept = n * (3 * self.m + 3)
-        if shard.kind == "dense" and n * d <= BLOCK_DOUBLES:
-            kept += BLOCK_DOUBLES  # what `DenseCurvature` keeps of small shards
-        if shard.kind != "dense" and self.scaling is not None:
+        if shard.kind == "dense":
+            kept += BLOCK_DOUBLES * (n * d <= BLOCK_DOUBLES)  # what `DenseCurvature` keeps
+        elif self.scaling is not None:
             kept += shard.n_entries
         return 8 * kept
 
 
 class StoredBlocks:
-    """The blocks of shards; only rows of `part` have a weight.
+    """The blocks of shards, opened when they are needed; only rows of `part` have a weight.
 
-    Blocks may keep `memory` bytes in a process between two passes: those of the first shards are
-    kept, the others are opened again in every pass. Other processes know the list by its `key`.
+    Those of the first shards, as many as fit in `memory` bytes, are kept between two passes. Other
+    processes know the list by its `key`.
     """
 
     def __init__(
@@ -324,24 +302,22 @@ class StoredBlocks:
         self.n_kept = len(sizes) if memory is None else int((sizes <= memory).sum())
         self.spare: list[np.ndarray] = []
         self.opened: dict[int, Block] = {}
-        widths = [s.files["indices"].shape for s in shards if s.kind == "codes"]
         # The constants of rows of a fixed number of entries: once, for the longest shard.
-        self.longest = max(widths, default=None)
+        shapes = (shard.files["indices"].shape for shard in shards if shard.kind == "codes")
+        self.longest = max(shapes, default=())
 
     def __len__(self) -> int:
         return len(self.shards)
 
     def __getitem__(self, place: int) -> Block:
-        block = self.opened.get(place)
-        if block is None:
-            if self.longest is not None:
-                shared_ones(*self.longest)
-            shard = self.shards[place]
-            shard = shard if self.part is None else shard.part_of(self.part)
-            block = self.form.block(shard, place, self.spare)
-            if place < self.n_kept:
-                block = self.opened.setdefault(place, block)
-        return block
+        if place in self.opened:
+            return self.opened[place]
+        if self.longest:
+            shared_ones(*self.longest)
+        shard = self.shards[place]
+        shard = shard if self.part is None else shard.part_of(self.part)
+        block = self.form.block(shard, place, self.spare)
+        return self.opened.setdefault(place, block) if place < self.n_kept else block
 
     def __reduce__(self) -> tuple[Any, ...]:
         return receive, (StoredBlocks, self.key, self.shards, self.form, self.memory, self.part)

@@ -14,8 +14,9 @@ and the outputs are those of the machine (Z, V) over codes, with W_l + sum_r v_r
 weights. (Products of two levels of one field always count, where a row has several.)
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -34,10 +35,7 @@ from fastpoly.state import Floats, Model
 
 
 class Tables:
-    """The block-diagonal matrix B (L, d): a table per field, (L_f, d_f), dense or sparse.
-
-    A table (L_f,) is a scale for each level, whose columns are its levels.
-    """
+    """The block-diagonal B (L, d): a table per field, (L_f, d_f), or (L_f,) for a diagonal one."""
 
     def __init__(self, blocks: Sequence[Any]) -> None:
         self.blocks = [
@@ -48,7 +46,9 @@ class Tables:
         self.column_offsets = np.cumsum([0, *(b.shape[-1] for b in self.blocks)])
         self.n_levels, self.n_columns = int(self.level_offsets[-1]), int(self.column_offsets[-1])
         self._powers: dict[int, Self] = {}
-        self._all = list(self._each())
+        ends = pairwise(self.level_offsets), pairwise(self.column_offsets)
+        levels, columns = ([slice(*pair) for pair in pairs] for pairs in ends)
+        self._all = list(zip(levels, columns, self.blocks, strict=True))
         self._few = self._merged()
 
     def __eq__(self, other: object) -> bool:
@@ -59,17 +59,8 @@ class Tables:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _each(self) -> Iterator[tuple[slice, slice, Any]]:
-        """The levels and columns of each table, and the table."""
-        for f, table in enumerate(self.blocks):
-            levels, columns = self.level_offsets[f : f + 2], self.column_offsets[f : f + 2]
-            yield slice(*levels), slice(*columns), table
-
     def _merged(self) -> list[tuple[slice, slice, Any]]:
-        """The same, with neighbors in one dense table while it is small.
-
-        Calls cost more than zeros. Sparse tables, and scales of many levels, stay as they are.
-        """
+        """All tables, with neighbors in one while that is small: calls cost more than zeros."""
         found: list[tuple[slice, slice, Any]] = []
         for levels, columns, B in self._all:
             if found and not issparse(B) and not issparse(found[-1][2]):
@@ -83,10 +74,7 @@ class Tables:
         return found
 
     def levels(self, H: Floats) -> Floats:
-        """H B', from vectors of table columns (k, d) to vectors of levels (k, L).
-
-        A constant before the columns is left out.
-        """
+        """H B', from table columns (k, d) to levels (k, L), without a constant before them."""
         H, Z = H[:, H.shape[1] - self.n_columns :], np.empty((len(H), self.n_levels))
         for levels, columns, B in self._few:
             own = H[:, columns]
@@ -113,14 +101,6 @@ class Tables:
                 H[:, columns] = np.linalg.lstsq(B, own.T, rcond=None)[0].T
         return H
 
-    def squared(self, S: Floats) -> Floats:
-        """B' diag(s_c) B for the columns of S (L, m), (m, d, d): 0 outside the tables."""
-        found = np.zeros((S.shape[1], self.n_columns, self.n_columns))
-        for levels, columns, B in self._all:
-            B = np.diag(B) if B.ndim == 1 else B.toarray() if issparse(B) else B
-            found[:, columns, columns] = (B.T * S[levels].T[:, None]) @ B
-        return found
-
     def power(self, p: int) -> Self:
         """The tables of all entries to a power."""
         if p not in self._powers:
@@ -137,12 +117,11 @@ class Tables:
         return type(self)([np.ones(len(B)) if B.ndim == 1 else B for B in self.blocks])
 
     def orthogonal(self, frequencies: Floats) -> Self:
-        """Tables of the same model whose columns are orthogonal over the rows, field by field.
+        """Dense tables rotated so that their columns are orthogonal over the rows, field by field.
 
-        The columns of a dense table are rotated, which changes neither the ridge nor the norms of
-        basis vectors, so that a diagonal preconditioner serves even for steps, which are nearly
-        collinear. Columns that are zero in all rows are left out: their weights would be zero.
-        `frequencies` (L,) are the weights of the rows with each level.
+        That changes neither the ridge nor the norms of basis vectors, and a diagonal preconditioner
+        serves even for steps, which are nearly collinear. Columns that are zero in all rows are
+        left out. `frequencies` (L,) are the weights of the rows with each level.
         """
         blocks = []
         for levels, _, B in self._all:
@@ -185,10 +164,6 @@ class Tables:
         linear = None if model.linear is None else own.inverse(model.linear.T).T
         return model._replace(H=own.inverse(model.H), linear=linear)
 
-    def dense(self) -> Floats:
-        """B itself, (L, d)."""
-        return self.levels(np.eye(self.n_columns)).T
-
 
 def symmetric_gamma(G: Floats) -> ExplicitGamma:
     """The matrices G (m, d, d), which rounding left asymmetric: all of G, where fields cancel."""
@@ -222,20 +197,13 @@ class CodedRows(Rows):
         self.fields = np.append([0] * constant, fields + constant).astype(np.intp)
         self.exclusive = np.append([True] * constant, exclusive).astype(bool)
         self.codes, self.within = codes, within
-        self._plain: Any = None  # X, and P * P, of small data
+        self._plain: Any = None  # X, P * P, and B, of small data
         self.tables = tables.with_constant() if constant and not within else tables
         if self.tables.n_levels != codes.n_features:
             raise ValueError(f"the tables have {self.tables.n_levels} levels, X {codes.n_features}")
         shape = codes.n_samples, tables.n_columns + constant
-        super().__init__((), codes.engine, codes, shape, codes.entries)
-        self.fit_lower, self.explicit = lower, lower == "explicit"
-
-    @property
-    def in_memory(self) -> bool:
-        return self.codes.in_memory
-
-    def sum(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        return self.codes.sum(method, *arguments)
+        super().__init__(codes.blocks, codes.engine, codes, shape, codes.entries)
+        self.fit_lower, self.explicit, self.block = lower, lower == "explicit", None
 
     def level_model(self, model: Model) -> Model:
         """The same model over levels."""
@@ -276,9 +244,6 @@ class CodedRows(Rows):
             G.intercept[:], G.linear[:] = intercept, linear
         return value
 
-    def value(self, model: Model) -> float:
-        return self.codes.value(self.level_model(model))
-
     def value_layers(self, model: Model) -> tuple[float, Floats, Floats | None, Floats | None]:
         levels, A = self.tables.over_levels(model, self.within)
         value, *layers = self.codes.value_layers(levels)
@@ -312,17 +277,15 @@ class CodedRows(Rows):
         return Gradient(found.value, *layers, gamma, found.conjugate)
 
     def _explicit_gamma(self, D: Floats) -> Gamma:
-        """The operators as matrices, 1/2 (X'D_cX - B'diag(s_c)B), s = (P * P)'D.
-
-        For few rows and columns, where calls cost more than arithmetic.
-        """
+        """The operators of few rows and columns, 1/2 (X'D_cX - B'diag(s_c)B), s = (P * P)'D."""
         if self._plain is None:
             P = self.codes.sample_rows(self.n_samples, np.random.default_rng())  # all of them
             if self.codes.fit_lower == "augment":
                 P = hstack([np.ones((self.n_samples, 1)), P], "csr")
-            self._plain = as_matrix(P @ self.tables.dense()), P.power(2)
-        X, squares = self._plain
-        G = explicit_gamma(X, D).dense() - self.tables.squared(squares.T @ D)
+            B = self.tables.levels(np.eye(self.tables.n_columns)).T
+            self._plain = as_matrix(P @ B), P.power(2), B
+        X, squares, B = self._plain
+        G = explicit_gamma(X, D).dense() - (B.T * (squares.T @ D).T[:, None]) @ B
         return symmetric_gamma(0.5 * G)
 
     def sample(self, most: int, rng: np.random.Generator) -> Activations:
@@ -341,10 +304,7 @@ class CodedRows(Rows):
         return self.codes.ray(self.level_model(model), Z, V, None if A is None else A.T @ V)
 
     def diagonal_curvature(self, model: Model, flat: bool = False) -> tuple[Any, ...]:
-        """Exact where a row has one level per field and no pairs within tables.
-
-        A column's share in its own level and in others are added as if apart.
-        """
+        """Exact where a row has one level per field, and no pairs within tables count."""
         levels = self.level_model(model)
         basis, output, intercept, linear = self.codes.diagonal_curvature(levels, flat)
         squared = self.tables.power(2)
@@ -367,9 +327,6 @@ class CodedRows(Rows):
 
     def take(self, rows: NDArray[np.bool_]) -> Self:
         return self._on(self.codes.take(rows))
-
-    def draw(self, n_groups: int, seed: int) -> NDArray[np.intp]:
-        return self.codes.draw(n_groups, seed)
 
 
 class CodedOperators:

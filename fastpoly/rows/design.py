@@ -144,11 +144,11 @@ def check_largest(largest: float) -> None:
 class Curvature(NamedTuple):
     """Sums of second derivatives (Gauss-Newton) for the preconditioner.
 
-    `basis` (k, d) is the curvature of each h_r along the columns T (d, d) of `directions`, in which
-    it is nearly diagonal; None stands for unit vectors. `joint`, (k + 1 + d, k + 1 + d) or (k, k),
-    is the Gram matrix of activations, constant and features, weighted by the mean curvature of the
-    outputs; without linear terms, or where d is large, that of the activations only. Then
-    `intercept` (m,) and `linear` (d, m) are the other diagonals.
+    `basis` (k, d) is the curvature of each h_r along the columns T (d, d) of `directions`; None
+    stands for unit vectors. `joint`, (k + 1 + d, k + 1 + d), is the Gram matrix of activations,
+    constant and features, weighted by the mean curvature of the outputs. Without linear terms, or
+    where d is large, it is that of the activations, and `intercept` (m,) and `linear` (d, m) are
+    the other diagonals.
     """
 
     directions: Floats | None
@@ -166,8 +166,7 @@ class DenseCurvature:
     far too long. So half of the rest is added, |d_i'v_r| for the row gradients d_i. All vectors
     share the eigenbasis T of the normalized mean of the B_r, penalty included, in units of its
     diagonal; each has its own diagonal of T' B_r T. For ANOVA, z_ir^2 / 2 stands in for the kernel.
-    Each of the sums `totals`, `mean` and `along` needs the result of the one before; `gram` is the
-    last. Targets Y are (n, 1 or m), outputs O (n, m).
+    `totals`, `mean`, `along` and `gram` come in this order. Y are (n, 1 or m), outputs O (n, m).
     """
 
     def __init__(

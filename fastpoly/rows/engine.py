@@ -6,7 +6,7 @@ additions are the same wherever a subtree is summed, so any engine gives the sam
 """
 
 import os
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
@@ -40,10 +40,7 @@ class PointMissing(Exception):
 
 @dataclass(frozen=True)
 class Point:
-    """A model, and the number by which blocks know the arrays that they keep for it.
-
-    Pickling leaves the model out, unless `send` is set: a process may have seen the point before.
-    """
+    """A model, which is pickled only to `send` it, and the number by which blocks know it."""
 
     number: int
     model: Model | None
@@ -54,10 +51,7 @@ class Point:
 
 
 def add(a: Any, b: Any) -> Any:
-    """a + b for numbers and arrays, for tuples of them, and for lists, which are concatenated.
-
-    An array on the left may be overwritten.
-    """
+    """a + b for numbers, arrays (the left one may be overwritten), tuples of them, and lists."""
     if isinstance(a, tuple):
         return tuple(map(add, a, b))
     if isinstance(a, np.ndarray) and a.ndim:
@@ -106,11 +100,17 @@ def tree_sum(sums: Iterable[tuple[Node, Any]], n: int) -> Any:
     return known[level, 0]
 
 
-class ThreadEngine:
-    """Computes sums in the threads of this process; each takes a few items at a time.
+def results(futures: list[Any]) -> list[Any]:
+    """The results of futures, in order; if one fails, none is left running."""
+    try:
+        return [future.result() for future in futures]
+    finally:
+        for future in [future for future in futures if not future.cancel()]:
+            future.exception()
 
-    The thread that asks for a sum works, too: a pass never waits for a thread that has not begun.
-    """
+
+class ThreadEngine:
+    """Computes sums in threads of this process."""
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = effective_n_threads(n_threads)
@@ -118,38 +118,20 @@ class ThreadEngine:
         self.process = os.getpid()
 
     def sum(self, items: Sequence[Any], method: Method, *arguments: Any) -> Any:
-        n_threads = min(self.n_threads, len(items))
+        n = len(items)
+        if min(self.n_threads, n) == 1:
+            return tree_sum(
+                ((node, node_sum(items, node, method, arguments)) for node in subtrees(0, n)), n
+            )
         # Several ranges per thread, and the largest subtrees first: all end at about the same time.
-        ranges = equal_ranges(len(items), 4 * n_threads if n_threads > 1 else 1)
-        waiting = deque(sorted(chain(*ranges), key=itemgetter(0), reverse=True))
-        sums: dict[Node, Any] = {}
-
-        def work() -> None:
-            try:
-                while waiting:
-                    try:
-                        node = waiting.popleft()
-                    except IndexError:  # another thread has taken the last one
-                        return
-                    sums[node] = node_sum(items, node, method, arguments)
-            except BaseException:
-                waiting.clear()  # so that the others stop, too
-                raise
-
-        helpers = [self._pool().submit(work) for _ in range(n_threads - 1)]
-        try:
-            work()
-        finally:
-            begun = [helper for helper in helpers if not helper.cancel()]
-            errors = [helper.exception() for helper in begun]  # when they have ended
-        for error in filter(None, errors):
-            raise error
-        return tree_sum(sums.items(), len(items))
+        nodes = sorted(chain(*equal_ranges(n, 4 * self.n_threads)), key=itemgetter(0), reverse=True)
+        submit = self._pool().submit
+        sums = results([submit(node_sum, items, node, method, arguments) for node in nodes])
+        return tree_sum(zip(nodes, sums, strict=True), n)
 
     def _pool(self) -> ThreadPoolExecutor:
-        """The threads that help the one that asks for a sum."""
         if self.pool is None or self.process != os.getpid():  # threads do not survive a fork
-            self.pool = ThreadPoolExecutor(self.n_threads - 1, thread_name_prefix="fastpoly")
+            self.pool = ThreadPoolExecutor(self.n_threads, thread_name_prefix="fastpoly")
             self.process = os.getpid()
         return self.pool
 
@@ -159,15 +141,12 @@ _lock = Lock()
 
 
 def receive(make: Method, key: str, *arguments: Any) -> Any:
-    """The list of that key in this process, made if it is not here.
-
-    Four are kept: the shards of a fit, its rows, and two parts of them, of which one is held out.
-    """
+    """The list of that key in this process, made if it is not here."""
     with _lock:
         if key not in _received:
             _received[key] = make(*arguments, key=key)
         _received.move_to_end(key)  # a list in use is not the one to drop
-        while len(_received) > 4:
+        while len(_received) > 4:  # the shards of a fit, its rows, and two parts of them
             _received.popitem(last=False)
         return _received[key]
 
@@ -227,13 +206,8 @@ class ExecutorEngine:
         return sum_in_tasks([None] * n_slots, self._run, items, method, arguments)
 
     def _run(self, tasks: list[tuple[None, list[Node]]], items: Any, *call: Any) -> list[Any]:
-        """The results of tasks, in order; if one fails, none is left running."""
-        futures = [self.executor.submit(remote_sum, items, nodes, *call) for _, nodes in tasks]
-        try:
-            return [future.result() for future in futures]
-        finally:
-            for future in [future for future in futures if not future.cancel()]:
-                future.exception()
+        submit = self.executor.submit
+        return results([submit(remote_sum, items, nodes, *call) for _, nodes in tasks])
 
 
 def as_engine(engine: Any) -> Engine:

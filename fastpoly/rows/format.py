@@ -47,7 +47,10 @@ MOST_FEATURES = np.iinfo(np.int32).max - 1
 FILE_NAME = re.compile(
     r"((raw-\d+|\d{6,})-[a-z0-9]+|field-\d+|encoding)\.fastpoly-[0-9a-f]{16}\.np[yz]"
 )
-Identities = dict[str, tuple[int, ...]]  # by the names of arrays
+KNOWN: dict[str, tuple] = {
+    "kind": ("codes", "csr", "dense"), "dtype": ("<f4", "<f8"), "weighted": (False, True),
+    "sorted": (False, True),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,15 +87,13 @@ class File:
                 size = first + math.prod(self.shape) * self.dtype.itemsize
                 if own != size:
                     raise ValueError(f"it has {own} bytes, but should have {size}")
-                if size == first:
-                    return np.empty(self.shape, self.dtype)
                 # Before Python 3.13 the file stays open for as long as it is mapped.
                 how: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
                 content = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, **how)
         except OSError as error:
             cure = "; raise the limit (ulimit -n)" if error.errno == errno.EMFILE else ""
             raise ValueError(f"it cannot be read: {error.strerror or error}{cure}") from None
-        return np.frombuffer(content, self.dtype, offset=first).reshape(self.shape)
+        return np.ndarray(self.shape, self.dtype, content, first)
 
     def verify(self, folder: Path) -> None:
         """Raise unless the file has the digest of the manifest."""
@@ -100,22 +101,55 @@ class File:
             raise ValueError("its digest differs from the one in the manifest")
 
 
-@dataclass(frozen=True)
 class Manifest:
-    """The checked content of `manifest.json`."""
+    """The checked content of `manifest.json`; ValueError, KeyError or the like where it is wrong.
 
-    kind: str
-    n_samples: int
-    n_features: int
-    n_fields: int  # 0 where the rows are no codes
-    encoding: File | None  # of rows with fields
-    classes: tuple[Any, ...]  # the levels of the targets, sorted; none where they are numbers
-    n_targets: int  # how many numbers the target of a row has
-    shards: tuple[dict[str, File], ...]  # for every shard, its files by the name of their array
-    rows: tuple[int, ...]  # the number of rows of every shard
-    # The digest of the manifest without the names of files, which differ from write to write. It
-    # stands for all of the data, because the manifest holds the digests of all files.
-    digest: str
+    `classes` are the levels of the targets, none where they are `n_targets` numbers. `shards` has
+    the files of every shard by the name of their array, and `rows` the numbers of rows. `n_fields`
+    and `encoding` are those of codes.
+    """
+
+    def __init__(self, content: Any) -> None:
+        if content["format"] != FORMAT:
+            raise ValueError(f"its format is {content['format']!r}, not {FORMAT!r}")
+        if content["version"] != SHARDS_VERSION:
+            raise ValueError(
+                f"its version is {content['version']!r}, but this fastpoly reads version "
+                f"{SHARDS_VERSION}; write the shards again from their data"
+            )
+        for name, known in KNOWN.items():
+            if content[name] not in known or type(content[name]) is not type(known[0]):
+                raise ValueError(f"its {name} must be one of {known}, got {content[name]!r}")
+        self.kind, self.classes = content["kind"], tuple(content["classes"])
+        self.n_features = _count(content["n_features"], "n_features", least=1, most=MOST_FEATURES)
+        if not (_increasing(self.classes, str) or _increasing(self.classes, int, float)):
+            raise ValueError("its classes must be finite numbers, or strings, that increase")
+        self.n_fields = _count(content["n_fields"], "n_fields", least=int(self.kind == "codes"))
+        self.n_targets = _count(content["n_targets"], "n_targets", least=1)
+        self.rows: list[int] = []
+        self.shards: list[dict[str, File]] = []
+        for shard in content["shards"]:
+            n = _count(shard["rows"], "rows")
+            entries = _count(shard.get("entries", 0), "entries", most=np.iinfo(np.int64).max)
+            arrays, files = layout(content, n, entries), shard["files"]
+            if set(files) != set(arrays):
+                raise ValueError(f"a shard of kind {self.kind!r} must have {sorted(arrays)}")
+            self.rows.append(n)
+            self.shards.append({name: File.of(files[name], *how) for name, how in arrays.items()})
+        _count(len(self.shards), "the number of shards", least=1)
+        self.n_samples = sum(self.rows)
+        if self.n_samples != content["n_samples"] or not self.n_samples:
+            raise ValueError(
+                f"its shards have {self.n_samples} rows, n_samples is {content['n_samples']}"
+            )
+        has_encoding = self.n_fields > 0 and self.kind != "dense"
+        if not has_encoding and content["encoding"] is not None:
+            raise ValueError("only rows with fields have an encoding")
+        self.encoding = File.of(content["encoding"]) if has_encoding else None
+        # It stands for all of the data, because the manifest holds the digests of all files; their
+        # names differ from write to write.
+        text = json.dumps(_nameless(content), sort_keys=True)
+        self.digest = hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
     @property
     def file_names(self) -> set[str]:
@@ -129,7 +163,7 @@ class Manifest:
         path = folder / MANIFEST
         try:
             with open_file(path) as file:
-                return cls.of(json.loads(file.read()))
+                return cls(json.loads(file.read()))
         except FileNotFoundError:
             raise ValueError(
                 f"{folder} holds no {MANIFEST}: it is no folder of shards, or was not written to "
@@ -143,51 +177,6 @@ class Manifest:
             raise ValueError(f"{path} is not a manifest of shards ({problem})") from None
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
-
-    @classmethod
-    def of(cls, content: Any) -> Self:
-        """Check the content of a manifest."""
-        if content["format"] != FORMAT:
-            raise ValueError(f"its format is {content['format']!r}, not {FORMAT!r}")
-        if content["version"] != SHARDS_VERSION:
-            raise ValueError(
-                f"its version is {content['version']!r}, but this fastpoly reads version "
-                f"{SHARDS_VERSION}; write the shards again from their data"
-            )
-        kind, classes = content["kind"], tuple(content["classes"])
-        if kind not in ("codes", "csr", "dense"):
-            raise ValueError(f"unknown kind {kind!r}")
-        d = _count(content["n_features"], "n_features", least=1, most=MOST_FEATURES)
-        if not (_increasing(classes, str) or _increasing(classes, int, float)):
-            raise ValueError("its classes must be finite numbers, or strings, that increase")
-        if content["dtype"] not in ("<f4", "<f8"):
-            raise ValueError(f"its dtype must be <f4 or <f8, got {content['dtype']!r}")
-        for name in ("weighted", "sorted"):
-            if not isinstance(content[name], bool):
-                raise ValueError(f"{name} must be true or false")
-        n_fields = _count(content["n_fields"], "n_fields", least=int(kind == "codes"))
-        n_targets = _count(content["n_targets"], "n_targets", least=1)
-        rows, shards = [], []
-        for shard in content["shards"]:
-            rows.append(_count(shard["rows"], "rows"))
-            entries = _count(shard.get("entries", 0), "entries", most=np.iinfo(np.int64).max)
-            arrays, files = layout(content, rows[-1], entries), shard["files"]
-            if set(files) != set(arrays):
-                raise ValueError(f"a shard of kind {kind!r} must have {sorted(arrays)}")
-            shards.append({name: File.of(files[name], *how) for name, how in arrays.items()})
-        _count(len(shards), "the number of shards", least=1)
-        n = sum(rows)
-        if n != content["n_samples"] or not n:
-            raise ValueError(f"its shards have {n} rows, n_samples is {content['n_samples']}")
-        entry, encoding = content["encoding"], None
-        if n_fields and kind != "dense":
-            encoding = File.of(entry)
-        elif entry is not None:
-            raise ValueError("only rows with fields have an encoding")
-        return cls(
-            kind, n, d, n_fields, encoding, classes, n_targets, tuple(shards), tuple(rows),
-            _digest(content),
-        )  # fmt: skip
 
     def read_encoding(self, folder: Path, verify: bool = False) -> Encoding | None:
         """The encoding of codes; a ValueError says what is wrong with it."""
@@ -229,17 +218,13 @@ def layout(content: dict[str, Any], n: int, entries: int) -> dict[str, tuple[str
     return arrays
 
 
-def _digest(content: dict[str, Any]) -> str:
-    """The digest of a manifest, whatever its files are called."""
-
-    def plain(entry: Any) -> Any:
-        if isinstance(entry, dict):
-            named = "digest" in entry  # a file
-            return {k: plain(v) for k, v in entry.items() if not (named and k == "name")}
-        return [plain(item) for item in entry] if isinstance(entry, list) else entry
-
-    text = json.dumps(plain(content), sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
+def _nameless(entry: Any) -> Any:
+    """The content of a manifest without the names of files, which have a digest."""
+    if isinstance(entry, list):
+        return [_nameless(item) for item in entry]
+    if not isinstance(entry, dict):
+        return entry
+    return {k: _nameless(v) for k, v in entry.items() if not (k == "name" and "digest" in entry)}
 
 
 def _increasing(values: Any, *types: type) -> bool:
@@ -259,7 +244,7 @@ def _count(value: Any, name: str, least: int = 0, most: int = np.iinfo(np.int32)
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> None:
     """Write the manifest in one step, when all files that it names are on the disk."""
-    Manifest.of(content)  # what could not be read must not replace what can
+    Manifest(content)  # what could not be read must not replace what can
     sync_folder(folder)
     with replacing(folder / MANIFEST) as file:
         file.write(json.dumps(content, indent=1).encode())
@@ -270,20 +255,12 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> None:
 
 
 def identity(path: str) -> tuple[int, ...]:
-    """Numbers that change when a file is written to or replaced.
-
-    Only the first two, the size and the time in whole seconds, are the same on all machines.
-    """
+    """Numbers that change with a file; the first two, size and time, are alike on all machines."""
     try:
         state = os.stat(path)
     except OSError as error:
         raise ValueError(f"it cannot be read: {error.strerror or error}") from None
     return state.st_size, state.st_mtime_ns // 10**9, state.st_mtime_ns, state.st_ino
-
-
-def portable(identities: Identities) -> Identities:
-    """The part of each `identity` that all machines see."""
-    return {name: known[:2] for name, known in identities.items()}
 
 
 def npy_header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:

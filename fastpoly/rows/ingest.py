@@ -7,7 +7,7 @@ and its numbers are kept as they are, until all rows are known.
 import gzip
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fastpoly.kernels.checks import as_array
-from fastpoly.kernels.matrix import as_csr
+from fastpoly.kernels.matrix import as_matrix
 from fastpoly.rows.format import MOST_FEATURES
 from fastpoly.tables.fields import SORTS, Levels, Number, each_once
 from fastpoly.tables.frames import Column, Distinct, holds_integers, is_frame, read_columns
@@ -32,7 +32,7 @@ INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")  # as it is written: not 007, +7 or
 
 
 def arrow() -> Any:
-    """The module pyarrow, which is imported when a file comes."""
+    """The module pyarrow."""
     try:
         import pyarrow
         import pyarrow.csv
@@ -51,25 +51,7 @@ class Chunk:
     frame: Any
     source: str = "a batch, row"
     first: int = 0  # the number of the first row
-    ids: Sequence[str] = ()  # columns of text that may stand for integers
-
-    def columns(self, names: Sequence[str] | None) -> dict[str, Column]:
-        """Columns by name; all of them, if none are named."""
-        frame = self.frame
-        if not is_frame(frame):
-            raise ValueError(
-                f"a batch is a {type(frame).__name__}; give data frames, Arrow batches, mappings "
-                "of names to arrays, files, or, without naming columns, pairs (X, y)"
-            )
-        if names is not None:
-            is_arrow = hasattr(frame, "schema") and hasattr(frame, "column")
-            known = frame if isinstance(frame, Mapping) else frame.columns
-            check_names(frame.schema.names if is_arrow else known, names)
-            if isinstance(frame, Mapping):
-                frame = {name: frame[name] for name in names}
-            else:
-                frame = frame.select(names) if is_arrow else frame[list(names)]
-        return read_columns(frame)
+    ids: Collection[str] = ()  # columns of text that may stand for integers
 
 
 def check_names(known: Any, wanted: Sequence[str], source: str = "a batch") -> None:
@@ -115,7 +97,7 @@ class Distincts:
         return numbers
 
     def learn(self, min_count: int = 1, kind: str = "levels") -> tuple[Levels, NDArray[np.int32]]:
-        """The field of values of so many rows, and the code of each number; that of -1 is last."""
+        """The field of values of so many rows, and the code of each number, at last that of -1."""
         values = list(self.known)
         if self.sort == "id" and all(map(INTEGER.fullmatch, values)):
             values = list(map(int, values))
@@ -127,10 +109,7 @@ class Distincts:
 
 
 class Table:
-    """The columns of a table that become fields of X, y and the weights.
-
-    Without names, all columns become fields, by their types, and levels of a single row are one.
-    """
+    """The columns of a table that become fields, y and weights; all are fields if none is named."""
 
     def __init__(
         self, one_hot: Sequence[str], numeric: Sequence[str], target: str, weight: str | None
@@ -148,7 +127,7 @@ class Table:
         self.known: dict[str, Distincts] = {}  # of all fields, from the first batch on
 
     def of_kind(self, kind: str) -> list[str]:
-        """The fields of a kind."""
+        """The fields of a kind, as far as they are known."""
         return [name for name, own in self.kinds.items() if own == kind]
 
     def _begin(self, columns: Mapping[str, Column]) -> None:
@@ -161,10 +140,28 @@ class Table:
             self.kinds[name] = "list" if is_list else kind
         self.known = {name: Distincts(name) for name in fields}
 
+    def _columns(self, frame: Any) -> dict[str, Column]:
+        """The columns that are used, by name."""
+        if not is_frame(frame):
+            raise ValueError(
+                f"a batch is a {type(frame).__name__}; give data frames, Arrow batches, mappings "
+                "of names to arrays, files, or, without naming columns, pairs (X, y)"
+            )
+        if self.columns is not None:
+            is_arrow = hasattr(frame, "schema") and hasattr(frame, "column")
+            known = frame.schema.names if is_arrow else getattr(frame, "columns", frame)
+            check_names(known, self.columns)
+            if isinstance(frame, Mapping):
+                frame = {name: frame[name] for name in self.columns}
+            else:
+                frame = frame.select(self.columns) if is_arrow else frame[self.columns]
+        columns = read_columns(frame)
+        check_names(columns, self.others)
+        return columns
+
     def arrays(self, chunk: Chunk) -> dict[str, Any]:
         """Arrays of some rows: y and w, and each field by its position, as `_field` gives it."""
-        columns = chunk.columns(self.columns)
-        check_names(columns, self.others)
+        columns = self._columns(chunk.frame)
         if not columns[self.target].size:
             return {"y": np.empty(0)}
         if not self.known:
@@ -182,9 +179,9 @@ class Table:
         except ValueError as error:
             raise ValueError(f"{chunk.source} {chunk.first} and below: {error}") from None
         for name, key in ((self.weight, "w"), (self.target, "y")):
-            found = arrays.get(key)
-            gaps = found.codes < 0 if isinstance(found, Distinct) else found != found
-            if name and np.any(gaps):
+            found = arrays.get(key, np.empty(0))
+            gaps = found.codes < 0 if isinstance(found, Distinct) else np.isnan(found)
+            if gaps.any():
                 row = chunk.first + int(np.argmax(gaps))
                 raise ValueError(
                     f"{chunk.source} {row}: column {name!r} is blank or missing; fill it or drop "
@@ -209,20 +206,17 @@ class Table:
     def finish(
         self, numbers: Callable[[str], NDArray[np.float64]]
     ) -> tuple[list[Levels | Number], list[NDArray[np.int32] | None]]:
-        """The fields, and of those with levels the code of each provisional number.
-
-        `numbers` gives the values of a field of numbers.
-        """
+        """The fields, those of `numbers` by position, and the codes of provisional numbers."""
         min_count = 2 if self.columns is None else 1
         fields: list[Levels | Number] = []
-        places = []
+        places: list[NDArray[np.int32] | None] = []
         for i, (name, kind) in enumerate(self.kinds.items()):
+            own = None
             if kind == "number":
-                column = Column(name, numbers(str(i)), kind)
-                field, own = Number.learn(column, min_count), None
+                fields.append(Number.learn(Column(name, numbers(str(i)), kind), min_count))
             else:
                 field, own = self.known[name].learn(min_count, kind)
-            fields.append(field)
+                fields.append(field)
             places.append(own)
         return fields, places
 
@@ -249,24 +243,14 @@ def pair_arrays(batch: tuple[Any, ...]) -> dict[str, Any]:
     arrays: dict[str, Any] = {"y": as_array(y, "y of a batch")}
     if rest:
         arrays["w"] = as_array(rest[0], "weights of a batch").astype(np.float64)
-    if sp.issparse(X):
-        if X.shape[1] > MOST_FEATURES:
-            raise ValueError(f"X of a batch has {X.shape[1]} columns, more than {MOST_FEATURES}")
-        X = as_csr(X)
-        X = sp.csr_array((X.data, X.indices, X.indptr), shape=X.shape, copy=True)
-        X.sum_duplicates()
-        arrays["csr"], values = X, X.data
+    try:
+        M = as_matrix(X)
+    except TypeError as error:
+        raise TypeError(f"{error}, or give a frame and name its target") from None
+    if M.sparse:
+        arrays["csr"] = sp.csr_array(M.arrays, shape=(M.n, M.d))
     else:
-        arrays["x"] = values = as_array(X, "X of a batch")
-        if values.ndim != 2:
-            raise ValueError(f"X of a batch must be 2-D, got shape {values.shape}")
-    if values.dtype.kind not in "buif":
-        raise TypeError(
-            f"X of a batch must hold numbers, got {values.dtype}; convert it, or give a frame and "
-            "name its target"
-        )
-    if not np.isfinite(values).all():
-        raise ValueError("X of a batch contains NaN or infinity; remove or impute these entries")
+        arrays["x"] = M.array
     if any(not array.ndim for array in arrays.values()):
         raise ValueError("targets and weights of a batch must be arrays, got a single number")
     sizes = {name: array.shape[0] for name, array in arrays.items()}
@@ -326,14 +310,15 @@ class DataFile:
             raise ValueError(
                 f"{path}: give its format, one of {sorted(set(FORMATS.values()))}; got {kind!r}"
             )
+        is_csv = kind in ("csv", "tsv")
         known = self.texts if table is None or not table.kinds else table.of_kind("levels")
-        if self.texts and (kind not in ("csv", "tsv") or set(self.texts) - set(known)):
+        if self.texts and not (is_csv and set(self.texts) <= set(known)):
             raise ValueError(f"{path}: texts must be one-hot columns of a CSV file: {self.texts}")
         if kind == "libsvm":
             return self._libsvm(path)
         if table is None:
             raise ValueError(f"{path}: name its target column")
-        if kind == "parquet":
+        if not is_csv:
             return self._parquet(path, table)
         return self._csv(path, table, self.delimiter or ("\t" if kind == "tsv" else ","))
 

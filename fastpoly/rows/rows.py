@@ -1,7 +1,6 @@
 """The rows of a fit: a list of blocks, and the engine that adds their sums.
 
-Rows in memory are a list of one block. Rows in shards are one block per shard, in this process or
-on a cluster. Nothing above this module knows the difference.
+Rows in memory are one block. Rows in shards are a block per shard, here or on a cluster.
 """
 
 from collections.abc import Callable
@@ -45,11 +44,10 @@ class Gradient(NamedTuple):
 
 
 class Rows:
-    """Blocks of rows with targets and weights, for one loss.
+    """Blocks of rows with targets and weights, for one loss; one block needs no engine.
 
     `form` has their activation, fit_lower, loss and m. `shape` is (n_samples, n_features), with the
-    constant of fit_lower="augment". `entries` is the number of stored entries per row; None where
-    rows are dense. One block needs no engine.
+    constant of fit_lower="augment". `entries` are stored per row; None where rows are dense.
     """
 
     def __init__(
@@ -57,6 +55,8 @@ class Rows:
         shape: tuple[int, int], entries: float | None,
     ) -> None:  # fmt: skip
         self.blocks, self.engine, self.loss, self.m = blocks, engine, form.loss, form.m
+        self.in_memory = engine is None
+        self.block: Block | None = blocks[0] if self.in_memory else None
         self.n_samples, self.n_features = shape
         self.activation, self.fit_lower, self.entries = form.activation, form.fit_lower, entries
         self.explicit = form.fit_lower == "explicit"
@@ -81,20 +81,10 @@ class Rows:
         shape = shards.n_samples, width
         return cls(blocks, shards.engine or ThreadEngine(n_threads), form, shape, entries)
 
-    @property
-    def block(self) -> Block | None:
-        """The only block, where the rows are in memory."""
-        return self.blocks[0] if isinstance(self.blocks, list) else None
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether a pass over the rows reads no files."""
-        return self.block is not None
-
     def sum(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """The sum of a method of `Block` over all blocks."""
-        if self.block is not None:
-            return method(self.block, *arguments)
+        if self.in_memory:
+            return method(self.blocks[0], *arguments)
         return self.engine.sum(self.blocks, method, *arguments)
 
     def point(self, model: Model) -> Point:
@@ -114,7 +104,6 @@ class Rows:
         return self._once(Block.loss_at_zero)
 
     def _once(self, method: Callable[[Block], float]) -> float:
-        """A sum that never changes."""
         if method not in self._known:
             self._known[method] = float(self.sum(method))
         return self._known[method]
@@ -147,7 +136,7 @@ class Rows:
 
     def value(self, model: Model) -> float:
         """The loss."""
-        return self.sum(Block.value, model)
+        return self.value_layers(model)[0]
 
     def value_layers(self, model: Model) -> tuple[float, Floats, Floats | None, Floats | None]:
         """The loss and its gradients in V, intercept and linear weights."""
@@ -192,9 +181,8 @@ class Rows:
 
     def sample_rows(self, most: int, rng: np.random.Generator) -> Any:
         """At most this many distinct rows, without the constant: an array or a csr_array."""
-        n, sizes = self.n_samples, [self.n_samples]
-        if self.block is None:
-            sizes = [shard.n_rows for shard in self.blocks.shards]
+        n = self.n_samples
+        sizes = [n] if self.in_memory else [shard.n_rows for shard in self.blocks.shards]
         chosen = np.arange(n) if n <= most else np.unique(rng.integers(n, size=most))
         ends = np.cumsum(sizes)
         numbers = np.split(chosen, np.searchsorted(chosen, ends)[:-1])
@@ -207,25 +195,18 @@ class Rows:
         return vstack(parts, "csr")
 
     def ray(self, model: Model, H: Floats, V: Floats, W: Floats | None = None) -> Ray:
-        """The loss and its slope at the model with t V appended on H, as a function of t.
+        """The loss and its slope, by t, with t V on H and linear weights t W added to the model.
 
-        Linear weights t W may be added. Also returns a bound on its second derivative; where the
-        smoothness of the loss is not known, that of a loss of smoothness 1.
+        Also a bound on the second derivative, as if of smoothness 1 where that is not known.
         """
         added = replace(self.point(model), send=True), H, V, W
         bound = float(self.loss.smoothness(self.m))
         squares = self.sum(Block.ray_squares, *added)
-        return (
-            lambda t: self.sum(Block.ray, *added, t),
-            squares * (bound if np.isfinite(bound) else 1.0),
-        )
+        bound = squares * (bound if np.isfinite(bound) else 1.0)
+        return lambda t: self.sum(Block.ray, *added, t), bound
 
     def curvature(self, model: Model, penalty: Floats) -> Curvature:
-        """The sums of the preconditioner, in an eigenbasis where there are few features.
-
-        `penalty` (k,) is the mean curvature of the penalty in each vector, for the choice of the
-        basis.
-        """
+        """The `Curvature`; `penalty` (k,) is the mean one of the penalty in each basis vector."""
         k, d = model.H.shape
         if not designs.has_eigenbasis(self.entries is not None, d):
             return Curvature(None, *self.diagonal_curvature(model))
@@ -241,10 +222,7 @@ class Rows:
         return Curvature(directions, basis, self.sum(Block.curvature, point, DenseCurvature.gram))
 
     def diagonal_curvature(self, model: Model, flat: bool = False) -> tuple[Any, ...]:
-        """Basis, joint, intercept and linear of the `Curvature` along unit vectors.
-
-        `flat`: where every row has the mean curvature of each output.
-        """
+        """The `Curvature` along unit vectors; `flat`: every row has the mean of the curvatures."""
         return self.sum(Block.diagonal_curvature, model, flat)
 
     def hold_out(self, share: float, seed: int) -> tuple["Rows", "Rows"]:
@@ -263,12 +241,9 @@ class Rows:
         return Rows.of_block(self.block.take(rows))
 
     def draw(self, n_groups: int, seed: int) -> NDArray[np.intp]:
-        """A group for every row in memory, (n,), drawn by what the row holds, not by its place.
-
-        Where there are classes, each is spread over the groups.
-        """
-        design, (values, table) = self.block.design, self.block.targets
-        h = np.random.default_rng(seed).standard_normal((1, self.n_features))
+        """A group for each row in memory, drawn by what it holds; classes are spread evenly."""
+        design, (values, table) = self.blocks[0].design, self.blocks[0].targets
+        h = np.random.default_rng(seed).standard_normal((1, design.n_features))
         squares = make_features(design.matrix, h, "squared", design.n_threads).activations()[:, 0]
         drawn = np.modf(squares * 2.0**20)[0].round(6)  # digits that look random
         order = np.lexsort((values[:, 0], drawn) if table is None else (drawn, values))
@@ -371,10 +346,7 @@ def as_rows(
     data: Any, y: ArrayLike | Targets | None = None, *, loss: Any = "logistic",
     sample_weight: ArrayLike | None = None, n_outputs: int | None = None,
 ) -> Rows:  # fmt: skip
-    """The rows of a fit from a `Design` and its targets, or from a `ShardDesign`, or as they are.
-
-    All checks of targets and weights are here.
-    """
+    """The rows of a fit from a `Design` and its targets, or from shards; all checks are here."""
     if isinstance(data, Rows):
         return data
     if isinstance(data, Shards):

@@ -1,8 +1,7 @@
 """Rows in files: a folder of shards, mapped to memory, in the order in which they were written.
 
-Opening a folder maps its files. Pickling keeps only what a shard is made from; another process maps
-it when it is first used. A process that receives a list of shards again
-(`fastpoly.rows.engine.receive`) reuses the one that it has, with its mapped files.
+Pickling keeps only what a shard is made from; another process maps it when it is first used, and
+keeps it (`fastpoly.rows.engine.receive`).
 """
 
 import math
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from fastpoly.kernels.checks import as_count, as_positive, as_seed
 from fastpoly.kernels.matrix import Matrix, ScaledRows, StoredRows, as_matrix
 from fastpoly.rows.engine import Engine, as_engine, receive
-from fastpoly.rows.format import File, Identities, Manifest, identity, portable
+from fastpoly.rows.format import File, Manifest, identity
 from fastpoly.rows.statistics import Scaling, Statistics, row_statistics
 from fastpoly.state import Floats
 from fastpoly.tables import Encoding
@@ -44,10 +43,7 @@ class Part(NamedTuple):
 
 @dataclass(eq=False)
 class Shard:
-    """The rows of one shard, mapped when they are first used. It can be pickled.
-
-    `identities` are those of the files when the shards were opened, as far as they are known here.
-    """
+    """The rows of one shard, mapped when they are first used. It can be pickled."""
 
     folder: Path
     number: int  # names the shard in errors, and seeds its random rows
@@ -56,13 +52,14 @@ class Shard:
     shape: tuple[int, int]  # (n, d)
     n_classes: int  # 0 where targets are arbitrary numbers
     parts: tuple[Part, ...] = ()  # each is some rows of the one before; other rows have weight 0
-    identities: Identities = field(default_factory=dict)
+    # Of the files when the shards were opened, by array, as far as they are known in this process.
+    identities: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _arrays: dict[str, NDArray] | None = None
     _matrices: dict[bool, Matrix] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
-        known = portable(self.identities)
-        return {**self.__dict__, "identities": known, "_arrays": None, "_matrices": {}}
+        portable = {name: known[:2] for name, known in self.identities.items()}
+        return {**self.__dict__, "identities": portable, "_arrays": None, "_matrices": {}}
 
     @property
     def n_rows(self) -> int:
@@ -184,10 +181,7 @@ class Shard:
         return self.n_rows if mask is None else int(np.count_nonzero(mask))
 
     def weights(self, by_class: Floats | None = None) -> Floats | None:
-        """The weights of the rows, 0 for rows of other parts; None where all are 1.
-
-        With `by_class` (n_classes,), each is multiplied by the weight of its class.
-        """
+        """The weights of the rows, times those of classes, 0 in other parts; None if all are 1."""
         w, mask = self.arrays.get("w"), self._mask()
         if w is not None and not (np.isfinite(w).all() and (w >= 0).all()):
             with self._naming("w"):
@@ -259,13 +253,11 @@ class Shards:
     ) -> None:
         self.memory = None if memory is None else as_positive(memory, "memory")
         self.folder = Path(os.path.abspath(folder))
-        self.manifest = Manifest.read(self.folder)
-        self.n_features = self.manifest.n_features
-        self.classes = np.array(self.manifest.classes) if self.manifest.classes else None
+        self.manifest = m = Manifest.read(self.folder)
+        self.n_features, self.classes = m.n_features, np.array(m.classes) if m.classes else None
         self.engine: Engine | None = None
         self.known_encoding: Encoding | None = None
         self.joined: Any = None  # the tables of its keys, see `Joined.over`
-        m = self.manifest
         self.list = ShardList(
             Shard(self.folder, number, files, m.kind, (n, m.n_features), len(m.classes))
             for number, (files, n) in enumerate(zip(m.shards, m.rows, strict=True))
@@ -340,15 +332,13 @@ class Shards:
 
         Negative numbers count from the end.
         """
-        wanted = np.asarray(numbers)
-        if wanted.ndim != 1 or not wanted.size:
-            raise ValueError(f"numbers must be a list of at least one shard, got {numbers!r}")
-        if wanted.dtype.kind not in "iu":
+        wanted, n = np.asarray(numbers), len(self)
+        if wanted.size and wanted.dtype.kind not in "iu":
             raise TypeError(
                 f"numbers must be integers, got {numbers!r}; np.flatnonzero gives those of a mask"
             )
-        if not (-len(self) <= wanted.min() and wanted.max() < len(self)):
-            raise ValueError(f"numbers must lie in 0..{len(self) - 1}, got {numbers!r}")
+        if wanted.ndim != 1 or not wanted.size or not np.isin(wanted, np.r_[-n:n]).all():
+            raise ValueError(f"numbers must be one or more of 0..{n - 1}, got {numbers!r}")
         return self._but(list=ShardList(self.list[i] for i in wanted))
 
     def split(self, *shares: float, seed: int | None = 0) -> list[Self]:
@@ -358,10 +348,8 @@ class Shards:
         None draws one.
         """
         seed = as_seed(None) if seed is None else seed
-        if not hasattr(seed, "__index__"):
-            raise TypeError(f"seed must be an integer or None, got {seed!r}")
-        if not 0 <= seed < 2**128:
-            raise ValueError(f"seed must lie in 0..2**128 - 1, got {seed}")
+        if not hasattr(seed, "__index__") or not 0 <= seed < 2**128:
+            raise ValueError(f"seed must be None or an integer in 0..2**128 - 1, got {seed!r}")
         ends = np.concatenate([[0.0], np.cumsum(shares)])
         if not shares or not min(shares) > 0 or not ends[-1] <= 1 + 1e-12:
             raise ValueError(

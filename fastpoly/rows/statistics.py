@@ -23,11 +23,7 @@ TINY = np.finfo(np.float64).tiny  # the smallest normal number
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and standard deviation of columns, (d,) each, and the weight of their rows.
-
-    They are merged, not computed from a sum of squares, which would lose the digits of columns
-    whose mean is much larger than their deviation.
-    """
+    """Mean and standard deviation of columns, (d,) each, and the weight of their rows."""
 
     weight: float
     mean: Floats
@@ -37,10 +33,9 @@ class Moments:
     def of(cls, X: NDArray, w: Floats | None = None) -> Self:
         """The moments of the rows of X, (n, d), with weights (n,), in two passes.
 
-        Rows of weight 0 do not count. The sums are of differences from one row, so that the
-        deviation of a constant column is exactly 0, divided by the largest one, so that squares
-        neither overflow nor vanish. Rows are added in their order: the bits do not depend on memory
-        order or threads.
+        The sums are of differences from one row, so that the deviation of a constant column is
+        exactly 0, divided by the largest one, so that squares neither overflow nor vanish. Rows are
+        added in their order: the bits do not depend on memory order or threads.
         """
         weight = float(len(X) if w is None else w.sum())
         if not weight:
@@ -67,10 +62,7 @@ class Moments:
 
     @classmethod
     def robust(cls, X: NDArray, w: Floats | None = None) -> Self:
-        """Medians, and median distances from them, times 1.48: the deviation of normal numbers.
-
-        Outliers hardly change them. Where half of a column is equal, the deviation takes its place.
-        """
+        """Medians, and 1.48 times the median distance; the deviation where that is 0."""
         found, w = cls.of(X, w), np.ones(len(X)) if w is None else w
 
         def medians(values: NDArray) -> Floats:
@@ -85,7 +77,7 @@ class Moments:
         spread = 1.4826 * medians(np.abs(X - center))
         return cls(found.weight, center, np.where(spread > 0, spread, found.deviation))
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, other: Self) -> Self:  # a sum of squares would lose digits of large means
         if not self.weight or not other.weight:
             return self if self.weight else other
         weight = self.weight + other.weight
@@ -135,8 +127,8 @@ def row_statistics(
 ) -> Statistics:
     """The statistics of rows in memory, with weights w (n,).
 
-    X is an array, or any object with shape, data, indices and indptr of CSR without duplicates. y
-    holds class codes 0 .. n_classes - 1, or numbers, (n,) or (n, m), if n_classes is 0.
+    X is an array, or has shape, data, indices and indptr of CSR. y holds class codes, or numbers,
+    (n,) or (n, m), if n_classes is 0.
     """
     n, d = X.shape
     counted = None if w is None or w.all() else w > 0
@@ -167,9 +159,8 @@ class Scaling(NamedTuple):
 
     What is None is not changed. `seen` (d,) are features that are not constant (or, where they are
     not centered, not zero); the weights of the others become zero. Where there are `tables`, x are
-    codes, and the features that are trained are the columns of their tables. `span` is where scaled
-    rows lie, and where a model is trained: columns (r,) that are seen, or an orthonormal basis
-    (d, r). The rest of the space has no influence on the loss.
+    codes, and features the columns of the tables. `span` is where scaled rows lie, and where a
+    model is trained: columns (r,) that are seen, or an orthonormal basis (d, r).
     """
 
     center: Floats | None  # c, (d,)
@@ -189,9 +180,7 @@ class Scaling(NamedTuple):
     def standard(cls, found: Statistics, centered: bool) -> Self:
         """Dense X gets mean 0 and unit variance; where it is not centered, |x| is at most 1.
 
-        Without centering, the largest |x| is a better unit than the deviation, and it leaves one-
-        hot features unchanged. It needs a linear part, `centered`, for the terms that it adds.
-        Sparse X is never centered.
+        Centering needs a linear part, for the terms that it adds. Sparse X is never centered.
         """
         if found.features is None or not centered:
             seen = found.by_column >= TINY
@@ -204,9 +193,8 @@ class Scaling(NamedTuple):
     def in_fields(self, squares: Floats, fields: NDArray[np.intp]) -> Self:
         """Columns of a field in units that belong together: x / sqrt(q + mean of q over the field).
 
-        q (d,) are mean squares, so rare levels, which would overfit, are held back. `fields` (d,)
-        is the field of each column; -1 for a number, which stays in its own units, and -2 for a 0/1
-        column, whose zeros are the other level.
+        q (d,) are mean squares: rare levels, which would overfit, are held back. `fields` (d,) is
+        the field of each column, -1 for a number, and -2 for a 0/1 column, a field of two levels.
         """
         own = np.where(squares > 0, fields, -1)
         counts = np.bincount(own[own >= 0], minlength=1)
@@ -230,9 +218,7 @@ class Scaling(NamedTuple):
 
     def _project(self, A: Any) -> Any:
         """What lies in the span of the rows of A (n, d), (n, r)."""
-        if self.span is None:
-            return A
-        return A[:, self.span] if self.span.ndim == 1 else A @ self.span
+        return A if self.span is None else A[:, self.span] if self.span.ndim == 1 else A @ self.span
 
     def _scaled(self, X: Any) -> Any:
         """The scaled features, (n, d), in the dtype of X."""
@@ -260,10 +246,8 @@ class Scaling(NamedTuple):
     def within(self, X: Any, activation: str) -> Self:
         """The same for a model that is trained in the span of the rows X, where that is small.
 
-        Columns that are not seen cost nothing then. Of a polynomial network, basis vectors and
-        linear weights lie in the span of the rows: any other part would only add to the penalty.
-        Of dense rows it is used for two or more features per row, and up to 1000 rows: finding it
-        costs n^2 d.
+        Of a polynomial network, basis vectors and linear weights lie in the span of the rows: any
+        other part would only add to the penalty. Finding it costs n^2 d, for up to 1000 dense rows.
         """
         n, d = X.shape
         if activation == "squared" and not hasattr(X, "indptr") and n <= min(d // 2, 1000):
@@ -293,12 +277,12 @@ class Scaling(NamedTuple):
         return self._change(model, 0 if self.span is None else self.span.shape[-1], wide)
 
     def _change(self, model: Model, width: int, change: Callable[[Floats], Floats]) -> Model:
-        """The model with every row (width,) of weights changed."""
+        """The model with every row (width,) of weights changed, but for a constant."""
         if self.span is None:
             return model
         constant, H = np.split(model.H, [model.H.shape[1] - width], axis=1)
-        linear, H = None if model.linear is None else change(model.linear.T).T, change(H)
-        return model._replace(H=np.hstack([constant, H]) if constant.size else H, linear=linear)
+        linear = None if model.linear is None else change(model.linear.T).T
+        return model._replace(H=np.hstack([constant, change(H)]), linear=linear)
 
     def _units(self, model: Model, factor: Floats) -> Model:
         """The model with the weights of every feature times its factor, but for a constant."""
@@ -346,10 +330,7 @@ class Scaling(NamedTuple):
         return Model(H / norms, V * norms**2, intercept, linear)
 
     def mostly_mean(self, share: float) -> NDArray[np.intp]:
-        """Columns whose mean is so large that folding back costs this share of the digits.
-
-        The squares of such a column are (mean / deviation)^2 times as large as their differences.
-        """
+        """Columns of so large a mean that folding back their squares costs this share of digits."""
         if self.center is None:
             return np.zeros(0, dtype=np.intp)
         squares = (self.center * self.factor) ** 2

@@ -27,8 +27,6 @@ from fastpoly.tables import Encoding
 from fastpoly.tables.fields import each_once, one_hot
 from fastpoly.tables.frames import Column, Distinct, is_frame
 
-CSR_PARTS = ("indptr", "indices", "data")
-
 
 def write_shards(
     folder: str | os.PathLike[str], batches: Any, *, one_hot: Sequence[str] = (),
@@ -172,9 +170,9 @@ class Targets:
 
     def finish(self) -> tuple[list[Any], Callable[[NDArray], NDArray]]:
         """The classes, none for numbers, and what makes their codes from what `encode` gave."""
-        if self.known.sort == "float" and self.levels is None:
-            return [], lambda y: y
         if self.known.sort == "float":
+            if self.levels is None:
+                return [], lambda y: y
             return self.levels.tolist(), lambda y: np.searchsorted(self.levels, y[:, 0])
         field, places = self.known.learn()
         classes = field.values.tolist()
@@ -202,8 +200,7 @@ class _Writer:
         self.waiting: list[dict[str, Any]] = []
         self.n_waiting = 0
         self.rows: list[int] = []  # rows of each shard so far
-        self.names: set[str] = set()
-        self.csr: set[str] = set()  # of the names, those of CSR
+        self.suffixes: dict[str, str] = {}  # of the files of spilled arrays: npz for CSR, or npy
         self.width = 0  # columns of x or csr
         self.single = True
 
@@ -215,8 +212,7 @@ class _Writer:
         """Take a batch and return its number of rows; full shards are spilled to files."""
         if isinstance(batch, tuple) and self.table is not None:
             raise ValueError("target names a column, but a batch is a pair (X, y)")
-        is_pair = isinstance(batch, tuple)
-        arrays = pair_arrays(batch) if is_pair else self.table.arrays(batch)
+        arrays = pair_arrays(batch) if isinstance(batch, tuple) else self.table.arrays(batch)
         n = len(arrays["y"][0] if isinstance(arrays["y"], Distinct) else arrays["y"])
         if not n:  # without rows it does not show whether targets are numbers, for example
             return 0
@@ -233,47 +229,45 @@ class _Writer:
         return n
 
     def _check(self, arrays: dict[str, Any]) -> None:
-        if self.names and self.names != set(arrays):
+        suffixes = {name: "npz" if sp.issparse(a) else "npy" for name, a in arrays.items()}
+        if self.suffixes and self.suffixes != suffixes:
             raise ValueError(
-                f"batches must be alike: one has {sorted(arrays)}, another {sorted(self.names)}"
+                f"batches must be alike: one has {sorted(arrays)}, another {sorted(self.suffixes)}"
             )
         w = arrays.get("w")
         if w is not None and not (w.ndim == 1 and np.isfinite(w).all() and (w >= 0).all()):
             raise ValueError("weights must be 1-D, finite and not negative")
         X = arrays.get("x", arrays.get("csr"))
         if X is not None:
-            if self.names and "x" in arrays and X.shape[1] != self.width:
+            if self.suffixes and "x" in arrays and X.shape[1] != self.width:
                 raise ValueError(
                     f"X of a batch has {X.shape[1]} columns, that of another {self.width}"
                 )
             self.width = max(self.width, X.shape[1])  # a libsvm file does not state it
             self.single &= X.dtype == np.float32
-        self.names = set(arrays)
+        self.suffixes = suffixes
 
-    def _raw(self, number: int, name: str) -> Path:
-        return self.folder / self.name(f"raw-{number}-{name}")
+    def _spilled(self, number: int, name: str) -> Path:
+        return self.folder / self.name(f"raw-{number}-{name}", self.suffixes[name])
 
     def _spill(self) -> None:
         """Write the waiting rows to files in their raw form."""
-        for name in self.names:
-            parts = [part[name] for part in self.waiting]
-            if not sp.issparse(parts[0]):
-                np.save(self._raw(len(self.rows), name), np.concatenate(parts))
+        for name, suffix in self.suffixes.items():
+            parts, path = [part[name] for part in self.waiting], self._spilled(len(self.rows), name)
+            if suffix == "npy":
+                np.save(path, np.concatenate(parts))
                 continue
-            self.csr.add(name)
+            width = max(X.shape[1] for X in parts)
             for X in parts:
-                X.resize(X.shape[0], shard_format.MOST_FEATURES)
-            whole = sp.vstack(parts, "csr")
-            for part in CSR_PARTS:
-                np.save(self._raw(len(self.rows), name + part), getattr(whole, part))
+                X.resize(X.shape[0], width)
+            sp.save_npz(path, sp.vstack(parts, "csr"), compressed=False)
         self.rows.append(self.n_waiting)
         self.waiting, self.n_waiting = [], 0
 
     def _load(self, number: int, name: str) -> Any:
-        """What was spilled: an array, or those of CSR by name."""
-        if name in self.csr:
-            return {part: self._load(number, name + part) for part in CSR_PARTS}
-        return np.load(self._raw(number, name), mmap_mode="r")
+        """What was spilled: an array, or CSR."""
+        path = self._spilled(number, name)
+        return sp.load_npz(path) if path.suffix == ".npz" else np.load(path, mmap_mode="r")
 
     def finish(self) -> None:
         """Write every shard in its final form, and then the manifest."""
@@ -288,13 +282,14 @@ class _Writer:
         if d > shard_format.MOST_FEATURES:
             raise ValueError(f"X has more than {shard_format.MOST_FEATURES} columns or levels")
         classes, levels = self.targets.finish()
-        kind = "csr" if self.csr else "codes" if fields else "dense"
+        is_csr = "npz" in self.suffixes.values()
+        kind = "csr" if is_csr else "codes" if fields else "dense"
         content: dict[str, Any] = {
             "format": shard_format.FORMAT, "version": shard_format.SHARDS_VERSION, "kind": kind,
             "n_samples": sum(self.rows), "n_features": d, "n_fields": len(fields), "encoding": None,
             "dtype": "<f4" if self.single and not fields else "<f8",
-            "classes": classes, "n_targets": self.targets.n_targets, "weighted": "w" in self.names,
-            "sorted": kind == "codes" and len(fields) == 2, "shards": [],
+            "classes": classes, "n_targets": self.targets.n_targets, "shards": [],
+            "weighted": "w" in self.suffixes, "sorted": kind == "codes" and len(fields) == 2,
         }  # fmt: skip
         for number, n in enumerate(self.rows):
             arrays = self._final(number, content, levels, encoding, places)
@@ -308,7 +303,7 @@ class _Writer:
                 files[name] = {"name": path.name, "digest": digest}
             content["shards"].append({"rows": n, "entries": entries, "files": files})
             del arrays
-            _remove(self.folder.glob(self.name(f"raw-{number}-*")))
+            _remove(self._spilled(number, name) for name in self.suffixes)
         if fields:
             encoding = Encoding(fields, counts / content["n_samples"])
             path = self.folder / self.name("encoding", "npz")
@@ -330,13 +325,14 @@ class _Writer:
         encoding: Encoding, places: list[NDArray[np.int32] | None],
     ) -> dict[str, NDArray]:  # fmt: skip
         """The arrays of a shard as they are stored."""
-        raw = {name: self._load(number, name) for name in self.names}
-        arrays: dict[str, NDArray] = {name: raw.pop(name) for name in raw.keys() & {"y", "w", "x"}}
-        arrays["y"] = levels(arrays["y"])
-        if encoding.fields:
-            arrays |= self._codes(len(arrays["y"]), raw, encoding, places)
-        else:
-            arrays |= raw.get("csr", {})
+        raw = {name: self._load(number, name) for name in self.suffixes}
+        arrays: dict[str, NDArray] = {name: raw[name] for name in raw.keys() & {"w", "x"}}
+        arrays["y"] = levels(raw["y"])
+        X = self._codes(raw, encoding, places) if encoding.fields else raw.get("csr")
+        if sp.issparse(X):
+            arrays |= {"indptr": X.indptr, "indices": X.indices, "data": X.data}
+        elif X is not None:
+            arrays["indices"] = X
         if content["sorted"]:
             first, n = arrays["indices"][:, 0], len(arrays["indices"])
             # CSR sorts by counting, three times as fast as argsort.
@@ -347,28 +343,25 @@ class _Writer:
         return arrays
 
     def _codes(
-        self, n: int, raw: dict[str, Any], encoding: Encoding,
-        places: list[NDArray[np.int32] | None],
-    ) -> dict[str, NDArray]:  # fmt: skip
-        """The codes of all fields: indices (n, F), or CSR where fields are lists."""
-        rows = []
+        self, raw: dict[str, Any], encoding: Encoding, places: list[NDArray[np.int32] | None]
+    ) -> Any:
+        """The codes of all fields: an array (n, F), or CSR where fields are lists."""
+        codes: list[Any] = []
         for i, (field, own) in enumerate(zip(encoding.fields, places, strict=True)):
             found = raw[str(i)]
             if field.kind == "number":
-                found = field.codes(Column(field.name, found, "number"))
+                codes.append(field.codes(Column(field.name, found, "number")))
             elif field.kind == "list":
-                found = each_once(found["indptr"], own[found["indices"] - 1])
+                codes.append(each_once(found.indptr, own[found.indices - 1]))
             else:
-                found = own[found]
-            rows.append(found)
-        if not self.csr:
-            indices = np.stack(rows, 1, dtype=np.int32, casting="same_kind")
-            return {"indices": indices + encoding.offsets[:-1].astype(np.int32)}
-        rows = [own if isinstance(own, tuple) else (np.arange(n + 1), own) for own in rows]
+                codes.append(own[found])
+        if "npz" not in self.suffixes.values():
+            indices = np.stack(codes, 1, dtype=np.int32, casting="same_kind")
+            return indices + encoding.offsets[:-1].astype(np.int32)
+        begins = np.arange(len(raw["y"]) + 1)
+        lists = (own if isinstance(own, tuple) else (begins, own) for own in codes)
         sizes = np.diff(encoding.offsets).tolist()
-        blocks = [one_hot(*own, size) for own, size in zip(rows, sizes, strict=True)]
-        X = sp.hstack(blocks, "csr")
-        return {part: getattr(X, part) for part in CSR_PARTS}
+        return sp.hstack([one_hot(*own, n) for own, n in zip(lists, sizes, strict=True)], "csr")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,17 +1,16 @@
 """What a fit remembers, and the file that keeps it: a run that is cut goes on, bit for bit.
 
-A checkpoint is the record of a fit: its last state, its best one, and the models of all rounds. The
-file is a .npz archive of plain arrays, with the scalars as JSON (see `fastpoly.storage.npz`);
-nothing is unpickled. It replaces the one before in one step, so a run that is killed at any moment
-leaves a complete file. It holds the fingerprint of its fit, and is refused for any other one.
+The file is a .npz archive of plain arrays, with the scalars as JSON (see `fastpoly.storage.npz`).
+It replaces the one before in one step, so a run that is killed at any moment leaves a complete
+file. It holds the fingerprint of its fit, and is refused for any other one.
 """
 
 import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -34,16 +33,18 @@ HISTORY = (
 NUMBERS = tuple(f.name for f in fields(State) if f.type in (float, float | None))
 # Those that may be NaN or infinite.
 CERTIFICATE = tuple(f.name for f in fields(State) if f.type is float and f.default != f.default)
+DIMENSIONS = {"H": 2, "V": 2, "intercept": 1, "linear": 2, "vectors": 2}  # of arrays of a state
 
 
 @dataclass(frozen=True)
 class Stages:
     """The models after each round, and `HISTORY` and the seconds of each.
 
-    The H of a model is a tuple of vectors (d,), the same objects in all rounds that have them: an
-    output refit keeps the other vectors and their order, so k rounds need k vectors.
+    The H of a model has places in the pool of all vectors (d,): an output refit keeps the other
+    vectors and their order, so k rounds need k vectors.
     """
 
+    pool: tuple[Floats, ...] = ()
     models: tuple[Model, ...] = ()
     numbers: tuple[tuple[float, ...], ...] = ()
     n_features: int = 0
@@ -51,18 +52,18 @@ class Stages:
     def after(self, state: State, model: Model) -> Self:
         """With the model of one more state, in the units that users see, and its numbers."""
         # Kept vectors are found among those of the round before, in one sweep; the others are new.
-        known: Iterator[Floats] = iter(self.models[-1].H if self.models else ())
-        vectors: list[Floats] = []
+        known = iter(self.models[-1].H.tolist() if self.models else [])
+        pool, places = list(self.pool), []
         for h in model.H:
-            old = next((old for old in known if np.array_equal(old, h)), None)
-            vectors.append(h.copy() if old is None else old)
-        values = [getattr(state, name) for name in HISTORY]
-        values = [math.nan if value is None else float(value) for value in values]  # alpha, if tau
-        return type(self)(
-            (*self.models, model._replace(H=tuple(vectors))),
-            (*self.numbers, (*values, sum(state.timings.values()))),
-            model.H.shape[1],
-        )
+            place = next((i for i in known if np.array_equal(pool[i], h)), len(pool))
+            places.append(place)
+            if place == len(pool):
+                pool.append(h.copy())
+        values = (getattr(state, name) for name in HISTORY)
+        numbers = [math.nan if value is None else float(value) for value in values]
+        own = model._replace(H=np.array(places, np.int64))
+        rounds = (*self.numbers, (*numbers, sum(state.timings.values())))
+        return type(self)(tuple(pool), (*self.models, own), rounds, model.H.shape[1])
 
     def history(self) -> dict[str, NDArray]:
         """The recorded numbers: one array per name, with one entry per round."""
@@ -72,7 +73,7 @@ class Stages:
 
     def up_to(self, last: int) -> Self:
         """The first `last` + 1 rounds."""
-        return type(self)(self.models[: last + 1], self.numbers[: last + 1], self.n_features)
+        return replace(self, models=self.models[: last + 1], numbers=self.numbers[: last + 1])
 
     def __len__(self) -> int:
         return len(self.models)
@@ -80,44 +81,45 @@ class Stages:
     def __getitem__(self, i: int) -> Model:
         """The model of round i."""
         model = self.models[i]
-        return model._replace(H=np.reshape(model.H, (len(model.H), self.n_features)))
+        H = [self.pool[place] for place in model.H]
+        return model._replace(H=np.reshape(H, (len(H), self.n_features)))
 
     def arrays(self) -> Arrays:
-        """The arrays of a file, where H has the places of vectors in the pool."""
-        pool = {id(h): h for model in self.models for h in model.H}
-        places = {key: place for place, key in enumerate(pool)}
+        """The arrays of a file."""
         H, V, intercept, linear = zip(*self.models, strict=True)
         arrays = {
-            "H": np.array([places[id(h)] for own in H for h in own], np.int64),
-            "V": np.concatenate(V), "intercept": np.array(intercept),
-            "pool": np.reshape(list(pool.values()), (-1, self.n_features)).astype(np.float64),
-            "sizes": np.array([len(own) for own in H], np.int64), "numbers": np.array(self.numbers),
-        }  # fmt: skip
-        return arrays if linear[0] is None else {**arrays, "linear": np.array(linear)}
+            "stages.H": np.concatenate(H),
+            "stages.V": np.concatenate(V),
+            "stages.intercept": np.array(intercept),
+            "stages.pool": np.reshape(self.pool, (-1, self.n_features)).astype(np.float64),
+            "stages.sizes": np.array(list(map(len, H)), np.int64),
+            "stages.numbers": np.array(self.numbers),
+        }
+        return arrays if linear[0] is None else {**arrays, "stages.linear": np.array(linear)}
 
     @classmethod
     def of(cls, arrays: Arrays, n: int, last: Model) -> Self:
         """The stages of n rounds from the arrays of a file; ValueError if they are wrong."""
-        vectors = _take(arrays, "pool", (None, None))
-        pool, d, m = list(vectors), vectors.shape[1], last.V.shape[1]
-        sizes = _take(arrays, "sizes", (n,)).astype(np.int64)
+        pool = _take(arrays, "stages.pool", (None, None))
+        d, m = pool.shape[1], last.V.shape[1]
+        sizes = _take(arrays, "stages.sizes", (n,)).astype(np.int64)
         total = int(sizes.sum())
-        places = _take(arrays, "H", (total,)).astype(np.int64)
-        if sizes.min() < 0 or not (places >= 0).all() or not (places < len(pool)).all():
+        H = _take(arrays, "stages.H", (total,)).astype(np.int64)
+        if sizes.min() < 0 or not ((H >= 0) & (len(pool) > H)).all():
             raise ValueError("its rounds have basis vectors that are not there")
-        ends, V = np.cumsum(sizes)[:-1], _take(arrays, "V", (total, m))
-        H = [tuple(pool[i] for i in own) for own in np.split(places, ends)]
-        linear = [None] * n if last.linear is None else _take(arrays, "linear", (n, d, m))
-        parts = H, np.split(V, ends), _take(arrays, "intercept", (n, m)), linear
-        numbers = _take(arrays, "numbers", (n, len(HISTORY) + 1), finite=False)
-        return cls(tuple(map(Model, *parts)), tuple(map(tuple, numbers.tolist())), d)
+        ends, V = np.cumsum(sizes)[:-1], _take(arrays, "stages.V", (total, m))
+        linear = [None] * n if last.linear is None else _take(arrays, "stages.linear", (n, d, m))
+        intercept = _take(arrays, "stages.intercept", (n, m))
+        models = map(Model, np.split(H, ends), np.split(V, ends), intercept, linear)
+        numbers = _take(arrays, "stages.numbers", (n, len(HISTORY) + 1), finite=False)
+        return cls(tuple(pool), tuple(models), tuple(map(tuple, numbers.tolist())), d)
 
 
 @dataclass
 class FitRecord:
-    """What a fit remembers: the seed of the rows held out, its last state, and all rounds.
+    """What a fit remembers: the seed of rows held out, its last state, and all rounds.
 
-    With early stopping, also the state of the best score, and the scores of all rounds.
+    With early stopping, also the state of the best score, and all scores.
     """
 
     seed: int = 0
@@ -127,10 +129,7 @@ class FitRecord:
     stages: Stages = field(default_factory=Stages)
 
     def after(self, state: State, model: Model, score: float | None) -> Self:
-        """The record with one more round: its state, its model in the users' units, its score.
-
-        It is a new record, so that Ctrl-C leaves a round complete, or leaves nothing of it.
-        """
+        """A new record, so that Ctrl-C leaves no half of a round: with its state, model, score."""
         scores = self.scores if score is None else [*self.scores, score]
         better = score is not None and score > max(self.scores, default=-math.inf)
         best = state if better else self.best
@@ -143,7 +142,7 @@ class FitRecord:
             return False
         # A run that stopped because it was full goes on if there is more room now.
         full = state.stop == "n_components" and state.n_components < n_components
-        stale = bool(self.scores) and len(self.scores) - 1 - int(np.argmax(self.scores)) >= patience
+        stale = bool(self.scores) and len(self.scores) - 1 - self.last >= patience
         return (state.stop is not None and not full) or stale
 
     @property
@@ -153,23 +152,19 @@ class FitRecord:
 
     def parts(self) -> tuple[dict[str, Any], Arrays]:
         """Scalars for JSON, and arrays."""
-        scalars: dict[str, Any] = {
-            "seed": self.seed, "scores": self.scores, "rounds": len(self.stages)
-        }  # fmt: skip
-        arrays: Arrays = {}
+        arrays = self.stages.arrays() if self.stages else {}
+        scalars: dict[str, Any] = {"seed": self.seed, "scores": self.scores}
+        scalars["rounds"] = len(self.stages)
         for name, state in (("state", self.state), ("best", self.best)):
             if state is not None:
-                numbers = {key: getattr(state, key) for key in NUMBERS}
-                scalars[name] = {
-                    **{key: None if x is None else float(x) for key, x in numbers.items()},
-                    "n_iter": state.n_iter, "stop": state.stop, "seed": state.memory.seed,
-                    "recent": list(state.memory.recent), "spent": state.memory.spent,
-                    "timings": [state.timings.get(key, 0.0) for key in TIMED],
-                }  # fmt: skip
-                own = {**state.model._asdict(), "vectors": state.memory.vectors}
-                arrays |= {f"{name}.{part}": a for part, a in own.items() if a is not None}
-        if self.stages:
-            arrays |= {f"stages.{name}": a for name, a in self.stages.arrays().items()}
+                memory = state.memory._asdict()
+                own = state.model._asdict() | {"vectors": memory.pop("vectors")}
+                arrays |= {
+                    f"{name}.{key}": array for key, array in own.items() if array is not None
+                }
+                scalars[name] = {key: getattr(state, key) for key in (*NUMBERS, "n_iter", "stop")}
+                timings = [state.timings.get(key, 0.0) for key in TIMED]
+                scalars[name] |= {**memory, "timings": timings}
         return scalars, arrays
 
     @classmethod
@@ -177,27 +172,19 @@ class FitRecord:
         """The record of these parts; an error if they are not consistent."""
         seed, scores, rounds = _scalars(scalars, seed=int, scores=list, rounds=int)
         _check_finite(scores)
-        groups: dict[str, Arrays] = {"state": {}, "best": {}, "stages": {}}
-        for name, array in arrays.items():
-            group, _, part = name.partition(".")
-            if group not in groups:
-                raise ValueError(f"it holds an unknown array {name!r}")
-            groups[group][part] = array
         record, last = cls(seed=seed, scores=scores), None
         for name in ("state", "best"):
             if name in scalars:
-                state = _state(scalars[name], groups[name])
+                state = _state(scalars[name], arrays, name)
                 last = last or state.model
                 check_start(state, last.H.shape[1], last.V.shape[1], last.linear is not None)
                 setattr(record, name, state)
         if rounds and last is not None:
-            record.stages = Stages.of(groups["stages"], rounds, last)
+            record.stages = Stages.of(arrays, rounds, last)
         if bool(scores) != (record.best is not None) or (scores and len(scores) != rounds):
             raise ValueError("its scores do not fit its rounds")
-        if any(groups.values()):
-            raise ValueError(
-                f"it holds arrays that do not belong together: {groups.values()}"[:200]
-            )
+        if arrays:
+            raise ValueError(f"it holds arrays that do not belong to it: {sorted(arrays)[:10]}")
         return record
 
 
@@ -258,11 +245,7 @@ def write_record(
 def read_record(
     path: str | os.PathLike[str], fit: str, parse: Callable[[dict[str, Any], Arrays], Any]
 ) -> Any:
-    """What `parse` makes of the scalars and arrays of that fit.
-
-    ValueError if the file is damaged, of another version or fit, or not consistent; OSError if it
-    cannot be opened.
-    """
+    """What `parse` makes of the scalars and arrays of that fit; errors as of `load_state`."""
     arrays, file = read_arrays(path), os.fspath(path)
     try:
         if "record" not in arrays:
@@ -285,21 +268,21 @@ def read_record(
     return record
 
 
-def _state(scalars: Any, arrays: Arrays) -> State:
-    """The state of these scalars and arrays; `check_start` checks the rest."""
+def _state(scalars: Any, arrays: Arrays, name: str) -> State:
+    """The state of that name; `check_start` checks the rest."""
     kinds = {"n_iter": int, "timings": list, "seed": int, "recent": list, "spent": int}
     n_iter, timings, seed, recent, spent = _scalars(scalars, **kinds)
-    numbers, stop = {name: scalars.get(name) for name in NUMBERS}, scalars.get("stop")
-    if not all(isinstance(numbers[name], float) for name in CERTIFICATE):
+    numbers, stop = {key: scalars.get(key) for key in NUMBERS}, scalars.get("stop")
+    if not all(isinstance(numbers[key], float) for key in CERTIFICATE):
         raise ValueError("it has no certificate")
-    rest = [numbers[name] for name in NUMBERS if name not in CERTIFICATE]
+    rest = [numbers[key] for key in NUMBERS if key not in CERTIFICATE]
     _check_finite([x for x in rest if x is not None], timings, recent)
     if stop not in STOPS or min(n_iter, seed, spent) < 0 or len(timings) != len(TIMED):
         raise ValueError(f"it has n_iter={n_iter}, stop={stop!r} and seed={str(seed)[:20]}")
-    two, optional = (None, None), {"linear": None, "vectors": None}
-    shapes = {"H": two, "V": two, "intercept": (None,)}
-    shapes |= {name: two for name in optional if name in arrays}
-    parts = optional | {name: _take(arrays, name, shape) for name, shape in shapes.items()}
+    parts: dict[str, Any] = dict.fromkeys(("linear", "vectors"))
+    for key, n in DIMENSIONS.items():
+        if key not in parts or f"{name}.{key}" in arrays:
+            parts[key] = _take(arrays, f"{name}.{key}", (None,) * n)
     memory = RunMemory(seed, tuple(recent), parts.pop("vectors"), spent)
     seconds = dict(zip(TIMED, timings, strict=True))
     return State(**parts, **numbers, n_iter=n_iter, stop=stop, timings=seconds, memory=memory)

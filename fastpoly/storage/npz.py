@@ -1,9 +1,8 @@
 """Arrays and models in .npz files from any source: nothing is unpickled, nothing is trusted.
 
-The format is that of `numpy.savez` and `numpy.load`: a zip archive of uncompressed .npy members.
-Reading accepts nothing else. Members are never decompressed and must hold exactly the bytes that
-their headers declare. So reading never takes more memory than the size of the file, whatever the
-headers say. The checksums of the archive catch accidental damage.
+The format is that of `numpy.savez`: a zip archive of uncompressed .npy members, which must hold
+exactly the bytes that their headers declare. So reading never takes more memory than the size of
+the file. The checksums of the archive catch accidental damage.
 """
 
 import contextlib
@@ -29,11 +28,12 @@ from fastpoly.tables import Encoding
 MODEL_VERSION = 2  # 1 had neither fields nor background
 # The type of each array in a file, as a kind or in full; PolyModel checks the shapes.
 _REQUIRED = {"H": "<f8", "V": "<f8", "intercept": "<f8", "activation": "U", "augment": "b"}
-_OPTIONAL = {"linear": "<f8", "feature_names": "U", "output_names": "U", "task": "U"}
+_TYPES = _REQUIRED | {
+    "linear": "<f8", "feature_names": "U", "output_names": "U", "task": "U", "classes": "Uifub",
+    "level_values": "<f8", "log_odds": "b", "fields": "i", "background": "<f8",
+}  # fmt: skip
 _NUMBERS = ("H", "V", "intercept", "linear", "classes", "level_values", "fields", "background")
 _ENCODING = "encoding."  # before the names of the arrays of an encoding
-_TYPES = _REQUIRED | _OPTIONAL | {"classes": "Uifub", "level_values": "<f8", "log_odds": "b"}
-_TYPES |= {"fields": "i", "background": "<f8"}
 
 # Booleans, integers, floats and text, as NumPy spells their types in a file.
 _PLAIN = re.compile(r"\|b1|[<|][iu][1248]|<f[248]|<U[1-9][0-9]{0,7}")
@@ -146,12 +146,9 @@ def _parse(data: bytes, name: str) -> NDArray[Any]:
         raise ValueError(
             f"{name} declares {declared} bytes, shape {shape}, but holds {len(data) - first}"
         )
-    if declared == 0:
-        return np.zeros(shape, dtype)
-    if dtype.kind == "U" and np.frombuffer(data, "<u4", offset=first).max() > sys.maxunicode:
+    if dtype.kind == "U" and (np.ndarray(declared // 4, "<u4", data, first) > sys.maxunicode).any():
         raise ValueError(f"{name} holds text that is not Unicode")
-    values = np.frombuffer(data, dtype, offset=first)
-    return values.reshape(shape, order="F" if fortran else "C")
+    return np.ndarray(shape, dtype, data, first, order="F" if fortran else "C")
 
 
 # --- models ---
@@ -161,11 +158,8 @@ def write_model(path: str | os.PathLike[str], fields: Mapping[str, Any]) -> None
     """Write the fields of a model, all or nothing; None and log_odds=True are left out."""
     encoding = fields.get("encoding")
     left_out = () if encoding is None else ("encoding", "feature_names", "fields")
-    arrays = {
-        name: np.asarray(value)
-        for name, value in fields.items()
-        if value is not None and name not in left_out
-    }
+    known = {k: v for k, v in fields.items() if v is not None and k not in left_out}
+    arrays = {name: np.asarray(value) for name, value in known.items()}
     if encoding is not None:
         arrays |= {f"{_ENCODING}{name}": array for name, array in encoding.arrays().items()}
     if arrays.get("log_odds"):
@@ -202,17 +196,14 @@ def _fields(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         raise ValueError(
             f"it has format version {version}, this fastpoly reads 1 to {MODEL_VERSION}"
         )
-    parts = {name: arrays.pop(name) for name in list(arrays) if name.startswith(_ENCODING)}
-    encoding = None
-    if parts:
-        parts = {name.removeprefix(_ENCODING): array for name, array in parts.items()}
-        encoding = Encoding.from_arrays(parts)
+    own = [name for name in arrays if name.startswith(_ENCODING)]
+    parts = {name.removeprefix(_ENCODING): arrays.pop(name) for name in own}
+    encoding = Encoding.from_arrays(parts) if parts else None
     missing, unknown = _REQUIRED.keys() - arrays.keys(), arrays.keys() - _TYPES.keys()
     if missing or unknown:
         raise ValueError(f"missing arrays: {sorted(missing)}; unknown: {sorted(unknown)}")
     for name, array in arrays.items():
-        spelled = array.dtype.str if _TYPES[name] == "<f8" else array.dtype.kind
-        if spelled not in _TYPES[name]:
+        if (array.dtype.str if _TYPES[name] == "<f8" else array.dtype.kind) not in _TYPES[name]:
             raise ValueError(f"{name} must not have dtype {array.dtype}")
     # Arrays stay arrays; names, texts and flags become plain Python values.
     fields = {name: a if name in _NUMBERS else a.tolist() for name, a in arrays.items()}
