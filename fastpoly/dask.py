@@ -11,6 +11,7 @@ from typing import Any
 
 import dask
 import distributed
+from dask.sizeof import sizeof
 
 from fastpoly.kernels.checks import as_positive
 from fastpoly.kernels.runtime import simd_level
@@ -100,7 +101,8 @@ class DaskEngine:
     ) -> list[Any]:
         """The results of tasks, in order; if one fails, none is left waiting."""
         sent: Any = arguments
-        if _bytes(arguments) > LARGE_BYTES:
+        parts = [a.model if isinstance(a, Point) and a.send else a for a in arguments]
+        if sizeof(parts) > LARGE_BYTES:
             # As a task, not by `scatter`: Dask can compute it again if its worker is lost.
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
                 sent = self.client.submit(tuple, arguments, pure=False)
@@ -158,12 +160,3 @@ def _instructions() -> tuple[str, ...]:
 
     blas = {i.get("architecture") or "" for i in threadpool_info() if i["user_api"] == "blas"}
     return simd_level(), *sorted(blas)
-
-
-def _bytes(arguments: Any) -> int:
-    """The size of the arrays that are sent."""
-    if isinstance(arguments, Point):
-        arguments = arguments.model if arguments.send else None
-    if isinstance(arguments, (tuple, list)):
-        return sum(map(_bytes, arguments))
-    return getattr(arguments, "nbytes", 0)

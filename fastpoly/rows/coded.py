@@ -165,11 +165,6 @@ class Tables:
         return model._replace(H=own.inverse(model.H), linear=linear)
 
 
-def symmetric_gamma(G: Floats) -> ExplicitGamma:
-    """The matrices G (m, d, d), which rounding left asymmetric: all of G, where fields cancel."""
-    return ExplicitGamma((G + G.transpose(0, 2, 1)) / 2)
-
-
 class CodedRows(Rows):
     """Rows X = P B, by the rows of their codes P, which are sparse and anywhere.
 
@@ -183,10 +178,8 @@ class CodedRows(Rows):
         self, codes: Rows, tables: Tables, *, within: bool = False, fit_lower: str | None = None,
         fields: NDArray[np.intp] | None = None, exclusive: NDArray[np.bool_] | None = None,
     ) -> None:  # fmt: skip
-        self._on: Callable[[Rows], Self] = partial(
-            type(self), tables=tables, within=within, fit_lower=fit_lower, fields=fields,
-            exclusive=exclusive,
-        )  # fmt: skip
+        how = {"fields": fields, "exclusive": exclusive, "within": within, "fit_lower": fit_lower}
+        self._on: Callable[[Rows], Self] = partial(type(self), tables=tables, **how)
         lower = fit_lower if within else codes.fit_lower
         constant = int(lower == "augment")
         if codes.entries is None:
@@ -271,7 +264,7 @@ class CodedRows(Rows):
                 return self._explicit_gamma(self.codes.block.row_gradients(point))
             operators = CodedOperators(self, found.gamma(), found.linear if self.within else None)
             if isinstance(operators.gamma, ExplicitGamma):
-                return symmetric_gamma(operators.dense(None))
+                return ExplicitGamma(operators.dense(None))
             return SummedGamma(self.n_features, self.m, operators, self.sample)
 
         return Gradient(found.value, *layers, gamma, found.conjugate)
@@ -286,7 +279,8 @@ class CodedRows(Rows):
             self._plain = as_matrix(P @ B), P.power(2), B
         X, squares, B = self._plain
         G = explicit_gamma(X, D).dense() - (B.T * (squares.T @ D).T[:, None]) @ B
-        return symmetric_gamma(0.5 * G)
+        # Rounding left G asymmetric; where fields cancel, it is all of G.
+        return ExplicitGamma(0.25 * (G + G.transpose(0, 2, 1)))
 
     def sample(self, most: int, rng: np.random.Generator) -> Activations:
         P = self.codes.sample_rows(most, rng)

@@ -135,12 +135,13 @@ class Shard:
 
     def statistics(self, by_class: Floats | None) -> Statistics:
         """The statistics of these rows; `by_class` (n_classes,) are weights of the classes."""
-        X, w = self.matrix(False), self.weights(by_class)
-        if not X.sparse:
-            return row_statistics(X.array, self.targets(), w, self.n_classes)
-        data, indices, indptr = X.arrays
-        rows = StoredRows((X.n, X.d), indices, data, indptr)
-        return row_statistics(rows, self.targets(), w, self.n_classes)
+        X = self.matrix(False)
+        if X.sparse:
+            data, indices, indptr = X.arrays
+            rows = StoredRows((X.n, X.d), indices, data, indptr)
+        else:
+            rows = X.array
+        return row_statistics(rows, self.targets(), self.weights(by_class), self.n_classes)
 
     def part_of(self, part: Part) -> Self:
         """The same shard with the weights of other rows set to 0."""
