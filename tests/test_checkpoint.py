@@ -461,8 +461,8 @@ def test_states_come_back_whole(tmp_path, data):
         load_state(path, "you")
     with pytest.raises(FileNotFoundError):
         load_state(tmp_path / "none", "me")
-    save_state(path, replace(state, stop=None))
-    assert load_state(path).stop is None
+    save_state(path, replace(state, stop=None, alpha=1))
+    assert (load_state(path).stop, load_state(path).alpha) == (None, 1.0)
 
 
 def test_fingerprints_tell_things_apart():

@@ -201,7 +201,7 @@ class Table:
             return sp.csr_array((np.ones(len(items)), items, begins), (column.size, MOST_FEATURES))
         if column.kind == "number" and self.columns is None:
             raise column.error("holds numbers, but none in the first batch; name it in numeric")
-        return known.number(as_levels(column).distinct(), is_id)
+        return known.number(column.distinct(), is_id)
 
     def finish(
         self, numbers: Callable[[str], NDArray[np.float64]]
@@ -221,16 +221,11 @@ class Table:
         return fields, places
 
 
-def as_levels(column: Column) -> Column:
-    """A column of numbers as one of levels."""
-    return Column(column.name, column.data, "levels") if column.kind == "number" else column
-
-
 def target_values(column: Column) -> NDArray[Any] | Distinct:
     """Numbers as they are; integers and all else as levels, where booleans are 0 and 1."""
     if column.kind == "number" and not holds_integers(column.data):
         return column.numbers()
-    found = as_levels(column).distinct()
+    found = column.distinct()
     is_flag = found.values.dtype == bool
     return found._replace(values=found.values.astype(np.int64)) if is_flag else found
 

@@ -162,9 +162,11 @@ class FitRecord:
                 arrays |= {
                     f"{name}.{key}": array for key, array in own.items() if array is not None
                 }
-                scalars[name] = {key: getattr(state, key) for key in (*NUMBERS, "n_iter", "stop")}
+                numbers = {key: getattr(state, key) for key in NUMBERS}
+                scalars[name] = {k: None if x is None else float(x) for k, x in numbers.items()}
                 timings = [state.timings.get(key, 0.0) for key in TIMED]
-                scalars[name] |= {**memory, "timings": timings}
+                rest = {"n_iter": state.n_iter, "stop": state.stop, "timings": timings}
+                scalars[name] |= {**memory, **rest}
         return scalars, arrays
 
     @classmethod
