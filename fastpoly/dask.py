@@ -24,6 +24,7 @@ __all__ = ["on_cluster"]
 # the workers one step later, which takes some milliseconds.
 LARGE_BYTES = 2**20
 POLL_SECONDS = 2.0  # seconds between two looks at the workers while a pass is running
+MOST_PATIENCE = 600.0  # seconds that results may take to come from a busy worker
 
 Task = tuple[str, list[Node]]  # a worker, and what it sums
 
@@ -114,7 +115,7 @@ class DaskEngine:
         futures, patience = [submit(*task) for task in tasks], POLL_SECONDS
         try:
             while (found := self._results(futures, patience)) is None:
-                patience *= 2  # results of a busy worker may take long to come
+                patience = min(2 * patience, MOST_PATIENCE)
                 slots = self._slots()
                 for i, (worker, nodes) in enumerate(tasks):
                     # Dask gives the task to another worker, but not if all were lost at once.

@@ -105,6 +105,17 @@ def test_a_task_that_raises_a_timeout_ends_the_pass(client):
     assert time.monotonic() - began < 30
 
 
+def test_a_pass_may_take_any_number_of_looks_at_the_workers(client, monkeypatch):
+    """The time to wait for results doubled with each one: after 33, clocks overflowed."""
+    monkeypatch.setattr("fastpoly.dask.POLL_SECONDS", 1e-4)
+
+    def slow(number):
+        time.sleep(1.5)
+        return number
+
+    assert DaskEngine(client, 60.0, True).sum([1, 2], slow) == 3
+
+
 def test_workers_of_different_kinds_are_refused(tmp_path, client):
     def pretend(name):
         from fastpoly import dask
