@@ -240,7 +240,7 @@ class OutputRefit:
     def advance(self, state: State, chosen: Selection) -> Model:
         model = state.model.append(chosen.H, np.zeros((len(chosen.H), self.problem.m)))
         # The next round goes on from the same V, so an accurate one is only needed in the end.
-        model = self.refit(model, self.refit_tol(state), min(self.max_iter, 150))
+        model = self.refit(model, self.refit_tol(state))
         return merge_unless_worse(self.objective, model)
 
     def refit_tol(self, state: State) -> float:
