@@ -231,7 +231,7 @@ def search_thoroughly(
     # A restart costs about so many times m p^2. With kinks, a maximum that one in a hundred ascents
     # finds has been missed by 256 of them, and one that three in a hundred find by 32. Flips take
     # most of their time, and find half as many more: coarse searches flip only the best.
-    most = min(1024, int(flops / ((60.0 if kinks and not coarse else 30.0) * m * p**2)))
+    most = min(2048, int(flops / ((60.0 if kinks and not coarse else 30.0) * m * p**2)))
     least = 64 if coarse else 512 if kinks else 128
     at_once = 128 if not coarse else 256 if kinks else 32  # more cost less each, but end later
     size = max(1, min(at_once, BLOCK_DOUBLES // (m * p)))
