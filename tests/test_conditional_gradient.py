@@ -491,3 +491,14 @@ def test_refits_of_the_constrained_form_reach_their_tolerance():
         Design(X, fit_lower="augment"), y, tau=50.0, n_components=6, tol=1e-2, random_state=0
     )
     assert max(state.refit_gap / state.objective for state in states) <= 0.05
+
+
+def test_plain_steps_end():
+    """A regressor of 15 x 231 took 7,835 of them: 12 seconds."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((15, 40)), rng.standard_normal((15, 1))
+    *_, state = conditional_gradient(
+        Design(X), y, loss="squared", tau=50.0, refit=None, max_iter=20, tol=0.1, random_state=0
+    )
+    assert state.stop == "max_iter"
+    assert state.n_iter <= 21

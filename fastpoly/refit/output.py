@@ -305,6 +305,7 @@ class StepRefit(OutputRefit):
 
     def advance(self, state: State, chosen: Selection) -> Model:
         model = plain_step(self.objective, state.model, chosen.H[0], chosen.Q[0])
+        self.spent += 10  # about the passes that it took
         return merge_unless_worse(self.objective, model.nonzero())
 
 
