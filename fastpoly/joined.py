@@ -32,8 +32,8 @@ class Joined:
     **tables : DataFrame, sparse matrix, array or None
         The table of each entity. A frame has the keys in a column of the entity's name, and other
         columns of numbers, levels or lists of levels (see `TableEncoder`), where a list of n levels
-        has the entries 1 / sqrt(n). The keys of a matrix are
-        the numbers of its rows. With None, the keys are those of the rows, and ids are all.
+        has the entries 1 / sqrt(n). The keys of a matrix are the numbers of its rows. With None,
+        the keys are those of the rows, and ids are all.
 
     Attributes
     ----------
@@ -89,17 +89,16 @@ class Joined:
             parts = [csr_array(vstack([B, csr_array((1, B.shape[1]))])) for B in parts]
         self.tables = Tables(parts)
         self.feature_names = [name for e in self.entities.values() for name in e.names]
-        fields: list[int] = []
-        exclusive: list[bool] = []
-        for entity in self.entities.values():
-            fields += [len(exclusive) + f for f in entity.fields]
-            exclusive += entity.exclusive
-        self.fields = np.array(fields, dtype=np.intp)
-        self.exclusive = np.array(exclusive, dtype=bool)
+        starts = np.cumsum([0, *(len(e.exclusive) for e in self.entities.values())])
+        fields = [np.add(e.fields, i) for e, i in zip(self.entities.values(), starts, strict=False)]
+        self.fields = np.concatenate(fields).astype(np.intp)
+        self.exclusive = np.concatenate([e.exclusive for e in self.entities.values()]).astype(bool)
 
     @classmethod
     def over(cls, shards: Shards, *, ids: bool = True, **tables: Any) -> Shards:
         """Shards of keys, joined with a table of each: shards for all fits.
+
+        Its models have the columns of `Joined(rows, **tables)`, and predict such rows, too.
 
         Parameters
         ----------
@@ -108,11 +107,6 @@ class Joined:
             every table, by its name, and no other columns.
         ids, **tables
             As of `Joined`. Tables may have more keys than the shards.
-
-        Returns
-        -------
-        Shards
-            Its models have the columns of `Joined(rows, **tables)`, and predict such rows, too.
 
         Examples
         --------
@@ -123,12 +117,10 @@ class Joined:
         >>> shards = write_shards(tempfile.mkdtemp(), [rows], **options)
         >>> users = {"user": ["ann", "bob", "cid"], "age": [25.0, 61.0, 30.0]}
         >>> X = Joined.over(shards, user=users, item=None)
-        >>> X.n_features
-        6
         >>> model = FactorizationMachineRegressor(alpha=0.1).fit(X)
         >>> new = Joined({"user": ["cid"], "item": ["y"]}, user=users, item={"item": ["x", "y"]})
-        >>> model.predict(new).shape
-        (1,)
+        >>> X.n_features, model.predict(new).shape
+        (6, (1,))
         """
         names = () if shards.encoding is None else shards.encoding.names
         columns = {name: shards.categories(name) for name in names}
@@ -196,23 +188,12 @@ class Joined:
         return csr_array(block_diag([csr_array(B) for B in self.tables.blocks], "csr"))
 
     def entity(self, name: str) -> csr_array:
-        """The rows of the table of an entity, among the columns of all, (n_keys, d).
-
-        Over shards, those of the keys in them.
-        """
+        """The rows of an entity's table (over shards, of the keys in them), (n_keys, d)."""
         if name not in self.entities:
             raise ValueError(f"there is no {name!r}; known: {list(self.entities)}")
         at = list(self.entities).index(name)
-        blocks = [
-            e.matrix if i == at else csr_array((self.sizes[at], e.matrix.shape[1]))
-            for i, e in enumerate(self.entities.values())
-        ]
-        return csr_array(hstack(blocks, "csr"))
-
-    def labels(self, fit_lower: str | None) -> NDArray[np.intp]:
-        """The field of every column, where a constant is one of its own."""
-        constant = int(fit_lower == "augment")
-        return np.append(np.zeros(constant, np.intp), self.fields + constant)
+        first = self.tables.level_offsets[at]
+        return self.every_key()[first : first + self.sizes[at]]
 
     # --- for averages over the posterior, where tables say what to expect of a key ---
 
@@ -246,8 +227,7 @@ class Joined:
         """A model over keys as a model over columns, ids included, with the same outputs.
 
         `split(e, Z)` are weights (k, p) for what is known of entity e, given vectors Z (k, n_keys)
-        of its keys. Ids have the rest; all of it without `split`, or without linear terms, which
-        balance the pairs within a table.
+        of its keys; ids have the rest, and everything where there are no linear terms.
         """
         c, linear = model.H.shape[1] - sum(self.sizes), model.linear
         ends = np.cumsum(self.sizes)[:-1]
@@ -272,19 +252,13 @@ class Joined:
 
     # --- for estimators ---
 
-    def frequencies(self, w: NDArray | None) -> NDArray[np.float64]:
-        """The weight of all rows with each key, (L,)."""
-        n = self.codes.shape[0]
-        return self.codes.T @ (np.ones(n) if w is None else w)
-
     def rows_of(self, codes: Rows, factor: NDArray | None, fit_lower: str | None) -> CodedRows:
         """Rows of a fit from those of the codes, with columns in other units."""
         tables = self.tables
         if factor is not None:
             parts = np.split(factor, tables.column_offsets[1:-1])
-            tables = Tables(
-                [csr_array(B.multiply(f)) for B, f in zip(tables.blocks, parts, strict=True)]
-            )
+            scaled = [B.multiply(f) for B, f in zip(tables.blocks, parts, strict=True)]
+            tables = Tables(list(map(csr_array, scaled)))
         if codes.activation == "squared":
             return CodedRows(codes, tables)
         fields = {"fields": self.fields, "exclusive": self.exclusive}
@@ -293,9 +267,8 @@ class Joined:
     def model_of(self, model: PolyModel) -> PolyModel:
         """The same model over keys, for rows `codes`."""
         model.check_width(self.n_features)
-        linear = None if model.linear is None else model.linear.T
         within = model.activation == "anova"
-        found = self.tables.level_model(Model(model.H, model.V, model.intercept, linear), within)
+        found = self.tables.level_model(model.parameters(), within)
         linear = None if found.linear is None else found.linear.T
         augment = model.augment and not within  # else it is in the biases of the keys
         plain = dict.fromkeys(("feature_names", "fields", "encoding", "background"))
@@ -309,14 +282,10 @@ class _Entity:
     """
 
     def __init__(self, name: str, table: Any, used: NDArray, ids: bool, stored: bool) -> None:
-        self.name, self.numbered = name, issparse(table) or isinstance(table, np.ndarray)
-        parts: list[Any] = []
-        self.names: list[str] = []
-        self.fields: list[int] = []
-        self.exclusive: list[bool] = []
+        self.name, columns = name, None
         if table is None:
             self.keys = used if stored else np.unique(used)
-        elif self.numbered:
+        elif issparse(table) or isinstance(table, np.ndarray):
             if np.ndim(table) != 2:
                 raise ValueError(f"the table of {name!r} must be 2-D, got {np.ndim(table)}-D")
             self.keys = np.arange(table.shape[0])
@@ -336,16 +305,14 @@ class _Entity:
                 f"the table of {name!r} has the key {_shown(ordered[same])} more than once; every "
                 "key must have one row"
             )
+        self.names: list[str] = []
+        self.fields: list[int] = []
+        self.exclusive: list[bool] = []
+        parts: list[Any] = []
         if ids or table is None:
-            names = [f"{name}={key}" for key in self.keys]
-            self._add(names, np.zeros(len(names), dtype=int), [True])
+            self._add([f"{name}={key}" for key in self.keys], [0] * len(self.keys), [True])
             parts.append(eye_array(len(self.keys), format="csr"))
-        if self.numbered:
-            more = csr_array(table, dtype=np.float64)
-            names = [f"{name}.{j}" for j in range(more.shape[1])]
-            self._add(names, np.zeros(len(names), dtype=int), [False])
-            parts.append(more)
-        elif table is not None and columns:
+        if columns:
             encoding = Encoding.learn(columns, min_count=1)[0].as_form("matrix")
             labels = encoding.fields_of_columns
             levels = [field.kind == "levels" for field in encoding.fields]
@@ -355,6 +322,10 @@ class _Entity:
                 if field.kind == "list":
                     known = unit_lists(known, labels == f)
             parts.append(known)
+        elif columns is None and table is not None:
+            d = table.shape[1]
+            self._add([f"{name}.{j}" for j in range(d)], [0] * d, [False])
+            parts.append(csr_array(table, dtype=np.float64))
         if not parts:
             raise ValueError(f"{name!r} has neither ids nor columns; leave ids=True")
         self.matrix = csr_array(hstack(parts, "csr"), dtype=np.float64)
@@ -363,8 +334,9 @@ class _Entity:
         if stored:
             self.matrix = csr_array(self.matrix[self.positions(used)])
 
-    def _add(self, names: Sequence[str], labels: NDArray, exclusive: list[bool]) -> None:
-        self.names += list(names)
+    def _add(self, names: list[str], labels: Sequence[int], exclusive: list[bool]) -> None:
+        """Columns with these names and fields of their own."""
+        self.names += names
         self.fields += [len(self.exclusive) + int(f) for f in labels]
         self.exclusive += exclusive
 
@@ -396,15 +368,11 @@ class _Entity:
 
 
 def unit_lists(C: csr_array, columns: NDArray[np.bool_]) -> csr_array:
-    """C with 1 / sqrt(n) in place of the entries 1 of a list of n levels, in its columns.
-
-    So a list weighs no more than a level.
-    """
+    """C where a list of n levels, in its columns, has entries 1 / sqrt(n): it weighs one level."""
     each = columns[C.indices]
-    length = np.bincount(np.repeat(np.arange(C.shape[0]), np.diff(C.indptr)), each, C.shape[0])
-    data = np.where(
-        each, C.data / np.sqrt(np.repeat(np.maximum(length, 1), np.diff(C.indptr))), C.data
-    )
+    rows = np.repeat(np.arange(C.shape[0]), np.diff(C.indptr))
+    length = np.maximum(np.bincount(rows, each, C.shape[0]), 1)
+    data = np.where(each, C.data / np.sqrt(length[rows]), C.data)
     return csr_array((data, C.indices, C.indptr), shape=C.shape)
 
 

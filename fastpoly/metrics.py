@@ -122,16 +122,13 @@ def recall(
     ----------
     y : array-like, (n,)
         Whether an item is relevant: any number > 0, or True.
-    score, groups : array-like, (n,)
+    score, groups, k, per_group
         As in `ndcg`.
-    k : int
-    per_group : bool
-        Return the groups and their values in place of the mean.
 
     Returns
     -------
     float, or with `per_group` a pair of arrays
-        The mean; or the distinct groups, sorted, and the recall of each, NaN where it is left out.
+        As of `ndcg`; NaN for groups that are left out.
 
     Examples
     --------
@@ -194,15 +191,11 @@ def as_groups(groups: Any, n: int) -> tuple[NDArray, NDArray[np.intp]]:
     groups = np.asarray(groups)
     if groups.shape != (n,):
         raise ValueError(f"groups must have shape ({n},), one per row of y, got {groups.shape}")
-    objects = given.dtype == object
-    if any(map(is_missing, given.tolist())) if objects else (given != given).any():
+    objects = given.tolist() if given.dtype == object else []
+    try:  # NaN and NaT differ from themselves; pandas.NA cannot tell
+        gaps = any(g is None or bool(g != g) for g in objects) or (given != given).any()
+    except TypeError:
+        gaps = True
+    if gaps:
         raise ValueError("groups contains None, NaN or NaT; give every row a group")
     return np.unique(groups, return_inverse=True)
-
-
-def is_missing(value: object) -> bool:
-    """Whether a group is None, or NaN or NaT, which differ from themselves."""
-    try:
-        return value is None or bool(value != value)
-    except TypeError:  # pandas.NA is neither equal to itself nor not
-        return True

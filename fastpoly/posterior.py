@@ -41,9 +41,9 @@ class Chain:
     """Draws of H, intercept and linear weights, from a fitted model on, and what is kept of them.
 
     `temper` is T; None for the squared loss, where it is the precision of the noise, drawn with the
-    rest. `share` is the step relative to the longest that is stable: with .9 nothing is gained, and
-    with .5 a chain needs half as many draws again. Of more draws than `memory` bytes hold, in
-    single precision, every second one is kept; `outputs` has those of some rows in all of them.
+    rest. `share` is the step relative to the longest that is stable: .9 gains nothing, and .5 needs
+    half as many draws again. Of more draws than `memory` bytes hold, in single precision, every
+    second one is kept; `outputs` has those of some rows in all of them.
     """
 
     def __init__(
@@ -76,8 +76,7 @@ class Chain:
     def draw(self) -> Model:
         """The next model of the chain; ValueError if there is no step that is short enough.
 
-        A move that leaves the region where the metric holds is taken back, and the step is halved
-        for good. Nothing else is corrected.
+        A move out of the region where the metric holds is taken back, and the step halved for good.
         """
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             if self.n_draws in (1, 2, 4, 8) or self.n_draws % 20 == 0:
@@ -101,10 +100,9 @@ class Chain:
     def _move(self, n_moves: int = 2, friction: float = 0.3) -> bool:
         """The moves of one draw; whether they end at a finite density.
 
-        With friction 1 per unit of time, averages of MovieLens need twice as many draws. The
-        variance of the stiffest direction is too large, by 1 / (1 - share^2). This is wanted:
-        with the noise in the middle of the drift (BAOAB), normal densities have the right variance,
-        and averages of MovieLens are worse by .002 RMSE with the best temper of all.
+        With friction 1, averages of MovieLens need twice as many draws. The variance of the
+        stiffest direction is 1 / (1 - share^2) times too large. This is wanted: with the noise in
+        the middle of the drift (BAOAB) it is right, and averages of MovieLens are worse by .002.
         """
         keep, half = np.exp(-friction * self.step), 0.5 * self.step * self.scale
         force = self._force(self.x, self.slope)
@@ -141,8 +139,7 @@ class Chain:
     def _find_metric(self, n_iter: int, length: float = 1e-3) -> None:
         """The metric at this model, and the step, by a power iteration on the scaled Hessian.
 
-        The curvature of the loss is its mean over the rows: that of confident rows is so small that
-        the chain, once there, would not come back.
+        The curvature is a mean over rows: from confident rows, the chain would not come back.
         """
         model, prior = self.model, self.prior
         basis, _, *lower = self.objective.rows.diagonal_curvature(model, flat=True)
@@ -267,9 +264,9 @@ def watched(
 
 def field_labels(rows: Rows, sizes: list[int] | None) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """The field of every column, and whether a row has at most one entry in each field."""
-    constant = int(rows.fit_lower == "augment")
     if isinstance(rows, CodedRows):
         return rows.fields, rows.exclusive
+    constant = int(rows.fit_lower == "augment")
     d = rows.n_features - constant
     if sizes is None:
         sizes = one_hot_fields(rows)
@@ -287,8 +284,7 @@ def field_labels(rows: Rows, sizes: list[int] | None) -> tuple[NDArray[np.intp],
 def one_hot_fields(rows: Rows) -> list[int]:
     """The sizes of the fields of one-hot rows; one field where there are none.
 
-    All rows must have as many entries, and the columns of their first, second, ... entries must not
-    overlap.
+    All rows must have as many entries, and the columns of their first, second, ... must be apart.
     """
     d = rows.n_features - (rows.fit_lower == "augment")
     found = rows.sum(entry_ranges)
@@ -318,11 +314,8 @@ def entry_ranges(block: Block) -> list[NDArray]:
     (width, 2), or (0, 2) where rows are dense or differ in their number of entries.
     """
     matrix = block.design.matrix
-    if not matrix.sparse or not matrix.n:
+    width = int(matrix.arrays[2][1]) if matrix.sparse and matrix.n else 0
+    if not width or (np.diff(matrix.arrays[2]) != width).any():
         return [np.empty((0, 2))]
-    _, indices, indptr = matrix.arrays
-    width = int(indptr[1])
-    if (np.diff(indptr) != width).any():
-        return [np.empty((0, 2))]
-    columns = np.sort(np.reshape(indices, (matrix.n, width)), axis=1)
+    columns = np.sort(np.reshape(matrix.arrays[1], (matrix.n, width)), axis=1)
     return [np.stack([columns.min(axis=0), columns.max(axis=0)], axis=1)]

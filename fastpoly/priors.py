@@ -49,7 +49,7 @@ class Prior:
         """
         vars(self).update({name: getattr(self, name).copy() for name in self.ARRAYS})
         for f, own in enumerate(self.own):
-            side = self.sides.get(f) or Side.none(len(own))
+            side = self.sides.get(f) or Side(np.zeros((len(own), 0)), np.zeros(0), np.zeros((0, 0)))
             self._draw_basis(f, own, side, model.H[:, own], rng)
             if model.linear is not None:
                 self._draw_linear(f, own, side, model.linear[own], rng)
@@ -93,10 +93,6 @@ class Side(NamedTuple):
     U: Floats
     S: Floats
     loadings: Floats
-
-    @classmethod
-    def none(cls, n: int) -> Self:
-        return cls(np.zeros((n, 0)), np.zeros(0), np.zeros((0, 0)))
 
     @classmethod
     def of(cls, C: csr_array, unit: Floats, most: int = 300) -> Self:

@@ -58,7 +58,6 @@ def recommend(
     Returns
     -------
     Recommendations
-        A named tuple (items, scores, probabilities).
 
     Examples
     --------

@@ -22,6 +22,7 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import fastpoly
+from fastpoly.estimators import prediction
 from fastpoly.kernels.blas_threads import one_blas_thread
 
 
@@ -225,6 +226,21 @@ def test_outputs_are_those_of_one_model(data, cls, monkeypatch):
     shared.__dict__ = dict(one.__dict__)
     np.testing.assert_array_equal(shared.decision_function(X), want)
     assert shared.__dict__ is two.__dict__
+
+
+def test_features_are_those_of_one_model(data, monkeypatch):
+    """Another thread ends a fit just when the rows are checked."""
+    X, score = data
+    one, two = (REGRESSORS[0](**OPTIONS).fit(X, y) for y in (score, np.roll(score, 7)))
+    want, shared, checked = one.transform(X), REGRESSORS[0](), prediction.validate
+
+    def late(*arguments, **options):
+        shared.__dict__ = two.__dict__
+        return checked(*arguments, **options)
+
+    monkeypatch.setattr(prediction, "validate", late)
+    shared.__dict__ = dict(one.__dict__)
+    np.testing.assert_array_equal(shared.transform(X), want)
 
 
 def test_fits_of_one_estimator_in_threads(data):

@@ -25,6 +25,7 @@ from fastpoly import (
     write_shards,
 )
 from fastpoly.draws import composite_temper, effective_draws, factorize, split_rhat
+from fastpoly.estimators.prediction import fitted_estimator
 from fastpoly.objective import Objective
 from fastpoly.posterior import Chain, field_labels, one_hot_fields
 from fastpoly.priors import Prior, Side, occurrence_sides
@@ -475,6 +476,7 @@ def test_average_is_an_ordinary_model(tmp_path):
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     assert not hasattr(clone(model), "estimator_")
+    assert fitted_estimator(model)[0].model_ is model.model_  # as plots see it
 
 
 def test_side_information_of_keys(tmp_path):
@@ -603,6 +605,18 @@ def test_frames_of_ids_have_the_average_of_one_hot_rows():
     rest = {name: column[2000:] for name, column in frame.items()}
     assert average.fit(some, y[:2000]).score(rest, y[2000:]) > expected - 0.02
     assert expected > machine.fit(X[:2000], y[:2000]).score(X[2000:], y[2000:])
+
+
+def test_a_failed_fit_keeps_the_earlier_average(monkeypatch):
+    rng = np.random.default_rng(25)
+    X, y = ratings(rng, 100)
+    machine = FactorizationMachineRegressor(alpha=1.0, n_components=2, random_state=0)
+    average = PosteriorAverage(machine, n_samples=4, n_warmup=1, random_state=0).fit(X, y)
+    before = dict(vars(average))
+    monkeypatch.setattr("fastpoly.estimators.posterior.effective_draws", lambda outputs: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        average.fit(X, -y)
+    assert vars(average) == before
 
 
 def test_networks():

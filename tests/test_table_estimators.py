@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from estimator_cases import REGRESSORS
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -325,3 +326,16 @@ def test_encoder_is_a_transformer():
 @parametrize_with_checks([fastpoly.TableEncoder()])
 def test_encoder_is_an_estimator_of_scikit_learn(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("cls", REGRESSORS)
+def test_warm_start_where_gaps_are_filled(cls):
+    """The rows have the columns of the earlier fit, also where they could do without."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 60))
+    gaps = {"a": np.where(np.arange(60) % 7 == 0, np.nan, a), "b": b}
+    model = cls(alpha=0.1, shapes=None, n_components=2, warm_start=True, random_state=0)
+    names = list(model.fit(gaps, a * b).model_.feature_names)
+    model.set_params(n_components=4).fit({"a": a, "b": b}, a * b)
+    assert list(model.model_.feature_names) == names
+    assert model.score({"a": a, "b": b}, a * b) > 0.6

@@ -5,12 +5,12 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
 from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 from tqdm.auto import tqdm
@@ -36,24 +36,18 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     In a worker of joblib there is no such line: there, at the method of fastpoly that was called.
     (`skip_file_prefixes` of `warnings.warn` finds the line only from Python 3.12 on.)
     """
-    collected = _collected.get()
-    if collected is not None:
+    if (collected := _collected.get()) is not None:
         collected.append((message, category))
         return
-    ours = 1
-    for level, (package, _) in enumerate(_callers(), start=2):
-        if package in WORKER_PACKAGES:
-            level = ours
-        elif package in PASSED_PACKAGES:
-            ours = level if package == "fastpoly" else ours
-            continue
-        break
-    warnings.warn(message, category, stacklevel=level)
+    packages = [package for package, _ in _callers(sys._getframe(1))]
+    level = next((i for i, each in enumerate(packages) if each not in PASSED_PACKAGES), 0)
+    if packages[level] in WORKER_PACKAGES:
+        level = max(i for i in range(level) if packages[i] == "fastpoly")
+    warnings.warn(message, category, stacklevel=level + 2)
 
 
-def _callers() -> Iterator[tuple[str, FrameType]]:
-    """The package and the frame of every caller of a function of this module, from it outward."""
-    frame: FrameType | None = sys._getframe(2)
+def _callers(frame: FrameType | None) -> Iterator[tuple[str, FrameType]]:
+    """The packages and the frames of a frame and its callers, outward."""
     while frame is not None:
         yield frame.f_globals.get("__name__", "").partition(".")[0], frame
         frame = frame.f_back
@@ -61,7 +55,7 @@ def _callers() -> Iterator[tuple[str, FrameType]]:
 
 def is_searched(parameter: str) -> bool:
     """Whether this fit is one of a search of scikit-learn that tries values of the parameter."""
-    for package, frame in _callers():
+    for package, frame in _callers(sys._getframe(1)):
         if package == "sklearn":
             local = frame.f_locals
             chosen = getattr(local.get("self"), "best_params_", None)  # while it fits the best one
@@ -91,47 +85,43 @@ def warn_once(collected: list[Advice]) -> None:
         warn(text, category)
 
 
-class Progress:
-    """What a fit shows of its rounds: a tqdm bar (verbose=1) or a log, and one warning if slow."""
+@contextmanager
+def progress(model: Any, data: Any) -> Iterator[Callable[[State, float | None], None]]:
+    """A function that shows a round and its score, by a tqdm bar (verbose=1) or in a log."""
+    watch = SlowFit(model, data)
+    with tqdm(total=model.n_components, unit="basis", disable=model.verbose != 1) as bar:
+
+        def show(state: State, score: float | None) -> None:
+            numbers = {"objective": f"{state.objective:.5g}", "violation": f"{state.violation:.3g}"}
+            if score is not None:
+                numbers["validation"] = f"{score:.4f}"
+            bar.set_postfix(numbers, refresh=False)
+            bar.update(state.n_components - bar.n)
+            if model.verbose > 1:
+                shown = ", ".join(f"{name} {value}" for name, value in numbers.items())
+                k = state.n_components
+                logger.info("round %d: %d basis vectors, %s", state.n_iter, k, shown)
+                if state.stop:
+                    logger.info("stopped: %s", state.stop)
+            watch.round_ended(state)
+
+        yield show
+        bar.total = bar.n  # it needed no more basis vectors
+
+
+class SlowFit:
+    """One warning if few or small rows take long."""
 
     def __init__(self, model: Any, data: Any) -> None:
         self.model, self.data, self.begun = model, data, monotonic()
-        self.bar: Any = None
 
-    def __enter__(self) -> Self:
-        if self.model.verbose == 1:
-            self.bar = tqdm(total=self.model.n_components, unit="basis")
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self.bar is not None:
-            if exception == (None, None, None):
-                self.bar.total = self.bar.n  # it needed no more basis vectors
-            self.bar.close()
-
-    def show(self, state: State, score: float | None = None) -> None:
-        """Show a round, and its score if there is one."""
-        numbers = {"objective": f"{state.objective:.5g}", "violation": f"{state.violation:.3g}"}
-        if score is not None:
-            numbers["validation"] = f"{score:.4f}"
-        if self.bar is not None:
-            self.bar.set_postfix(numbers, refresh=False)
-            self.bar.update(state.n_components - self.bar.n)
-        elif self.model.verbose:
-            shown = ", ".join(f"{name} {value}" for name, value in numbers.items())
-            logger.info("round %d: %d basis vectors, %s", state.n_iter, state.n_components, shown)
-            if state.stop:
-                logger.info("stopped: %s", state.stop)
-        self.warn_if_slow(state)
-
-    def warn_if_slow(self, state: State) -> None:
-        """Warn once, at the end of a round, that few or small rows take long."""
+    def round_ended(self, state: State) -> None:
+        """Warn if the rows do not explain the time so far."""
+        (n, d), m, model = self.data.shape, self.data.m, self.model
         if state.stop:
             self.begun = max(self.begun, monotonic())  # of the next alpha, unless it has warned
-        (n, d), m, model = self.data.shape, self.data.m, self.model
-        slow = not state.stop and monotonic() - self.begun >= SLOW_SECONDS
-        # A linear model with more parameters than rows: the rows do not explain the time.
-        if slow and (d * m > n or self.data.is_small):
+        # Else, in a linear model with more parameters than rows they do not explain it.
+        elif monotonic() - self.begun >= SLOW_SECONDS and (d * m > n or self.data.is_small):
             self.begun = math.inf
             strength = f"alpha={state.alpha:.2g}" if model.tau is None else f"tau={model.tau:.2g}"
             warn(
@@ -149,43 +139,38 @@ def poor_fit(model: Any, small: float, by_score: bool = False) -> Advice | None:
     A ConvergenceWarning says that more training would help. `small` is the objective below which a
     fit is perfect. `by_score` says that the size of the model was chosen for its score.
     """
-    state, objective = model._state, abs(model._state.objective)
-    alpha, violation = state.alpha, state.violation
+    state, tol, penalized = model._state, model.tol, model.tau is None
+    objective, alpha, violation = abs(state.objective), state.alpha, state.violation
     chosen = model.early_stopping and state.stop is None  # an intermediate model, by its score
+    ended = chosen or state.stop in ("optimal", "unconfirmed")
     gap = state.refit_gain if model.refit in ("auto", "full") else state.refit_gap
-    inaccurate = (
-        not chosen
-        and state.stop not in ("optimal", "unconfirmed")
-        and gap > max(model.tol, LOOSEST_REFIT_TOL) * max(objective, small)
-    )
+    inaccurate = not ended and gap > max(tol, LOOSEST_REFIT_TOL) * max(objective, small)
     # A perfect fit leaves nothing for basis vectors; its violation is a rounding error.
     worthless = not inaccurate and violation > 0 and objective > small
     if not state.n_components and (chosen or worthless):
         if chosen:
             why = "none improved the score of the rows held out; set early_stopping=False"
-        elif model.alpha is None and model.tau is None:
+        elif penalized and model.alpha is None:
             why = f"none improved predictions of rows held out; give alpha, below {alpha:.3g},"
         else:
-            cure = f"lower alpha, which is {alpha:.3g}," if model.tau is None else "raise tau"
+            cure = f"lower alpha, which is {alpha:.3g}," if penalized else "raise tau"
             why = f"none is worth its penalty (the largest violation is {violation:.3g}); {cure}"
         lower = "linear" if model.fit_lower == "explicit" else "constant"
-        return (
-            f"the model has no basis vectors and is {lower}: {why} to fit interactions"
-        ), UserWarning
+        text = f"the model has no basis vectors and is {lower}: {why} to fit interactions"
+        return text, UserWarning
     far = bool(alpha) and violation > 2 * alpha  # at an optimum it is at most alpha
     stuck = far and state.stop == "no progress"
-    if inaccurate or stuck or not is_near_enough(model.tol, state, small):
+    if inaccurate or stuck or not is_near_enough(tol, state, small):
         cures = "" if model.standardize else "set standardize=True, "
-        cures += "raise alpha" if model.tau is None else "lower tau"
+        cures += "raise alpha" if penalized else "lower tau"
         if inaccurate:
-            what = "the output layer is inaccurate: a gap of "
-            what += f"{gap:.2g} for an objective of {objective:.2g}"
+            what = f"the output layer is inaccurate: a gap of {gap:.2g} for an objective of "
+            what += f"{objective:.2g}; {cures}"
         else:
             why = "gained nothing" if state.stop == "no progress" else "take too long"
-            what = f"tol={model.tol:g} is not reached: new basis vectors {why}"
-            cures = f"raise tol, {cures}"
+            what = f"tol={tol:g} is not reached: new basis vectors {why}; raise tol, {cures}"
         last = f"raise max_iter, which is {model.max_iter}" if model.refit else 'use refit="output"'
-        return f"{what}; {cures}, or {last}", ConvergenceWarning
+        return f"{what}, or {last}", ConvergenceWarning
     if state.stop == "n_components" and far and not (by_score or is_searched("n_components")):
         return (
             f"training stopped at n_components={model.n_components}, and more basis vectors would "

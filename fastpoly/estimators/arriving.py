@@ -8,7 +8,6 @@ fixed: with z_i = H x_i of the known columns of row i,
 """
 
 import copy
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
@@ -35,7 +34,7 @@ from fastpoly.storage.checkpoint import Stages
 from fastpoly.strengths import as_start
 
 
-class Prior(NamedTuple):
+class VectorPrior(NamedTuple):
     """A normal prior of (h_j, w_j), and the power T of the likelihood."""
 
     mean: Floats  # (k + m,), or (k,) without linear weights
@@ -75,33 +74,24 @@ class Arriving(Predictor):
         >>> import numpy as np
         >>> from scipy.sparse import csr_array
         >>> from fastpoly import FactorizationMachineRegressor
-        >>> rng = np.random.default_rng(0)
-        >>> pairs = rng.integers(0, 10, size=(500, 2))
-        >>> taste, style = rng.standard_normal((2, 10))
-        >>> y = taste[pairs[:, 0]] * style[pairs[:, 1]]
-        >>> def one_hot(items, users, width):
-        ...     columns, ends = np.column_stack([items, 10 + users]), np.arange(len(items) + 1)
-        ...     ones = np.ones(2 * len(items))
-        ...     return csr_array((ones, columns.ravel(), 2 * ends), shape=(len(items), width))
+        >>> taste, style = np.random.default_rng(0).standard_normal((2, 11))
+        >>> def one_hot(items, users):  # of 10 items and 11 users
+        ...     return csr_array(np.hstack([np.eye(10)[items], np.eye(11)[users]]))
+        >>> items, users = np.divmod(np.arange(100), 10)
         >>> model = FactorizationMachineRegressor(alpha=0.1, random_state=0)
-        >>> model = model.fit(one_hot(pairs[:, 1], pairs[:, 0], 20), y)
-        >>> items = np.arange(8)  # which user 10, of taste 2, has rated
-        >>> X = one_hot(items, np.full(8, 10), 21)
-        >>> wider = model.fold_in(X, 2 * style[items])
-        >>> rest = one_hot(np.array([8, 9]), np.full(2, 10), 21)
-        >>> bool(np.allclose(wider.predict(rest), 2 * style[[8, 9]], atol=0.1))
+        >>> model = model.fit(one_hot(items, users), taste[users] * style[items])
+        >>> rated, new = np.arange(8), np.full(8, 10)  # user 10 comes after the fit
+        >>> wider = model.fold_in(one_hot(rated, new), taste[10] * style[rated])
+        >>> rest = one_hot([8, 9], [10, 10])
+        >>> bool(np.allclose(wider.predict(rest), taste[10] * style[[8, 9]], atol=0.1))
         True
         """
         return self._folded(X, y, sample_weight)
 
     def partial_fit(
-        self,
-        X: Any,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        *,
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, *,
         classes: ArrayLike | None = None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Go on with rows that arrive; earlier rows are not needed.
 
         The first call is a fit. Later ones fold new levels in, then move the vectors, the linear
@@ -123,10 +113,8 @@ class Arriving(Predictor):
         self
         """
         if not hasattr(self, "model_"):
-            if classes is not None and set(np.unique(classes)) != set(np.unique(y)):
-                raise ValueError(
-                    "the first rows of partial_fit must have all classes, and no other"
-                )
+            if classes is not None and not np.array_equal(np.unique(classes), np.unique(y)):
+                raise ValueError("the first rows must have all classes, and no other ones")
             return self.fit(X, y, sample_weight)
         if self._information is None:
             raise ValueError(
@@ -194,8 +182,10 @@ class Arriving(Predictor):
         model.H[:, levels + model.H.shape[1] - len(new)] = 0.0  # the mean of draws has some noise
         if model.linear is not None:
             model.linear[levels] = 0.0
-        own = (model, X[chosen], levels)
-        prior = other._level_prior(model) if prior_of is None else prior_of(*own)
+        if prior_of is None:
+            prior = other._level_prior(model)
+        else:
+            prior = prior_of(model, X[chosen], levels)
         other._keep(with_levels(rows.block, model, levels, prior))
         return other
 
@@ -222,13 +212,10 @@ class Arriving(Predictor):
         norms = np.linalg.norm(model.H, axis=1, keepdims=True)
         norms[norms == 0] = 1.0
         model = model._replace(H=model.H / norms, V=model.V * norms**2)
-        folded = self._scaling.fold(model, self._activation)
-        start = as_start(model, self._state.memory.seed)
-        state = replace(
-            start, alpha=self._state.alpha, alpha_linear=self._state.alpha_linear,
-            n_iter=self._state.n_iter,
-        )  # fmt: skip
-        self._state, self._stages = state, Stages().after(state, folded)
+        folded, old = self._scaling.fold(model, self._activation), self._state
+        kept = {name: getattr(old, name) for name in ("alpha", "alpha_linear", "n_iter")}
+        self._state = replace(as_start(model, old.memory.seed), **kept)
+        self._stages = Stages().after(self._state, folded)
         self._set_model(self._poly_model(folded))
 
     def _rows_for(
@@ -256,18 +243,17 @@ class Arriving(Predictor):
         data = TrainingRows(X, y, Targets(values, table), m, w, self.n_threads)
         return data.rows(scaling, self._model_loss(), self._activation, self.fit_lower)
 
-    def _level_prior(self, model: Model) -> Prior:
+    def _level_prior(self, model: Model) -> VectorPrior:
         """The objective of the fit: alpha |v_r| |h_r|^2 for all r, and the ridge."""
         if self.tau is not None:
             raise ValueError(
                 "fold_in and partial_fit need a model that was fitted with alpha, not tau"
             )
         norms = complete_penalty(get_penalty(self.penalty)).row_norms(model.V)
-        parts = [2 * self._state.alpha * np.asarray(norms)]
+        precision = 2 * self._state.alpha * np.asarray(norms)
         if model.linear is not None:
-            parts.append(np.full(model.V.shape[1], self._state.alpha_linear))
-        precision = np.diag(np.concatenate(parts))
-        return Prior(np.zeros(len(precision)), precision)
+            precision = np.append(precision, [self._state.alpha_linear] * model.V.shape[1])
+        return VectorPrior(np.zeros(len(precision)), np.diag(precision))
 
     def _move(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> None:
         """Descend on new rows, from a model whose precision is the curvature of earlier ones."""
@@ -277,12 +263,11 @@ class Arriving(Predictor):
         rows = self._rows_for(X, y, sample_weight, self._scaling)
         model = self._scaling.unfold(self.model_.parameters(), self._activation)
         k, ridge = len(model.H), np.diag(self._level_prior(model).precision)
-        known, parts = self._information, slice(None if rows.explicit else 2)
+        known, start = self._information, rows.pack(model)
         linear = None if known.linear is None else known.linear + ridge[k:]
-        precision = packed(known._replace(H=known.H + ridge[:k, None], linear=linear)[parts])
-        start, own = packed(model[parts]), packed(curvature(rows, model)[parts])
-        moves = packed([np.full(part.shape, i != 1) for i, part in enumerate(model[parts])])
-        scale = moves / np.sqrt(precision + own + 1e-12)  # the output layer stays
+        precision = rows.pack(known._replace(H=known.H + ridge[:k, None], linear=linear))
+        scale = 1 / np.sqrt(precision + rows.pack(curvature(rows, model)) + 1e-12)
+        rows.unpack(scale, k).V[:] = 0.0  # the output layer stays
 
         def value_grad(u: Floats) -> tuple[float, Floats]:
             g, step = np.empty_like(u), scale * u
@@ -291,17 +276,12 @@ class Arriving(Predictor):
 
         options = {"maxiter": 100}
         found = minimize(value_grad, 0 * start, jac=True, method="L-BFGS-B", options=options)
-        ends = np.cumsum([part.size for part in model[parts]])[:-1]
-        moved = np.split(start + scale * found.x, ends)
-        shaped = [x.reshape(part.shape) for x, part in zip(moved, model[parts], strict=True)]
-        model = Model(*shaped, *model[len(shaped) :])
+        model = rows.unpack(start + scale * found.x, k)
         more = curvature(rows, model)
-        norms = np.linalg.norm(model.H, axis=1, keepdims=True)  # vectors become units again
+        squares = (model.H**2).sum(axis=1, keepdims=True)  # vectors become units again
         linear = None if known.linear is None else known.linear + more.linear
-        self._information = known._replace(
-            H=(known.H + more.H) * norms**2, intercept=known.intercept + more.intercept,
-            linear=linear,
-        )  # fmt: skip
+        H, intercept = (known.H + more.H) * squares, known.intercept + more.intercept
+        self._information = known._replace(H=H, intercept=intercept, linear=linear)
         self._keep(model)
 
 
@@ -312,12 +292,7 @@ def curvature(rows: Rows, model: Model) -> Model:
     return Model(basis, np.zeros_like(model.V), intercept, linear)
 
 
-def packed(parts: Sequence[NDArray]) -> Floats:
-    """Arrays in one."""
-    return np.concatenate([part.ravel() for part in parts])
-
-
-def with_levels(block: Block, model: Model, columns: NDArray[np.intp], prior: Prior) -> Model:
+def with_levels(block: Block, model: Model, columns: NDArray[np.intp], prior: VectorPrior) -> Model:
     """The model with the vectors of new columns, by Newton's method for each of them.
 
     Every row of the block has one of these columns; there the model is 0.
@@ -345,7 +320,9 @@ def with_levels(block: Block, model: Model, columns: NDArray[np.intp], prior: Pr
     return model._replace(H=H, linear=linear)
 
 
-def newton(loss: Any, Y: Floats, O: Floats, J: Floats, w: Floats | None, prior: Prior) -> Floats:
+def newton(
+    loss: Any, Y: Floats, O: Floats, J: Floats, w: Floats | None, prior: VectorPrior
+) -> Floats:
     """Minimize T l(Y, O + J t) + 1/2 |t - mean|^2 over t (p,), with J (n, m, p).
 
     The second derivatives of the loss are those of each output alone; for classes, whose outputs

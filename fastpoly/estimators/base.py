@@ -3,12 +3,13 @@
 import copy
 import os
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from inspect import Parameter, Signature
 from itertools import starmap
 from time import monotonic
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,18 +17,19 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight
 
 from fastpoly.algorithm import Options, train
-from fastpoly.estimators.advice import Advice, Progress, poor_fit, warn
+from fastpoly.estimators.advice import Advice, poor_fit, progress, warn
 from fastpoly.estimators.arriving import Arriving
 from fastpoly.estimators.data import (
     TrainingRows,
     as_fields,
-    column_names,
     plain_numbers,
     set_names,
+    usable_names,
     validate,
     validate_targets,
 )
 from fastpoly.kernels.checks import as_array, as_count, as_flag, as_positive, as_weights, shown
+from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.model import PolyModel
 from fastpoly.objective import Objective
 from fastpoly.problem import Problem, check_choice, check_strength, named_loss
@@ -41,6 +43,7 @@ from fastpoly.strengths import as_start, best_form, train_default
 from fastpoly.tables import Encoding
 from fastpoly.tables.frames import is_frame
 
+Class = TypeVar("Class", bound=type)
 Encoded = tuple[Floats | None, int, dict[str, Any]]
 
 # What the numbers of a table may be made of, the simplest first: in codes, and as plain columns.
@@ -49,53 +52,63 @@ SHAPES = {
     "squared": (None, "plain", "hinges"),
 }
 
+# What is said of the targets of each task, the kinds of losses that suit them, and one by its name.
+SUITABLE_LOSSES = {
+    "classification": ("is 1-D", ("label",), "logistic"),
+    "multilabel": ("is a label indicator", ("sign", "real"), "logistic"),
+    "regression": ("holds numbers", ("real", "sign"), "squared"),
+    "rates": ("holds numbers", ("real", "sign"), "squared"),
+    "ordinal": ("holds levels", ("sign",), "logistic"),
+}
 
+# The parameters that all estimators share, with their defaults.
+PARAMETERS: dict[str, Any] = {
+    "alpha": None, "tau": None, "penalty": "l1/l2", "loss": "logistic", "n_components": 50,
+    "block": "auto", "refit": "auto", "fit_lower": "explicit", "alpha_linear": None,
+    "standardize": True, "fields": None, "shapes": "auto", "solver": "auto", "max_iter": 1000,
+    "tol": 0.1, "selection": "refine", "early_stopping": False, "validation_fraction": 0.25,
+    "n_iter_no_change": 10, "warm_start": False, "n_threads": None, "checkpoint": None,
+    "checkpoint_every": 60.0, "verbose": 0, "random_state": None,
+}  # fmt: skip
+
+
+def with_parameters(**own: Any) -> Callable[[Class], Class]:
+    """A class decorator: `__init__` takes the shared parameters, and more, or other defaults.
+
+    scikit-learn reads its signature; a name that is not a parameter is an error that says so.
+    """
+    defaults = PARAMETERS | own
+
+    def __init__(self: Any, *unnamed: Any, **given: Any) -> None:
+        user, names = type(self).__name__, ", ".join(defaults)
+        if unnamed:
+            raise TypeError(f"name the parameters of {user}: {user}(alpha={shown(unnamed[0])})")
+        for name in given.keys() - defaults.keys():
+            raise TypeError(f"{user} has no parameter {name!r}; known: {names}")
+        vars(self).update(defaults | given)
+
+    known = [Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name]) for name in defaults]
+    unbound = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+    __init__.__signature__ = Signature([unbound, *known])  # type: ignore[attr-defined]
+
+    def write(cls: Class) -> Class:
+        cls.__init__ = __init__  # type: ignore[misc]
+        return cls
+
+    return write
+
+
+@with_parameters()
 class PolyEstimator(Arriving):
     """Base of the estimators; subclasses define what targets mean and name the activation.
 
-    `_loss_targets` are the kinds of losses that suit them, that of names first; `_targets_are` and
-    `_loss_name` say that in messages.
     `_split_targets(y)` returns the checked y, and its classes with their codes, or None and
     numbers. `_encode(classes, shape)` returns what every class is to the loss, the number of
     outputs, and the attributes that decode predictions.
     """
 
     _numeric_targets = False
-    _loss_targets: Sequence[str]
-    _targets_are: str
-    _loss_name = "logistic"
     shapes_: str | None
-
-    def __init__(
-        self,
-        *,
-        alpha: float | None = None,
-        tau: float | None = None,
-        penalty: Any = "l1/l2",
-        loss: Any = "logistic",
-        n_components: int = 50,
-        block: int | str = "auto",
-        refit: str | None = "auto",
-        fit_lower: str | None = "explicit",
-        alpha_linear: float | None = None,
-        standardize: bool = True,
-        fields: Any = None,
-        shapes: str | None = "auto",
-        solver: str = "auto",
-        max_iter: int = 1000,
-        tol: float = 0.1,
-        selection: Any = "refine",
-        early_stopping: bool = False,
-        validation_fraction: float = 0.25,
-        n_iter_no_change: int = 10,
-        warm_start: bool = False,
-        n_threads: int | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_every: float = 60.0,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        vars(self).update((name, value) for name, value in locals().items() if name != "self")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -159,14 +172,14 @@ class PolyEstimator(Arriving):
         else:
             states = train(objective, self._options(), begin)
         saved = monotonic()
-        with Progress(self, data) as progress:
+        with progress(self, data) as show:
             try:
                 while not record.ended(self.n_components, self.n_iter_no_change):
                     state = next(states)
                     model = self._scaling.fold(state.model, self._activation)
                     score = None if held is None else self._score_of(model, held)
                     record = record.after(state, model, score)
-                    progress.show(state, score)
+                    show(state, score)
                     if fit and monotonic() - saved >= self.checkpoint_every:
                         write_record(self.checkpoint, fit, *record.parts())
                         saved = monotonic()
@@ -240,8 +253,7 @@ class PolyEstimator(Arriving):
             raise TypeError(f"checkpoint must be the path of a file, got {shown(self.checkpoint)}")
         if self.checkpoint is not None and self.warm_start:
             raise ValueError(
-                "checkpoint and warm_start=True exclude each other: a fit continues from one of "
-                "them"
+                "checkpoint and warm_start=True exclude each other: a fit goes on from one of them"
             )
 
     def _earlier_fit(self) -> Self | None:
@@ -274,7 +286,7 @@ class PolyEstimator(Arriving):
         self, X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None, reset: bool = True
     ) -> TrainingRows:
         """Checked rows, in memory or in shards, with targets in the form of the loss."""
-        names, values = column_names(y), None  # before y becomes an array
+        names, values = usable_names(getattr(y, "columns", ())), None  # before y is an array
         if reset:
             self._encoding = self._fields = self._column_names = None
             vars(self).pop("shapes_", None)
@@ -305,22 +317,18 @@ class PolyEstimator(Arriving):
         return data if data.stored else self._matrix_rows(data)
 
     def _table_rows(self, data: TrainingRows, reset: bool) -> TrainingRows:
-        """The columns of a table as codes with tables, or as plain columns of a network.
-
-        Numbers have the shape of `shapes`, or the best one on rows held out.
-        """
-        columns, codes, known = data.X, data.X, self._encoding
+        """The columns of a table as codes with tables, or plain, in the best of the `shapes`."""
+        columns, known, codes = data.X, self._encoding, data.X
         coded, X = data.stored or self._activation == "anova", None
         self._fields = None
         if not data.stored:
-            X = plain_numbers(columns)
-            taken = self.shapes in (None, "plain")
-            if X is not None and (taken or (not reset and known is None)):
+            X = plain_numbers(columns) if reset or known is None else None
+            if X is not None and (self.shapes in (None, "plain") or not reset):
                 return self._matrix_rows(replace(data, X=X))
             if reset:
                 known, codes = Encoding.learn(columns)
             else:
-                X, codes = None, known.codes(columns) if coded else None
+                codes = known.codes(columns) if coded else None
 
         def form(shape: str | None) -> tuple[Encoding | None, str | None, TrainingRows]:
             """An encoding, the shape of its numbers, and the rows in that form."""
@@ -409,17 +417,17 @@ class PolyEstimator(Arriving):
         return self._objective(data)
 
     def _model_loss(self) -> Any:
-        """The loss of the core: the form of a name that suits y, or an object."""
-        kind = self._loss_targets[0]
+        """The complete loss: the form of a name that suits y, or an object."""
+        targets, kinds, name = SUITABLE_LOSSES[self._task]
         if isinstance(self.loss, str):
-            return named_loss(self.loss, kind)
-        if getattr(self.loss, "target", kind) not in self._loss_targets:
-            form = {"label": "multi-class", "sign": "binary", "real": "real-valued"}[kind]
+            return complete_loss(get_loss(named_loss(self.loss, kinds[0])))
+        if getattr(self.loss, "target", kinds[0]) not in kinds:
+            form = {"label": "multi-class", "sign": "binary", "real": "real-valued"}[kinds[0]]
             raise ValueError(
-                f"loss {type(self.loss).__name__} does not suit y, which {self._targets_are} and "
-                f"needs a {form} loss; a name, such as loss={self._loss_name!r}, stands for it"
+                f"loss {type(self.loss).__name__} does not suit y, which {targets} and needs a "
+                f"{form} loss; a name, such as loss={name!r}, stands for it"
             )
-        return self.loss
+        return get_loss(self.loss)
 
     def _objective(self, data: TrainingRows) -> Objective:
         """What is minimized on these rows; alpha is 1 where it is to be chosen."""
@@ -443,7 +451,7 @@ class PolyEstimator(Arriving):
         view._encoding = None  # the rows held out are features
         set_names(view, self._width)
         view._set_model(view._poly_model(model))
-        score = held.score(view)
+        score = view.score(held.X, held.y, held.w)
         if np.isnan(score):
             raise ValueError(
                 "early_stopping cannot score the rows held out; enlarge validation_fraction, "

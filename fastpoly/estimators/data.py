@@ -15,6 +15,7 @@ from scipy.sparse import csr_array, issparse
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import (
     _check_feature_names,
+    _check_n_features,
     check_consistent_length,
     validate_data,
 )
@@ -24,7 +25,6 @@ from fastpoly.estimators.advice import warn
 from fastpoly.joined import Joined
 from fastpoly.kernels.blas_threads import one_blas_thread
 from fastpoly.kernels.checks import BLOCK_DOUBLES, shown
-from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.kernels.matrix import ScaledRows, StoredRows, as_csr, as_matrix
 from fastpoly.rows import CodedRows, Design, Rows, Shards, Tables
 from fastpoly.rows.block import Block, Form, Targets
@@ -32,7 +32,7 @@ from fastpoly.rows.design import check_largest
 from fastpoly.rows.engine import ThreadEngine
 from fastpoly.rows.rows import shard_statistics
 from fastpoly.rows.shards import Shard
-from fastpoly.rows.statistics import Moments, Scaling, Statistics, row_statistics
+from fastpoly.rows.statistics import Scaling, Statistics, row_statistics
 from fastpoly.state import Floats
 from fastpoly.strengths import Search
 from fastpoly.tables.fields import level_table
@@ -40,6 +40,20 @@ from fastpoly.tables.frames import Column, is_frame, names_of, read_columns
 
 # Entries of X (1 MB) up to which copies cost nothing and threads gain nothing.
 SMALL_DATA_ENTRIES = BLOCK_DOUBLES // 8
+
+# What is wrong with a column, whose name takes the place of {}.
+NO_DIGITS = (
+    "the mean of {} is so much larger than its deviation that predictions would have no digits "
+    "left; subtract a constant from it"
+)
+ROUNDED = (
+    "{} varies by no more than the rounding of its entries, and is ignored; subtract a constant "
+    "from it, or rescale it"
+)
+FEW_DIGITS = (
+    "the mean of {} is more than 1e5 times its deviation, which costs digits in predictions; "
+    "subtract a constant from it"
+)
 
 
 # --- X and y ---
@@ -51,18 +65,14 @@ def validate(model: Any, X: Any, reset: bool = True) -> Any:
     Where it needs an encoding, it is a dict of the columns of a table, by name. `reset` says that
     the model is fitted to X, and has not been fitted to the same columns before.
     """
-    if isinstance(X, StoredRows):  # codes, checked before
-        return X
     if isinstance(X, Joined):
-        if reset:
-            set_names(model, X.n_features)
-        else:
-            check_tables(model, X)
+        set_names(model, X.n_features) if reset else check_tables(model, X)
+    if isinstance(X, (Joined, StoredRows)):  # codes, checked before
         return X
     if issparse(X):
         return _sparse_rows(model, X, reset)
-    with explain_text("X holds text; give a frame, such as a pandas DataFrame, with a column for "
-                        "each kind"):  # fmt: skip
+    cure = "give a frame, such as a pandas DataFrame, with a column for each kind"
+    with explain_text(f"X holds text; {cure}"):
         return _frame_rows(model, X, reset) if is_frame(X) else _array_rows(model, X, reset)
 
 
@@ -97,10 +107,7 @@ def _sparse_rows(model: Any, X: Any, reset: bool) -> csr_array:
     if hasattr(model, "feature_names_in_"):
         _check_feature_names(model, X, reset=False)
     if X.shape[1] != model.n_features_in_:
-        raise ValueError(
-            f"X has {X.shape[1]} features, but {type(model).__name__} is expecting "
-            f"{model.n_features_in_} features as input"
-        )
+        _check_n_features(model, X, reset=False)  # whose error says so
     if not X.shape[0]:
         raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}); give at least one row")
     # Its entries are checked by the model.
@@ -189,17 +196,11 @@ def check_csr(X: Any) -> Any:
     return as_csr(X) if issparse(X) else X
 
 
-def column_names(y: Any) -> list[str] | None:
-    """The column names of a frame of targets, if they can name outputs."""
-    names = list(getattr(y, "columns", ()))
-    return usable_names(names) if all(isinstance(name, str) for name in names) else None
-
-
-def usable_names(names: Iterable[str]) -> list[str] | None:
-    """Names if a model can have them: distinct, and without the character NUL."""
+def usable_names(names: Iterable[Any]) -> list[str] | None:
+    """Names if a model can have them: distinct texts, without the character NUL."""
     names = list(names)
-    usable = names and len(set(names)) == len(names) and not any("\0" in name for name in names)
-    return names if usable else None
+    texts = all(isinstance(name, str) and "\0" not in name for name in names)
+    return names if names and texts and len(set(names)) == len(names) else None
 
 
 def as_fields(fields: Any, d: int) -> NDArray[np.intp] | None:
@@ -240,10 +241,7 @@ def is_small(X: Any) -> bool:
 
 
 def threads_for(X: Any, n_threads: int | None) -> int | None:
-    """The number of threads, if given; by default one for small X; None leaves it to OpenMP.
-
-    It is also one in any thread but the main one, because such threads already share the cores.
-    """
+    """The number of threads, if given; one for small X, and where threads share the cores."""
     if n_threads is None and (is_small(X) or current_thread() is not main_thread()):
         return 1
     return n_threads
@@ -300,12 +298,10 @@ class TrainingRows:
         return self._take(train), self._take(held)
 
     def _take(self, rows: NDArray[np.intp]) -> Self:
-        w = None if self.w is None else self.w[rows]
-        X, targets = self.X, self.targets.take(rows)
-        if isinstance(X, StoredRows):
-            X = StoredRows((len(rows), X.shape[1]), X.indices[rows])
-        else:
-            X = X[rows]
+        coded, w = isinstance(self.X, StoredRows), None if self.w is None else self.w[rows]
+        shape = len(rows), self.X.shape[1]
+        X = StoredRows(shape, self.X.indices[rows]) if coded else self.X[rows]
+        targets = self.targets.take(rows)
         return replace(self, X=X, y=self.y[rows], targets=targets, w=w, search=None)
 
     def with_tables(self, codes: Any, tables: Tables) -> Self:
@@ -317,11 +313,13 @@ class TrainingRows:
 
     def identity(self) -> tuple[Any, ...]:
         """What distinguishes these rows from others; of shards, their digest."""
-        X = f"shards {self.X.digest}" if self.stored else self.X
-        tables = () if self.tables is None else self.tables.blocks
-        if (joined := self.joined) is not None:
-            return *self.targets, self.w, X if self.stored else X.codes, joined.every_key()
-        return *self.targets, self.w, X.indices if isinstance(X, StoredRows) else X, *tables
+        tables = [] if self.tables is None else self.tables.blocks
+        X, tables = self.X, tables if self.joined is None else [self.joined.every_key()]
+        if self.stored:
+            X = f"shards {X.digest}"
+        elif isinstance(X, (StoredRows, Joined)):
+            X = X.indices if isinstance(X, StoredRows) else X.codes
+        return *self.targets, self.w, X, *tables
 
     @property
     def statistics(self) -> Statistics:
@@ -334,7 +332,8 @@ class TrainingRows:
                     keys = row_statistics(self.joined.every_key(), w=found.by_column)
                     found = replace(found, largest=keys.largest, by_column=keys.by_column)
             elif isinstance(self.X, Joined):  # every key has all values of its features
-                found = row_statistics(self.X.every_key(), w=self.X.frequencies(self.w))
+                w = np.ones(len(self.X)) if self.w is None else self.w
+                found = row_statistics(self.X.every_key(), w=self.X.codes.T @ w)
             else:
                 found = row_statistics(self.X, w=self.w)
             self.__dict__["found"] = found
@@ -351,29 +350,20 @@ class TrainingRows:
         check_largest(found.largest)
         if not standardize:
             return Scaling.none(found)
-
-        def column(positions: NDArray[np.intp]) -> str:
-            j = int(positions[0])
-            return f"column {j if names is None else repr(names[j])} of X"
-
         scaling = Scaling.standard(found, explicit)
         if self.fields is not None:
             scaling = scaling.in_fields(self._mean_squares(), self.fields)
-        if len(lost := scaling.mostly_mean(0.95)):
-            raise ValueError(
-                f"the mean of {column(lost)} is so much larger than its deviation that predictions "
-                "would have no digits left; subtract a constant from it"
-            )
-        if len(rounded := found.below_rounding()):
-            warn(
-                f"{column(rounded)} varies by no more than the rounding of its entries, and is "
-                "ignored; subtract a constant from it, or rescale it"
-            )
-        if len(costly := scaling.mostly_mean(2 / 3)):
-            warn(
-                f"the mean of {column(costly)} is more than 1e5 times its deviation, which costs "
-                "digits in predictions; subtract a constant from it"
-            )
+        for columns, complaint in (
+            (scaling.mostly_mean(0.95), NO_DIGITS),
+            (found.below_rounding(), ROUNDED),
+            (scaling.mostly_mean(2 / 3), FEW_DIGITS),
+        ):
+            if len(columns):
+                j = int(columns[0])
+                text = complaint.format(f"column {j if names is None else repr(names[j])} of X")
+                if complaint is NO_DIGITS:
+                    raise ValueError(text)
+                warn(text)
         return scaling
 
     def in_fields(
@@ -405,10 +395,9 @@ class TrainingRows:
     def _mean_squares(self) -> Floats:
         """The mean of x^2 of each feature, (d,)."""
         w = np.ones(self.X.shape[0]) if self.w is None else self.w
-        if not issparse(self.X):
-            return np.einsum("i,ij,ij->j", w, self.X, self.X, dtype=np.float64) / w.sum()
-        each = np.repeat(w, np.diff(self.X.indptr)) * self.X.data.astype(np.float64) ** 2
-        return np.bincount(self.X.indices, each, self.X.shape[1]) / w.sum()
+        if issparse(self.X):
+            return self.X.astype(np.float64).power(2).T @ w / w.sum()
+        return np.einsum("i,ij,ij->j", w, self.X, self.X, dtype=np.float64) / w.sum()
 
     def within_span(self, scaling: Scaling, activation: str) -> Scaling:
         """The scaling for a model that is trained in the span of these rows."""
@@ -417,22 +406,16 @@ class TrainingRows:
         with one_blas_thread():
             return scaling.within(self.X, activation)
 
-    @property
-    def target_moments(self) -> Moments:
-        """Means and deviations of targets that are numbers."""
-        return self.statistics.targets if self.stored else Moments.of(self.targets.values, self.w)
-
     def rows(self, scaling: Scaling, loss: Any, activation: str, fit_lower: str | None) -> Rows:
-        """The rows as the core takes them, in the units of a scaling."""
-        loss, targets = complete_loss(get_loss(loss)), self.targets
-        joined, lower = self.joined, fit_lower
-        if joined is not None and activation == "anova":
-            lower = "explicit"
+        """The rows as the core takes them, in the units of a scaling, for a complete loss."""
+        targets, joined = self.targets, self.joined
         if targets.table is not None:
             table = loss.encode(scaling.targets(targets.table), self.m)
             targets = targets._replace(table=table)
         elif not self.stored:
             targets = Targets(loss.encode(scaling.targets(targets.values), self.m))
+        within = joined is not None and activation == "anova"  # its pairs are linear terms of keys
+        lower = "explicit" if within else fit_lower
         if self.stored:
             own = scaling._replace(tables=None)  # which the blocks do not need
             own = own if joined is None else own._replace(factor=None)
@@ -441,7 +424,7 @@ class TrainingRows:
         else:
             with one_blas_thread():
                 X = scaling.features(self.X) if joined is None else joined.codes
-            n_threads = threads_for(X if joined is None else joined, self.n_threads)
+            n_threads = threads_for(self.X if joined is not None else X, self.n_threads)
             design = Design(X, activation, fit_lower=lower, n_threads=n_threads)
             rows = Rows.of_block(Block(design, targets, loss, self.m, self.w))
         if joined is not None:
@@ -450,26 +433,23 @@ class TrainingRows:
 
     def background_sums(self, F: Floats, center: Floats | None) -> Sums:
         """Sums over the rows x - center as they were given, by which models explain themselves."""
-        if self.stored and self.joined is not None:  # some of its rows, which have all columns
-            indices, ends = next(iter(self.X)).matrix(False).arrays[1:]
-            n = min(len(ends) - 1, 10_000)
-            P = csr_array((np.ones(ends[n]), indices[: ends[n]], ends[: n + 1]))
-            P.resize((n, self.X.manifest.n_features))
-            X = P @ self.joined.every_key()
-            return replace(self, X=X, w=None).background_sums(F, center)
+        if self.joined is not None:  # of some of the rows, with all columns
+            if self.stored:
+                indices, ends = next(iter(self.X)).matrix(False).arrays[1:]
+                n = min(len(ends) - 1, 10_000)
+                shape = n, self.X.manifest.n_features
+                P = csr_array((np.ones(ends[n]), indices[: ends[n]], ends[: n + 1]), shape=shape)
+                some = replace(self, X=P @ self.joined.every_key(), w=None)
+            else:
+                chosen = np.unique(np.linspace(0, len(self.X) - 1, 10_000).astype(int))
+                some = self._take(chosen)
+                some = replace(some, X=some.X.plain())
+            return some.background_sums(F, center)
         if self.stored:
             engine = self.X.engine or ThreadEngine(self.n_threads)
             return Sums(*engine.sum(self.X.list, shard_sums, self.w, F, center))
-        if isinstance(self.X, Joined):  # some of its rows, which have all columns
-            some = np.unique(np.linspace(0, len(self.X) - 1, 10_000).astype(int))
-            other = replace(self._take(some), X=self.X[some].plain())
-            return other.background_sums(F, center)
         X = self.X if center is None else ScaledRows(self.X, center, np.ones(len(center)))
         return Sums.of(as_matrix(X), self.w, F, threads_for(self.X, self.n_threads))
-
-    def score(self, model: Any) -> float:
-        """The `score` of an estimator on these rows."""
-        return model.score(self.X, self.y, self.w)
 
 
 def shard_sums(shard: Shard, by_class: Floats | None, F: Floats, center: Floats | None) -> Sums:

@@ -6,7 +6,7 @@ In a fold, the model is trained along the path of alphas, and the model of every
 import copy
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -14,20 +14,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 from sklearn.base import is_classifier
-from sklearn.metrics import check_scoring
-from sklearn.model_selection import KFold, StratifiedKFold, check_cv
+from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_method_params
 
-from fastpoly.contributions import Contributions
-from fastpoly.estimators.advice import Progress, collected_warnings, warn
+from fastpoly.estimators.advice import SlowFit, collected_warnings, warn
 from fastpoly.estimators.base import PolyEstimator
-from fastpoly.estimators.data import TrainingRows, split_rows, strata
-from fastpoly.path import largest_alpha, walk
+from fastpoly.estimators.data import split_rows, strata
+from fastpoly.path import walk
 from fastpoly.rows.shards import Shards
 from fastpoly.state import Floats
-from fastpoly.strengths import default_ridge
 
 Scorer = Callable[..., float]
 
@@ -42,28 +39,20 @@ class SearchRows:
 
     X: Any
     y: Any
-    metadata: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def given_to(self, taker: str) -> dict[str, Any]:
-        """The metadata for one that takes some."""
-        return self.metadata.get(taker, {})
+    metadata: dict[str, dict[str, Any]]
 
     def take(self, part: Any) -> "SearchRows":
         """One part of a split: rows, or shards."""
         if isinstance(part, Shards):
-            return SearchRows(part, None)
-        metadata = {
-            taker: {name: _safe_indexing(value, part) for name, value in given.items()}
-            for taker, given in self.metadata.items()
-            if taker != "splitter"
-        }
-        return SearchRows(_safe_indexing(self.X, part), _safe_indexing(self.y, part), metadata)
+            return SearchRows(part, None, self.metadata)
+        own = {name: _check_method_params(self.X, v, part) for name, v in self.metadata.items()}
+        return SearchRows(_safe_indexing(self.X, part), _safe_indexing(self.y, part), own)
 
     def transformed(self, head: Any) -> Any:
         """X after the transformers of a Pipeline, which are fitted, or X itself without any."""
         if head is None:
             return self.X
-        return head.fit_transform(self.X, self.y, **self.given_to("head"))
+        return head.fit_transform(self.X, self.y, **self.metadata["head"])
 
     def splits(self, cv: Any, model: PolyEstimator, labels: NDArray | None) -> list[tuple]:
         """Rows to train on and rows to test with; `labels` is y in the form of the model."""
@@ -78,18 +67,18 @@ class SearchRows:
             if isinstance(count, numbers.Integral):
                 return self.X.folds(int(count), seed=int(seed or 0))
             return as_pairs_of_shards(cv)
-        groups = self.given_to("splitter")
+        groups = self.metadata["splitter"]
         if groups and (cv is None or isinstance(cv, numbers.Real)):
             raise ValueError(
                 f"groups need a splitter that takes them, such as cv=GroupKFold(5); got cv={cv!r}"
             )
         if share:
             return [tuple(split_rows(labels, model._task, float(cv), seed))]
+        y, stratified = self.y, is_classifier(model)
         if model._task == "ordinal" and isinstance(count, numbers.Integral):
-            by = strata(labels, model._task, 1 / int(count))
-            return list((KFold if by is None else StratifiedKFold)(int(count)).split(self.X, by))
-        splitter = check_cv(cv, self.y, classifier=is_classifier(model))
-        return list(splitter.split(self.X, self.y, **groups))
+            y = strata(labels, model._task, 1 / int(count))
+            stratified = y is not None
+        return list(check_cv(cv, y, classifier=stratified).split(self.X, y, **groups))
 
     def labels(self, model: PolyEstimator) -> set[Any]:
         """The distinct classes or levels of a 1-D y; nothing for other targets and for shards."""
@@ -116,39 +105,22 @@ def as_pairs_of_shards(cv: Any) -> list[tuple[Shards, Shards]]:
     return splits
 
 
-def default_scorer(model: PolyEstimator) -> Scorer:
-    """The negative log-loss for classifiers that have probabilities, else their `score`.
-
-    Accuracy on few rows is a step function of the model; the log-loss distinguishes better.
-    """
-    if is_classifier(model) and hasattr(model, "predict_proba"):
-        return negative_log_loss
-    return check_scoring(model, None)
-
-
 def negative_log_loss(
     model: PolyEstimator, X: Any, y: Any, sample_weight: ArrayLike | None = None
 ) -> float:
     """Mean log-probability of the true classes; for multi-label y, also over all labels."""
     P = np.clip(model.predict_proba(X), np.finfo(np.float64).tiny, 1.0)
     y = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
-    model = model.steps[-1][1] if hasattr(model, "steps") else model  # steps: a Pipeline
+    model = pipeline_parts(model)[1]
     if model._task == "multilabel":
-        logs = np.where(y == 1, np.log(P), np.log1p(-np.minimum(P, 1 - 1e-16)))
-        return float(np.average(logs.mean(axis=1), weights=sample_weight))
-    y = y.ravel()  # a column is taken as 1-D, as `fit` does
-    codes = np.searchsorted(model.classes_, y).clip(max=len(model.classes_) - 1)
-    if not (model.classes_[codes] == y).all():
-        raise ValueError("y has classes that `fit` did not see")
-    return float(np.average(np.log(P[np.arange(len(y)), codes]), weights=sample_weight))
-
-
-def path_begin(model: PolyEstimator, data: TrainingRows) -> tuple[float, float | None]:
-    """Where a path begins: the largest alpha, and alpha_linear by rows held out."""
-    objective, ridge = model._begin(data), model.alpha_linear
-    if ridge is None and objective.explicit:
-        ridge = default_ridge(objective, model._options())
-    return largest_alpha(objective.at(alpha_linear=ridge), model.tol), ridge
+        logs = np.where(y == 1, np.log(P), np.log1p(-np.minimum(P, 1 - 1e-16))).mean(axis=1)
+    else:
+        y = y.ravel()  # a column is taken as 1-D, as `fit` does
+        codes = np.searchsorted(model.classes_, y).clip(max=len(model.classes_) - 1)
+        if not (model.classes_[codes] == y).all():
+            raise ValueError("y has classes that `fit` did not see")
+        logs = np.log(P[np.arange(len(y)), codes])
+    return float(np.average(logs, weights=sample_weight))
 
 
 class FoldResult(NamedTuple):
@@ -171,9 +143,9 @@ def path_scores(
 ) -> FoldResult:  # fmt: skip
     """Walk down the path of alphas on the training rows, and score every model on the test rows.
 
-    `model` and `head`, the transformers, are not fitted. Runs end early where rounds gain little,
-    and the path where scores no longer rise, unless `all_alphas`. `report` is called after each
-    alpha with its scores (K,) and the number of alphas that are done now.
+    `model` and `head`, the transformers, are not fitted. The path ends early where scores no longer
+    rise, unless `all_alphas`. `report` is called after each alpha with its scores (K,) and the
+    number of alphas that are done now.
     """
     shape, report = (len(alphas), model.n_components), report or (lambda *_: None)
     scores, models, seconds = np.full(shape, np.nan), np.full(shape, None), np.zeros((2, shape[0]))
@@ -186,20 +158,20 @@ def path_scores(
         X_train = train.transformed(head)
         X_test = test.X if head is None else head.transform(test.X)
         y_test = X_test.targets() if isinstance(X_test, Shards) else test.y
-        begun, w = perf_counter(), train.given_to("model").get("sample_weight")
+        begun, w = perf_counter(), train.metadata["model"].get("sample_weight")
         data = model._prepare(X_train, train.y, w)
-        objective, progress = model._begin(data), Progress(model, data)
+        objective, watch = model._begin(data), SlowFit(model, data)
         at, best, best_alpha = 0, -np.inf, 0
         for i, state in walk(objective, alphas, model._options(finish=False)):
             here = copy.copy(model)
             here._scaling = model._scaling._replace(span=None)
             here._set_fit(state, model._scaling.fold(state.model, model._activation))
-            progress.warn_if_slow(state)
+            watch.round_ended(state)
             fitted = perf_counter()
             if i != at:  # a model of another alpha says nothing about this one
                 scores[i:], models[i:], at = np.nan, None, i
             try:
-                score = scorer(here, X_test, y_test, **test.given_to("scorer"))
+                score = scorer(here, X_test, y_test, **test.metadata["scorer"])
             except ValueError:
                 if test.labels(model) <= train.labels(model):
                     raise
@@ -218,15 +190,15 @@ def path_scores(
             ended = not all_alphas and i - best_alpha >= max(2, len(alphas) // 3)
             if state.stop:
                 report(scores[i], len(alphas) - i if ended else 1)
-            if state.stop and ended:
-                break
+                if ended:
+                    break
     return result
 
 
 def table(results: list[FoldResult], alphas: Floats, n_sizes: int, prefix: str) -> dict[str, Any]:
     """`cv_results_`; the names of parameters have the prefix."""
     n_splits, names = len(results), (f"{prefix}alpha", f"{prefix}n_components")
-    parameters = np.repeat(alphas, n_sizes), np.tile(np.arange(1, n_sizes + 1), len(alphas))
+    values = np.repeat(alphas, n_sizes), np.tile(np.arange(1, n_sizes + 1), len(alphas))
     scores = np.column_stack([result.scores.ravel() for result in results])
     counts = ~np.isnan(scores).all(axis=0)
     if not counts.any():
@@ -242,21 +214,19 @@ def table(results: list[FoldResult], alphas: Floats, n_sizes: int, prefix: str) 
     found: dict[str, Any] = {}
     seconds = np.array([result.seconds for result in results]).repeat(n_sizes, axis=2)
     for j, name in enumerate(("fit_time", "score_time")):
-        found[f"mean_{name}"] = seconds[:, j].mean(axis=0)
-        found[f"std_{name}"] = seconds[:, j].std(axis=0)
-    for name, values in zip(names, parameters, strict=True):
-        found[f"param_{name}"] = np.ma.MaskedArray(values, mask=False)
-    pairs = zip(*(values.tolist() for values in parameters), strict=True)
+        found |= {f"mean_{name}": seconds[:, j].mean(axis=0)}
+        found |= {f"std_{name}": seconds[:, j].std(axis=0)}
+    for name, own in zip(names, values, strict=True):
+        found[f"param_{name}"] = np.ma.MaskedArray(own, mask=False)
+    pairs = zip(*(own.tolist() for own in values), strict=True)
     found["params"] = [dict(zip(names, pair, strict=True)) for pair in pairs]
     found |= {f"split{i}_test_score": scores[:, i].copy() for i in range(n_splits)}
-    mean = found["mean_test_score"] = scores[:, counts].mean(axis=1)
-    found["std_test_score"] = scores[:, counts].std(axis=1)
-    ranked = np.where(np.isnan(mean), -np.inf, mean)
-    found["rank_test_score"] = rankdata(-ranked, method="min").astype(np.int32)
-    return found
-
-
-# --- what is inside searches and Pipelines ---
+    mean = scores[:, counts].mean(axis=1)
+    ranks = rankdata(np.where(np.isnan(mean), np.inf, -mean), method="min").astype(np.int32)
+    deviation = scores[:, counts].std(axis=1)
+    return found | {
+        "mean_test_score": mean, "std_test_score": deviation, "rank_test_score": ranks
+    }  # fmt: skip
 
 
 def pipeline_parts(estimator: Any) -> tuple[Pipeline | None, Any, str]:
@@ -266,48 +236,3 @@ def pipeline_parts(estimator: Any) -> tuple[Pipeline | None, Any, str]:
     name, model = estimator.steps[-1]
     head = estimator[:-1] if len(estimator.steps) > 1 else None
     return head, model, f"{name}__"
-
-
-def fitted_estimator(estimator: Any) -> tuple[PolyEstimator, list[Any]]:
-    """The fitted estimator inside searches and Pipelines, and the transformers in front of it.
-
-    Its model has the names that these transformers give to features.
-    """
-    model, heads = estimator, []
-    while not isinstance(model, PolyEstimator):
-        if hasattr(model, "estimator") and hasattr(model, "refit"):  # a search
-            check_is_fitted(model)
-            if not hasattr(model, "best_estimator_"):
-                raise ValueError("the search has refit=False and no best_estimator_ to show")
-            model = model.best_estimator_
-        elif isinstance(model, Pipeline):
-            heads += [model[:-1]] if len(model) > 1 else []
-            model = model[-1]
-        else:
-            raise TypeError(
-                "one of fastpoly's estimators, a search or a Pipeline that ends with one is "
-                f"needed, got {type(estimator).__name__}"
-            )
-    check_is_fitted(model, "model_")
-    names: Any = model._feature_names()
-    if names is None and heads:
-        try:
-            for head in heads:
-                names = head.get_feature_names_out(names)
-        except (AttributeError, ValueError):  # the transformer gives no names
-            names = None
-    if names is not None and model.model_.feature_names is None:
-        model = copy.copy(model)
-        model.model_ = replace(model.model_, feature_names=list(map(str, names)))
-    return model, heads
-
-
-def contributions_of(
-    estimator: Any, X: Any, output: Any, *, background: Any = None, pairs: bool = False
-) -> Contributions:
-    """`contributions` of the fitted estimator inside searches and Pipelines."""
-    model, heads = fitted_estimator(estimator)
-    for head in heads:
-        X = head.transform(X)
-        background = None if background is None else head.transform(background)
-    return model.contributions(X, output, background=background, pairs=pairs)

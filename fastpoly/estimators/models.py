@@ -37,8 +37,8 @@ alpha : float, optional
 tau : float, optional
     Constrained form: Omega(V) <= tau in place of the penalty.
 penalty : {"l1/l2", "l1", "l1/linf"} or penalty object, default="l1/l2"
-    Omega. "l1/l2" and "l1/linf" select basis vectors that all outputs share; "l1" lets every
-    output choose its own.
+    Omega. With "l1/l2" and "l1/linf" all outputs share basis vectors; "l1" lets each choose its
+    own.
 loss : {loss}
 n_components : int, default=50
     Largest number of basis vectors.
@@ -63,8 +63,8 @@ standardize : bool, default=True
     those of the Huber loss a robust unit. The fitted model applies to the original features and
     targets; `objective_`, `violation_`, alpha and tau are in standard units.
 fields : list of int or str, optional
-    Which columns of X belong together, such as one-hot columns of a category: the sizes of groups
-    of columns, or a name for each column. With `standardize` their units suit each other,
+    Which columns of X belong together, such as one-hot columns of a category: sizes of groups of
+    columns, or a name for each column. With `standardize` their units suit each other,
     x / sqrt(q + mean of q over the field), with mean squares q. Frames have their own fields.
 shapes : {"auto", "plain", "hinges", "steps", None}, default="auto"
     What the numbers of a table are made of, where X is a frame or has gaps: their value in soft
@@ -89,14 +89,14 @@ early_stopping : bool, default=False
     Hold out a part of the data, by class or level where they occur often enough, score it after
     each round, stop when the score no longer improves, and keep the model with the best score.
 validation_fraction : float, default=0.25
-    Share of the rows that is held out, with early_stopping.
+    Share of the rows that early_stopping holds out.
 n_iter_no_change : int, default=10
-    With early_stopping, training stops after this many rounds without a better score.
+    Rounds without a better score after which early_stopping ends the training.
 warm_start : bool, default=False
     Whether `fit` continues from the fitted model and adds basis vectors up to n_components. On
     other rows, or with another alpha, tau, loss or penalty, the model is refitted first, which is
-    often no faster than a new fit: most of that is the choice of alpha and the descent of all
-    vectors. For a few new rows there is `partial_fit`. The history begins with this fit.
+    often no faster than a new fit. The history begins with this fit. For a few new rows there is
+    `partial_fit`.
 {more}n_threads : int, optional
     Threads of the kernels. The default is one for small data and in any Python thread but the main
     one, so that pools of threads do not use more than there are cores; otherwise OpenMP's number,
@@ -106,7 +106,7 @@ checkpoint : str or path-like, optional
     with the same model, bit for bit for the same number of threads. n_components may be larger than
     before (the blocks then differ from those of a single run); if anything else differs, the file
     is refused. It is replaced in one step, holds plain arrays, and stays when the fit is done. It
-    cannot be combined with warm_start.
+    excludes warm_start.
 checkpoint_every : float, default=60.0
     Seconds between writes of the checkpoint, which is also written at the end; 0 for every round.
 verbose : int, default=0
@@ -133,10 +133,9 @@ alpha_, alpha_linear_ : float
     The strengths of the fit: alpha_ without tau, alpha_linear_ with fit_lower="explicit".
 shapes_ : {"plain", "hinges", "steps", None}
     The shapes of the fit, only where X was a frame or had gaps.
-objective_ : float
-    Loss plus penalty.
-violation_ : float
-    Largest dual norm of a gradient row that was found; the model is optimal if it is at most alpha.
+objective_, violation_ : float
+    Loss plus penalty, and the largest dual norm of a gradient row that was found: the model is
+    optimal if it is at most alpha.
 dual_gap_ : float
     Upper bound on objective - optimum, only with tau.
 history_ : dict of ndarray
@@ -144,9 +143,8 @@ history_ : dict of ndarray
     "gap_found", "n_components", "alpha" (NaN with tau), "seconds", and, with early_stopping,
     "validation_score". The first one is the model without basis vectors, or that of the choice of
     alpha. If the last round gained nothing, the model before it has another entry.
-n_features_in_ : int
-feature_names_in_ : ndarray of str
-    Only if X had column names that are all strings.
+n_features_in_, feature_names_in_ : int and ndarray of str
+    The names only if X had column names that are all strings.
 
 See Also
 --------
@@ -380,9 +378,8 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     ----------
     encoding_ : fastpoly.tables.Encoding
         What was learned; it prints, and holds plain arrays.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str
-        Only if X had column names that are all strings.
+    n_features_in_, feature_names_in_ : int and ndarray of str
+        The names only if X had column names that are all strings.
 
     Examples
     --------
@@ -398,9 +395,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     def __init__(
         self, *, shapes: str | None = None, min_count: int = 2, sparse_output: bool | None = None
     ) -> None:
-        self.shapes = shapes
-        self.min_count = min_count
-        self.sparse_output = sparse_output
+        vars(self).update((name, value) for name, value in locals().items() if name != "self")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -418,10 +413,6 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         ----------
         X : DataFrame, Arrow table, mapping or array-like, (n, d)
         y : ignored
-
-        Returns
-        -------
-        self
         """
         check_choice(self.shapes, "shapes", SHAPES["squared"])
         columns, min_count = self._read(X, reset=True), as_count(self.min_count, "min_count")
@@ -430,16 +421,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Any:
-        """The columns of numbers of X.
-
-        Parameters
-        ----------
-        X : as in `fit`; columns of frames are matched by name
-
-        Returns
-        -------
-        ndarray or csr_array, (n, n_columns)
-        """
+        """The columns of numbers of X, matched by name: ndarray or csr_array, (n, n_columns)."""
         check_is_fitted(self, "encoding_")
         dense = None if self.sparse_output is None else not self.sparse_output
         return self.encoding_.matrix(self._read(X, reset=False), dense=dense)

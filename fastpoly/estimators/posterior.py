@@ -1,5 +1,6 @@
 """PosteriorAverage: the mean of many models around a fitted one, as one small model."""
 
+import copy
 import os
 import warnings
 from functools import partial
@@ -17,10 +18,10 @@ from fastpoly import posterior
 from fastpoly.decoding import level_probabilities, level_values
 from fastpoly.draws import calibrated, composite_temper, effective_draws, split_rhat
 from fastpoly.estimators.advice import warn
-from fastpoly.estimators.arriving import Prior
+from fastpoly.estimators.arriving import VectorPrior
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import TrainingRows
-from fastpoly.estimators.prediction import Method, join
+from fastpoly.estimators.prediction import Method
 from fastpoly.estimators.search import MetaEstimator, PathSearchCV
 from fastpoly.joined import Joined
 from fastpoly.kernels.checks import as_count, as_positive
@@ -95,10 +96,10 @@ class PosteriorAverage(MetaEstimator):
 
     Notes
     -----
-    Everything else of the fitted estimator is here, too: `predict_proba`, `decision_function`,
-    `score`, `interaction_matrix`, `top_interactions`, `contributions`, `classes_` and so on, by the
-    mean. `model_.save` writes the mean, and the plots take the estimator. With the Poisson loss,
-    the mean is that of log rates: the mean of rates is ruled by the largest of few draws.
+    Everything else of the fitted estimator is here, too: `predict_proba`, `score`,
+    `top_interactions`, `contributions`, `classes_` and so on, by the mean. `model_.save` writes the
+    mean, and the plots take the average. With the Poisson loss, the mean is that of log rates: the
+    mean of rates is ruled by the largest of few draws.
 
     The vectors of users and items are drawn around a regression, with a ridge that is drawn, too,
     on the items and the users that they occur with, in at most 50 directions: what somebody rates
@@ -132,16 +133,7 @@ class PosteriorAverage(MetaEstimator):
         checkpoint: str | os.PathLike[str] | None = None, checkpoint_every: float = 60.0,
         verbose: int = 0, random_state: Any = None,
     ) -> None:  # fmt: skip
-        self.estimator = estimator
-        self.n_samples = n_samples
-        self.n_warmup = n_warmup
-        self.n_components = n_components
-        self.fields = fields
-        self.memory = memory
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.verbose = verbose
-        self.random_state = random_state
+        vars(self).update((name, value) for name, value in locals().items() if name != "self")
 
     def __getattr__(self, name: str) -> Any:
         """What is not here is that of the fitted estimator; before, of the one to fit."""
@@ -168,45 +160,41 @@ class PosteriorAverage(MetaEstimator):
         -------
         self
         """
+        average = copy.copy(self)
+        average._fit(X, y, sample_weight)
+        self.__dict__ = average.__dict__  # in one step, for other threads and for errors
+        return self
+
+    def _fit(self, X: Any, y: ArrayLike | None, sample_weight: ArrayLike | None) -> None:
+        """Fit the estimator, run the chain, and keep the mean."""
         self._check(X)
-        fitted, path = clone(self.estimator), self.checkpoint
-        rows, sizes = X, self.fields
+        fitted, rows, sizes = clone(self.estimator), X, self.fields
         joined = X if isinstance(X, Joined) else getattr(X, "joined", None)
-        if joined is not None and joined.ids:
+        joined = joined if joined is not None and joined.ids else None
+        if joined is not None:
             rows, sizes = joined.of_ids(X), joined.sizes
-        else:
-            joined = None
-        if path is not None and getattr(fitted, "checkpoint", "none") is None:
-            fitted.checkpoint = f"{os.fspath(path)}.fit"
+        if self.checkpoint is not None and getattr(fitted, "checkpoint", "none") is None:
+            fitted.checkpoint = f"{os.fspath(self.checkpoint)}.fit"
         with warnings.catch_warnings():  # a chain may have vectors where its start has none
             warnings.filterwarnings("ignore", "the model has no basis vectors")
             fitted.fit(rows, y, sample_weight)
         estimator = getattr(fitted, "best_estimator_", fitted)
         data = estimator._prepare(rows, y, sample_weight)
-        estimator._scaling = estimator._units(data)
+        scaling = estimator._scaling = estimator._units(data)
         if joined is not None:  # keys without rows mean something, by their tables
-            every = np.ones_like(estimator._scaling.seen)
-            estimator._scaling = estimator._scaling._replace(seen=every)
+            scaling = estimator._scaling = scaling._replace(seen=np.ones_like(scaling.seen))
         start = self._start(estimator, data)
-        if (tables := estimator._scaling.tables) is not None:
-            estimator._scaling = estimator._scaling._replace(tables=tables.plain())
+        if scaling.tables is not None:
+            scaling = estimator._scaling = scaling._replace(tables=scaling.tables.plain())
         objective = estimator._objective(data)
-        start = estimator._scaling.unfold(start, estimator._activation).nonzero()
+        start = scaling.unfold(start, estimator._activation).nonzero()
         fields, exclusive = posterior.field_labels(objective.rows, sizes)
         sides = occurrence_sides(objective.rows, fields, exclusive)
         constant = int(estimator.fit_lower == "augment")
         for e, known in ({} if joined is None else joined.sides()).items():
             side, more = Side.of(*known), sides.get(e + constant)
             sides[e + constant] = side if more is None else side.joined(more)
-        fit, chain = "", None
-        if path is not None:
-            own = repr((self.n_warmup, self.memory, self.random_state))
-            known = [side.S for side in sides.values()]
-            fit = fingerprint("posterior", estimator._fingerprint(data), fields, own, *known)
-            if os.path.exists(path):
-                resume = partial(posterior.Chain.resume, objective, fields, sides, self.memory)
-                chain = read_record(path, fit, resume)
-        chain = chain or self._begin(estimator, objective, start, fields, sides)
+        chain, fit = self._chain(estimator, data, objective, start, fields, sides)
         chain = self._advance(chain, fit)
         model, draws = self._finish(estimator, chain, exclusive)
         if joined is not None:
@@ -218,16 +206,16 @@ class PosteriorAverage(MetaEstimator):
             model = joined.over_columns(model, activation, split)
             draws = [joined.over_columns(draw, activation) for draw in draws]
             data = estimator._prepare(X, y, sample_weight)
-        self.estimator_ = estimator._with_model(model)
+            self._labels = np.append(np.zeros(constant, np.intp), joined.fields + constant)
         self._draws = [estimator._poly_model(draw) for draw in draws]
+        self.estimator_ = copy.copy(estimator)
+        self.estimator_._set_model(estimator._poly_model(model))
         if joined is None:
             self.estimator_._remember(objective.rows)
         else:
             self.estimator_._information = None
-            self._labels = joined.labels(estimator.fit_lower)
             self.estimator_._scaling = estimator._units(data)
         self.estimator_._keep_background(data)
-        return self
 
     def _check(self, X: Any) -> None:
         """Raise unless the parameters make sense."""
@@ -277,17 +265,25 @@ class PosteriorAverage(MetaEstimator):
             )
         return model
 
-    def _begin(
-        self, estimator: PolyEstimator, objective: Objective, start: Model,
+    def _chain(
+        self, estimator: PolyEstimator, data: TrainingRows, objective: Objective, start: Model,
         fields: NDArray[np.intp], sides: dict[int, Side],
-    ) -> posterior.Chain:  # fmt: skip
-        """A chain from a model."""
+    ) -> tuple[posterior.Chain, str]:  # fmt: skip
+        """A chain from a model, or that of the checkpoint, and the fingerprint of its fit."""
+        fit, path = "", self.checkpoint
+        if path is not None:
+            own = repr((self.n_warmup, self.memory, self.random_state))
+            known = [side.S for side in sides.values()]
+            fit = fingerprint("posterior", estimator._fingerprint(data), fields, own, *known)
+            if os.path.exists(path):
+                resume = partial(posterior.Chain.resume, objective, fields, sides, self.memory)
+                return read_record(path, fit, resume), fit
         seed = PolyEstimator._seed(self)  # type: ignore[arg-type]
         temper = None if estimator.loss == "squared" else 1.0
         chain = posterior.Chain(objective, start, fields, seed, temper, sides, memory=self.memory)
         if estimator._task == "ordinal":
             chain.temper = composite_temper(chain.watch(start))
-        return chain
+        return chain, fit
 
     def _advance(self, chain: posterior.Chain, fit: str) -> posterior.Chain:
         """The chain after all draws, which keeps what comes after the warm-up."""
@@ -363,20 +359,20 @@ class PosteriorAverage(MetaEstimator):
         -------
         ndarray, or with `return_std` two of them
         """
-        check_is_fitted(self, "estimator_")
-        mean = self.estimator_.predict(X)
+        now = copy.copy(self)  # a fit in another thread does not change it
+        check_is_fitted(now, "estimator_")
+        mean = now.estimator_.predict(X)
         if not return_std:
             return mean
-        # The variance between draws, and that within them.
-        O, levels = self._outputs(X)
+        found, levels = now._outputs(X)
         if levels is None:
-            return mean, np.sqrt(O.var(axis=0) + self._noise**2).reshape(mean.shape)
-        P = np.array([level_probabilities(o) for o in O])
-        within = (P @ levels**2 - (P @ levels) ** 2).mean(axis=0)
-        return mean, np.sqrt((P @ levels).var(axis=0) + within)
+            return mean, np.sqrt(found.var(axis=0) + now._noise**2).reshape(mean.shape)
+        # The variance between draws, and that within them.
+        within = (found @ levels**2 - (found @ levels) ** 2).mean(axis=0)
+        return mean, np.sqrt((found @ levels).var(axis=0) + within)
 
     def _outputs(self, X: Any) -> tuple[Floats, Floats | None]:
-        """The outputs of all draws, (n_draws, n, m), and the values of levels, if there are any."""
+        """The outputs of all draws, (n_draws, n, m); of levels their probabilities and values."""
         model = self.estimator_.model_
         if model.task not in ("regression", "ordinal"):
             raise ValueError(
@@ -387,12 +383,13 @@ class PosteriorAverage(MetaEstimator):
         if model.task == "regression":
             return O, None
         values = model.level_values
-        return O, level_values(model.classes, len(model.classes)) if values is None else values
+        values = level_values(model.classes, len(model.classes)) if values is None else values
+        return np.array([level_probabilities(o) for o in O]), values
 
     def _by_draws(self, method: Method, X: Any, draws: list[PolyModel]) -> NDArray:
         """What a method of `PolyModel` gives for each of the draws."""
-        n, parts = self.estimator_._rows_of(X)
-        return np.array([join(parts(method, draw), n) for draw in draws])
+        apply = self.estimator_._applier(X)
+        return np.array([apply(method, draw) for draw in draws])
 
     def predict_interval(self, X: Any, coverage: float = 0.8) -> Floats:
         """Intervals that hold a new observation with this probability.
@@ -407,15 +404,16 @@ class PosteriorAverage(MetaEstimator):
         ndarray, (n, 2) or (n, 2, m)
             Lower and upper ends; for levels, levels.
         """
-        check_is_fitted(self, "estimator_")
+        now = copy.copy(self)
+        check_is_fitted(now, "estimator_")
         if not 0 < coverage < 1:
             raise ValueError(f"coverage must be between 0 and 1, got {coverage}")
         ends = 0.5 * (1 - coverage), 0.5 * (1 + coverage)
-        if self.estimator_.model_.task != "ordinal":
-            mean, std = self.predict(X, return_std=True)
+        if now.estimator_.model_.task != "ordinal":
+            mean, std = now.predict(X, return_std=True)
             return np.stack([mean + norm.ppf(q) * std for q in ends], axis=1)
-        O, levels = self._outputs(X)
-        below = np.mean([level_probabilities(o) for o in O], axis=0).cumsum(axis=1)
+        P, levels = now._outputs(X)
+        below = P.mean(axis=0).cumsum(axis=1)
         positions = [(below < q - 1e-12).sum(axis=1) for q in ends]
         return levels[np.minimum(np.stack(positions, axis=1), len(levels) - 1)]
 
@@ -425,22 +423,18 @@ class PosteriorAverage(MetaEstimator):
         """The mean with vectors for unseen levels, from a few rows, by the prior of their field.
 
         As `fold_in` of the estimators, but the prior of a vector is normal, with the mean and
-        covariance of the levels of its field.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As for `fold_in` of the estimator. All new levels must be of one field.
+        covariance of the levels of its field. All new levels must be of one field.
 
         Returns
         -------
         estimator
             A fitted copy of `estimator_`.
         """
-        check_is_fitted(self, "estimator_")
-        return self.estimator_._folded(X, y, sample_weight, self._prior_of)
+        now = copy.copy(self)
+        check_is_fitted(now, "estimator_")
+        return now.estimator_._folded(X, y, sample_weight, now._prior_of)
 
-    def _prior_of(self, model: Model, X: Any, new: NDArray[np.intp]) -> Prior:
+    def _prior_of(self, model: Model, X: Any, new: NDArray[np.intp]) -> VectorPrior:
         """The prior of the field of new columns, from its levels in the mean.
 
         Columns beyond those of the fit are of the field that these rows lack.
@@ -462,12 +456,13 @@ class PosteriorAverage(MetaEstimator):
         A = A if model.linear is None else np.hstack([A, model.linear[own]])
         A = A[A.any(axis=1)]
         spread = np.cov(A.T) + 1e-3 * np.diag(A.var(axis=0) + 1e-12)
-        return Prior(A.mean(axis=0), np.linalg.inv(spread), self.temper_)
+        return VectorPrior(A.mean(axis=0), np.linalg.inv(spread), self.temper_)
 
     def sample(self, X: Any, n: int = 1) -> NDArray:
         """Predictions of n draws, evenly spaced over the chain: (n, rows) or (n, rows, m)."""
-        check_is_fitted(self, "estimator_")
-        if as_count(n, "n") > len(self._draws):
-            raise ValueError(f"n must be at most {len(self._draws)}, the draws that are kept")
-        chosen = np.linspace(0, len(self._draws) - 1, n).astype(int)
-        return self._by_draws(PolyModel.predict, X, [self._draws[i] for i in chosen])
+        now = copy.copy(self)
+        check_is_fitted(now, "estimator_")
+        if as_count(n, "n") > len(now._draws):
+            raise ValueError(f"n must be at most {len(now._draws)}, the draws that are kept")
+        chosen = np.linspace(0, len(now._draws) - 1, n).astype(int)
+        return now._by_draws(PolyModel.predict, X, [now._draws[i] for i in chosen])

@@ -8,7 +8,13 @@ import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, TransformerMixin, clone
+from sklearn.base import (
+    BaseEstimator,
+    MetaEstimatorMixin,
+    TransformerMixin,
+    clone,
+    is_classifier,
+)
 from sklearn.metrics import check_scoring
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
@@ -17,16 +23,16 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
-from fastpoly.contributions import Contributions
 from fastpoly.estimators import folds
 from fastpoly.estimators.advice import collected_warnings, warn, warn_once
 from fastpoly.estimators.base import PolyEstimator
 from fastpoly.estimators.data import check_csr
-from fastpoly.estimators.prediction import Documented
+from fastpoly.estimators.prediction import Documented, Reader
 from fastpoly.kernels.checks import as_flag
-from fastpoly.path import alpha_grid, as_alphas
+from fastpoly.path import alpha_grid, as_alphas, largest_alpha
 from fastpoly.rows.shards import Shards
 from fastpoly.state import Floats
+from fastpoly.strengths import default_ridge
 
 
 class MetaEstimator(Documented, MetaEstimatorMixin, BaseEstimator):
@@ -42,7 +48,7 @@ class MetaEstimator(Documented, MetaEstimatorMixin, BaseEstimator):
         return tags
 
 
-class PathSearchCV(MetaEstimator, TransformerMixin, BaseSearchCV):
+class PathSearchCV(Reader, MetaEstimator, TransformerMixin, BaseSearchCV):
     """Cross-validated choice of alpha and of the number of basis vectors.
 
     Each fold walks down a path of alphas, the largest first, and starts every run from the model
@@ -56,9 +62,9 @@ class PathSearchCV(MetaEstimator, TransformerMixin, BaseSearchCV):
     ----------
     estimator : estimator
         One of the six estimators of fastpoly, or a Pipeline whose last step is one; its
-        transformers are fitted in every fold. The n_components of the estimator is the largest
-        number of basis vectors to try; its alpha is not used. Set its random_state to an int to
-        make the search reproducible.
+        transformers are fitted in every fold. Its n_components is the largest number of basis
+        vectors to try; its alpha is not used. With an int as its random_state, the search is
+        reproducible.
     alphas : array-like, optional
         Positive and decreasing. By default a geometric grid from the alpha of the data at which
         the first basis vector enters.
@@ -87,12 +93,10 @@ class PathSearchCV(MetaEstimator, TransformerMixin, BaseSearchCV):
     Attributes
     ----------
     cv_results_ : dict
-        One row per pair: "params", "param_alpha", "param_n_components", "split<i>_test_score",
-        "mean_test_score", "std_test_score", "rank_test_score"; and "mean_fit_time",
-        "std_fit_time", "mean_score_time", "std_score_time", the seconds of the runs for an alpha,
-        which all sizes share. Scores are NaN where all models of an alpha have more basis vectors,
-        because its run starts from the model of the alpha before. For a Pipeline, the names of
-        parameters have the prefix of its last step.
+        One row per pair, as in `GridSearchCV`. Times are those of the run for an alpha, which all
+        sizes share. Scores are NaN where all models of an alpha have more basis vectors, because
+        its run starts from the model of the alpha before. For a Pipeline, the names of parameters
+        have the prefix of its last step.
     alphas_ : ndarray
     best_index_ : int
         The row of the best pair; of equal ones, that with the larger alpha, then that with fewer
@@ -104,12 +108,10 @@ class PathSearchCV(MetaEstimator, TransformerMixin, BaseSearchCV):
         Fitted on all data, with `refit`.
     refit_time_ : float
         Seconds of that fit.
-    scorer_ : callable
-    n_splits_ : int
+    scorer_, n_splits_, n_features_in_, feature_names_in_
+        As in `GridSearchCV`.
     classes_ : ndarray
         The classes or levels of the best estimator, if it has any.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str
 
     Notes
     -----
@@ -151,11 +153,8 @@ class PathSearchCV(MetaEstimator, TransformerMixin, BaseSearchCV):
 
         Parameters
         ----------
-        X : array-like, DataFrame or sparse, (n, d), or Shards
-        y : array-like, (n,) or (n, m)
-            None with shards.
-        sample_weight : array-like, (n,), optional
-            Weights of the rows in training; test scores are not weighted. None with shards.
+        X, y, sample_weight
+            As for the estimator. Test scores are not weighted.
         groups : array-like, (n,), optional
             For a splitter that takes groups, such as `GroupKFold`; an error if cv is None or a
             number.
@@ -185,13 +184,16 @@ class PathSearchCV(MetaEstimator, TransformerMixin, BaseSearchCV):
             raise TypeError("shards cannot go through a Pipeline; transform the rows first")
         model = clone(model).set_params(alpha=None)  # its alpha is not used
         model._check_parameters()
-        prepared, w = clone(model), rows.given_to("model").get("sample_weight")
+        prepared, w = clone(model), rows.metadata["model"].get("sample_weight")
         data = prepared._prepare(rows.transformed(head and clone(head)), rows.y, w)
         self.scorer_, _ = self._get_scorers()
         if self.alphas is not None:
             self.alphas_ = as_alphas(self.alphas)
         else:
-            largest, model.alpha_linear = folds.path_begin(prepared, data)
+            objective = prepared._begin(data)
+            if model.alpha_linear is None and objective.explicit:
+                model.alpha_linear = default_ridge(objective, prepared._options())
+            largest = largest_alpha(objective.at(alpha_linear=model.alpha_linear), model.tol)
             # Where there is nothing to select, the empty model is optimal for every alpha.
             self.alphas_ = alpha_grid(largest or 1.0, self.n_alphas, self.alpha_min_ratio)
         splits = rows.splits(self.cv, prepared, data.y)
@@ -205,22 +207,24 @@ class PathSearchCV(MetaEstimator, TransformerMixin, BaseSearchCV):
 
     def _rows(self, X: Any, y: Any, given: dict[str, Any]) -> folds.SearchRows:
         """The rows as they were given, with the metadata for each that takes or requests some."""
+        metadata: dict[str, Any] = {"head": {}, "model": given, "splitter": {}, "scorer": {}}
         if isinstance(X, Shards):
             if "groups" in given:
                 raise ValueError("groups must be None: give cv as pairs of shards instead")
-            return folds.SearchRows(X, y, {"model": given})
+            return folds.SearchRows(X, y, metadata)
         if type(y).__module__.startswith("pandas") and not hasattr(y, "iloc"):
             y = np.asarray(y)  # the array of a Series, which takes no list of positions
         X, y, *values = indexable(check_csr(X), y, *given.values())
         given = dict(zip(given, values, strict=True))
         if not get_config()["enable_metadata_routing"]:
-            groups = {"groups": given.pop("groups")} if "groups" in given else {}
+            if "groups" in given:
+                metadata["splitter"] = {"groups": given.pop("groups")}
             if given.keys() - {"sample_weight"}:
                 raise TypeError(f"fit takes {sorted(given)} only with enable_metadata_routing=True")
-            return folds.SearchRows(X, y, {"model": given, "splitter": groups})
+            return folds.SearchRows(X, y, metadata | {"model": given})
         routed = metadata_routing.process_routing(self, "fit", **given)
         head, model, _ = folds.pipeline_parts(self.estimator)
-        metadata = {"splitter": routed.splitter.split, "scorer": routed.scorer.score}
+        metadata |= {"splitter": routed.splitter.split, "scorer": routed.scorer.score}
         for name, taker, method in (("head", head, "fit_transform"), ("model", model, "fit")):
             request = metadata_routing.get_routing_for_object(taker)
             names = request.consumes(method, routed.estimator.fit)
@@ -230,8 +234,9 @@ class PathSearchCV(MetaEstimator, TransformerMixin, BaseSearchCV):
     def _get_scorers(self) -> tuple[Any, str]:
         """The scorer, as scikit-learn asks for it to route metadata."""
         _, model, _ = folds.pipeline_parts(self.estimator)
-        if self.scoring is None:
-            return folds.default_scorer(model), "score"
+        # Accuracy on few rows is a step function of the model; the log-loss distinguishes better.
+        if self.scoring is None and is_classifier(model) and hasattr(model, "predict_proba"):
+            return folds.negative_log_loss, "score"
         return check_scoring(model, self.scoring), "score"
 
     def _run(
@@ -273,7 +278,7 @@ class PathSearchCV(MetaEstimator, TransformerMixin, BaseSearchCV):
         X, start = rows.transformed(head), models.flat[self.best_index_]
         if head is not None:
             best.steps[:-1] = head.steps
-        begun, w = perf_counter(), rows.given_to("model").get("sample_weight")
+        begun, w = perf_counter(), rows.metadata["model"].get("sample_weight")
         advice = model._fit(X, rows.y, w, start, by_score=True)
         self.refit_time_ = perf_counter() - begun
         self.best_estimator_ = best
@@ -307,10 +312,8 @@ class PathSearchCV(MetaEstimator, TransformerMixin, BaseSearchCV):
         mean, rank = self.cv_results_["mean_test_score"], self.cv_results_["rank_test_score"]
         best = int(rank.argmin())
         if self.one_standard_error:
-            n = sum(
-                not np.isnan(self.cv_results_[f"split{i}_test_score"]).all()
-                for i in range(self.n_splits_)
-            )
+            splits = [self.cv_results_[f"split{i}_test_score"] for i in range(self.n_splits_)]
+            n = sum(not np.isnan(scores).all() for scores in splits)
             if n < 2:
                 raise ValueError("one_standard_error=True needs two splits or more; raise cv")
             error = self.cv_results_["std_test_score"][best] / np.sqrt(n - 1)
@@ -338,38 +341,16 @@ class PathSearchCV(MetaEstimator, TransformerMixin, BaseSearchCV):
         alpha, _ = self.best_params_.values()
         return alpha == self.alphas_[0] and len(self.alphas_) > 1
 
-    def interaction_matrix(self, output: Any = None) -> Floats:
-        """`interaction_matrix` of the best estimator, or of the last step of its Pipeline."""
-        return folds.fitted_estimator(self)[0].interaction_matrix(output)
-
-    def top_interactions(
-        self, output: Any = None, k: int = 10, *, standardized: bool | None = None
-    ) -> list[tuple]:
-        """`top_interactions` of the best estimator; a Pipeline gives names to its last step."""
-        return folds.fitted_estimator(self)[0].top_interactions(
-            output, k, standardized=standardized
-        )
-
-    def contributions(
-        self, X: Any, output: Any = None, *, background: Any = None, pairs: bool = False
-    ) -> Contributions:
-        """`contributions` of the best estimator, of the features that reach it in a Pipeline."""
-        return folds.contributions_of(self, X, output, background=background, pairs=pairs)
-
     def score(
         self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None,
         **params: Any,
     ) -> float:  # fmt: skip
-        """Score of the best estimator, by `scoring`; weights and `params` go to the scorer.
-
-        Shards hold their own y.
-        """
+        """Score of the best estimator, by `scoring`; weights and `params` go to the scorer."""
         if not self.refit:
             raise AttributeError("refit=False: there is no best_estimator_ to score")
         check_is_fitted(self, "best_estimator_")
         y = X.targets() if y is None and isinstance(X, Shards) else y
-        given = {"sample_weight": sample_weight, **params}
-        given = {name: value for name, value in given.items() if value is not None}
+        given = params if sample_weight is None else {"sample_weight": sample_weight, **params}
         if get_config()["enable_metadata_routing"]:
             given = metadata_routing.process_routing(self, "score", **given).scorer.score
         return self.scorer_(self.best_estimator_, X, y, **given)

@@ -3,11 +3,9 @@
 Each class turns y into codes with a table of what a code is to the loss, or into numbers.
 """
 
-import inspect
 import numbers
-from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,44 +18,12 @@ from sklearn.utils.validation import column_or_1d
 
 from fastpoly.decoding import NUMBER_KINDS, level_values
 from fastpoly.estimators.advice import warn
-from fastpoly.estimators.base import Encoded, PolyEstimator
+from fastpoly.estimators.base import Encoded, PolyEstimator, with_parameters
 from fastpoly.estimators.data import TrainingRows, usable_names
 from fastpoly.kernels.checks import as_weights, shown
-from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.rows import Shards
 from fastpoly.rows.statistics import Moments, Scaling
 from fastpoly.state import Floats
-
-Class = TypeVar("Class", bound=type)
-
-
-def with_parameters(**own: Any) -> Callable[[Class], Class]:
-    """A class decorator: `__init__` takes the shared parameters, and more, or other defaults.
-
-    scikit-learn reads its signature. A name that is not a parameter is an error that names the
-    class of the user.
-    """
-
-    def write(cls: Class) -> Class:
-        known = dict(inspect.signature(PolyEstimator.__init__).parameters)
-        for name, default in own.items():
-            known[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-
-        defaults = {name: parameter.default for name, parameter in list(known.items())[1:]}
-
-        def __init__(self: Any, *unnamed: Any, **given: Any) -> None:
-            user, names = type(self).__name__, ", ".join(defaults)
-            if unnamed:
-                raise TypeError(f"name the parameters of {user}: {user}(alpha={shown(unnamed[0])})")
-            for name in given.keys() - defaults.keys():
-                raise TypeError(f"{user} has no parameter {name!r}; known: {names}")
-            vars(self).update(defaults | given)
-
-        __init__.__signature__ = inspect.Signature(list(known.values()))
-        cls.__init__ = __init__  # type: ignore[misc]
-        return cls
-
-    return write
 
 
 @with_parameters(class_weight=None)
@@ -109,8 +75,7 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
         w = super()._weights(X, y, sample_weight)
         if self.class_weight is None:
             return w
-        by_class = compute_sample_weight(self.class_weight, y)
-        by_class = as_weights(by_class, "class_weight", len(by_class))
+        by_class = as_weights(compute_sample_weight(self.class_weight, y), "class_weight", len(y))
         both = by_class if w is None else w * by_class
         return as_weights(both, "class_weight, times sample_weight,", len(both), some=True)
 
@@ -132,17 +97,6 @@ class PolyClassifier(ClassifierMixin, PolyEstimator):
             return counts.sum() / (len(counts) * counts)
         return compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
 
-    @property
-    def _loss_targets(self) -> tuple[str, ...]:
-        return ("sign", "real") if self._task == "multilabel" else ("label",)
-
-    @property
-    def _targets_are(self) -> str:
-        return "is a label indicator" if self._task == "multilabel" else "is 1-D"
-
-    def _output_labels(self) -> tuple[str, list[Any]] | None:
-        return None if self._task == "multilabel" else ("class", self.classes_.tolist())
-
     def _output_names(self) -> list[str] | None:
         names = self._target_names if self._task == "multilabel" else None
         return names or usable_names(map(str, self.classes_))
@@ -154,9 +108,6 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
 
     _task = "regression"  # or "rates"
     _numeric_targets = True
-    _one_dimensional = True
-    _loss_targets = "real", "sign"
-    _targets_are, _loss_name = "holds numbers", "squared"
     score = PolyEstimator.score
 
     def __sklearn_tags__(self) -> Tags:
@@ -178,18 +129,17 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
             )
         table = None if classes is None else classes.astype(np.float64)[:, None]
         m = 1 if len(shape) == 1 else shape[1]
-        rates = complete_loss(get_loss(self._model_loss())).link == "log"
-        task = "rates" if rates else "regression"
+        task = "rates" if self._model_loss().link == "log" else "regression"
         return table, m, {"_one_dimensional": len(shape) == 1, "_task": task}
 
     def _units(self, data: TrainingRows) -> Scaling:
-        scaling, loss = super()._units(data), complete_loss(get_loss(self._model_loss()))
-        # Other losses depend on the scale of the targets.
+        scaling, loss = super()._units(data), self._model_loss()
         if not self.standardize or not (loss.equivariant or loss.robust):
-            return scaling
-        found = data.target_moments
-        if loss.robust and not data.stored:  # shards have no medians
-            found = Moments.robust(data.targets.values, data.w)
+            return scaling  # other losses depend on the scale of the targets
+        if data.stored:  # which have no medians
+            found = data.statistics.targets
+        else:
+            found = (Moments.robust if loss.robust else Moments.of)(data.targets.values, data.w)
         return scaling.with_targets(found, self.fit_lower == "explicit")
 
     def _output_names(self) -> list[str] | None:
@@ -198,26 +148,13 @@ class PolyRegressor(RegressorMixin, PolyEstimator):
     def _metric(self, y: ArrayLike, prediction: Floats, w: ArrayLike | None) -> float:
         return r2_score(y, prediction, sample_weight=w)
 
-    def _shape(self, values: NDArray) -> NDArray:
-        return values if self._one_dimensional else values.reshape(len(values), -1)
-
-    def _check_outputs(self) -> None:
-        # scikit-learn forbids `decision_function` for regressors of a 1-D y, and asks before `fit`.
-        if self._one_dimensional:
-            raise AttributeError(
-                "only after a fit with a 2-D y; `predict` gives the output of a 1-D y"
-            )
-
 
 @with_parameters(levels=None)
 class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
     """Base of the two ordinal regressors, by reduction: is y <= level, for all but the last?"""
 
     _task = "ordinal"
-    _loss_targets = ("sign",)
-    _targets_are = "holds levels"
     _declared: list[Any] | None = None
-    _has_levels = True
     score = PolyEstimator.score
 
     def _prepare(
@@ -282,17 +219,11 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
             )
         return [known[level] for level in levels.tolist()]
 
-    def _output_labels(self) -> tuple[str, list[Any]]:
-        return "level", self.classes_.tolist()[:-1]
-
     def _output_names(self) -> list[str] | None:
         return usable_names(f"<= {level}" for level in self.classes_[:-1])
 
     def _numbers(self, levels: NDArray) -> Floats:
-        """Levels as numbers: themselves, or their ranks among the declared levels, from 1.
-
-        So predictions and scores do not depend on which declared levels a training part holds.
-        """
+        """Levels as numbers: themselves, or their ranks among all declared levels, from 1."""
         if self.classes_.dtype.kind in NUMBER_KINDS:
             return levels.astype(np.float64)
         return 1.0 + np.array(self._positions(levels))
@@ -305,13 +236,6 @@ class PolyOrdinalRegressor(RegressorMixin, PolyEstimator):
     def _metric(self, y: ArrayLike, prediction: Floats, w: ArrayLike | None) -> float:
         y = self._numbers(as_numbers(column_or_1d(y)))
         return r2_score(y, prediction, sample_weight=w)
-
-    def _check_outputs(self) -> None:
-        if not self._has_levels:
-            raise AttributeError(
-                "y was continuous and no value of it occurred twice: there are no levels to give "
-                "probabilities of; use `predict`, or round y to a scale of few levels"
-            )
 
 
 def order_of_dtype(y: Any) -> list[Any] | None:

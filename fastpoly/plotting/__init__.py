@@ -35,7 +35,7 @@ __all__ = [
 def model_of(estimator: Any, output: Any, default: bool) -> tuple[PolyModel, Any]:
     """The model inside a fitted object, and the output that a user named; or a default one."""
     if not isinstance(estimator, PolyModel):
-        from fastpoly.estimators.folds import fitted_estimator
+        from fastpoly.estimators.prediction import fitted_estimator
 
         fitted, _ = fitted_estimator(estimator)
         named = default or output is not None
@@ -211,7 +211,7 @@ class ContributionDisplay(Display):
         if isinstance(estimator, PolyModel):
             found = estimator.contributions(X, output, background=background)
         else:
-            from fastpoly.estimators.folds import contributions_of
+            from fastpoly.estimators.prediction import contributions_of
 
             found = contributions_of(estimator, X, output, background=background)
         if len(found) != 1:

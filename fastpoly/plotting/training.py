@@ -81,7 +81,7 @@ class ConvergenceDisplay(Display):
         -------
         ConvergenceDisplay
         """
-        from fastpoly.estimators.folds import fitted_estimator
+        from fastpoly.estimators.prediction import fitted_estimator
 
         estimator, _ = fitted_estimator(estimator)
         alpha = getattr(estimator, "alpha_", None)
