@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, signature
 from itertools import starmap
 from time import monotonic
 from typing import Any, Self, TypeVar
@@ -61,23 +61,15 @@ SUITABLE_LOSSES = {
     "ordinal": ("holds levels", ("sign",), "logistic"),
 }
 
-# The parameters that all estimators share, with their defaults.
-PARAMETERS: dict[str, Any] = {
-    "alpha": None, "tau": None, "penalty": "l1/l2", "loss": "logistic", "n_components": 50,
-    "block": "auto", "refit": "auto", "fit_lower": "explicit", "alpha_linear": None,
-    "standardize": True, "fields": None, "shapes": "auto", "solver": "auto", "max_iter": 1000,
-    "tol": 0.1, "selection": "refine", "early_stopping": False, "validation_fraction": 0.25,
-    "n_iter_no_change": 10, "warm_start": False, "n_threads": None, "checkpoint": None,
-    "checkpoint_every": 60.0, "verbose": 0, "random_state": None,
-}  # fmt: skip
-
 
 def with_parameters(**own: Any) -> Callable[[Class], Class]:
     """A class decorator: `__init__` takes the shared parameters, and more, or other defaults.
 
     scikit-learn reads its signature; a name that is not a parameter is an error that says so.
     """
-    defaults = PARAMETERS | own
+    known = dict(signature(PolyEstimator.__init__).parameters)
+    known |= {name: Parameter(name, Parameter.KEYWORD_ONLY, default=own[name]) for name in own}
+    defaults = {name: parameter.default for name, parameter in [*known.items()][1:]}
 
     def __init__(self: Any, *unnamed: Any, **given: Any) -> None:
         user, names = type(self).__name__, ", ".join(defaults)
@@ -87,9 +79,7 @@ def with_parameters(**own: Any) -> Callable[[Class], Class]:
             raise TypeError(f"{user} has no parameter {name!r}; known: {names}")
         vars(self).update(defaults | given)
 
-    known = [Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name]) for name in defaults]
-    unbound = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
-    __init__.__signature__ = Signature([unbound, *known])  # type: ignore[attr-defined]
+    __init__.__signature__ = Signature([*known.values()])  # type: ignore[attr-defined]
 
     def write(cls: Class) -> Class:
         cls.__init__ = __init__  # type: ignore[misc]
@@ -98,7 +88,6 @@ def with_parameters(**own: Any) -> Callable[[Class], Class]:
     return write
 
 
-@with_parameters()
 class PolyEstimator(Arriving):
     """Base of the estimators; subclasses define what targets mean and name the activation.
 
@@ -109,6 +98,19 @@ class PolyEstimator(Arriving):
 
     _numeric_targets = False
     shapes_: str | None
+
+    def __init__(
+        self, *, alpha: float | None = None, tau: float | None = None, penalty: Any = "l1/l2",
+        loss: Any = "logistic", n_components: int = 50, block: int | str = "auto",
+        refit: str | None = "auto", fit_lower: str | None = "explicit",
+        alpha_linear: float | None = None, standardize: bool = True, fields: Any = None,
+        shapes: str | None = "auto", solver: str = "auto", max_iter: int = 1000, tol: float = 0.1,
+        selection: Any = "refine", early_stopping: bool = False, validation_fraction: float = 0.25,
+        n_iter_no_change: int = 10, warm_start: bool = False, n_threads: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None, checkpoint_every: float = 60.0,
+        verbose: int = 0, random_state: Any = None,
+    ) -> None:  # fmt: skip
+        vars(self).update((name, value) for name, value in locals().items() if name != "self")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
