@@ -6,13 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import block_diag, csr_array, diags_array, eye_array, hstack, issparse, vstack
+from scipy.sparse import block_diag, csr_array, diags_array, vstack
 
-from fastpoly.kernels.checks import shown
 from fastpoly.model import PolyModel
 from fastpoly.rows import CodedRows, Rows, Shards, Tables
 from fastpoly.state import Model
-from fastpoly.tables import Encoding
+from fastpoly.tables.entities import Entity
 from fastpoly.tables.frames import is_frame, read_columns
 
 
@@ -71,17 +70,15 @@ class Joined:
         self, columns: dict[str, NDArray], tables: dict[str, Any], ids: bool, stored: bool = False
     ) -> None:
         """Read the tables of columns of keys, or of their levels in shards."""
-        lacking = [name for name in tables if name not in columns]
-        extra = [name for name in columns if name not in tables]
-        if lacking or extra:
-            raise ValueError(
-                f"rows lack the columns {lacking} of the tables, or have columns {extra} without a "
-                "table; give name=None for a column whose levels are all there is"
-            )
+        _check_names(columns, tables)
         self.ids = bool(ids)
-        self.entities: dict[str, _Entity] = {}
+        self.entities: dict[str, Entity] = {}
         for name, table in tables.items():
-            self.entities[name] = _Entity(name, table, columns[name], ids, stored)
+            self.entities[name] = Entity(name, table, columns[name], ids, stored)
+        self._lay_out(stored)
+
+    def _lay_out(self, stored: bool = False) -> None:
+        """The columns of all entities, beside each other."""
         # Fields of shards end with a level for what is none of their keys.
         parts = [e.matrix for e in self.entities.values()]
         self.sizes = [B.shape[0] for B in parts]
@@ -93,6 +90,7 @@ class Joined:
         fields = [np.add(e.fields, i) for e, i in zip(self.entities.values(), starts, strict=False)]
         self.fields = np.concatenate(fields).astype(np.intp)
         self.exclusive = np.concatenate([e.exclusive for e in self.entities.values()]).astype(bool)
+        self.later = np.concatenate([e.later for e in self.entities.values()])
 
     @classmethod
     def over(cls, shards: Shards, *, ids: bool = True, **tables: Any) -> Shards:
@@ -175,9 +173,44 @@ class Joined:
         rows = rows[0] if isinstance(rows, tuple) else rows
         return self._with(csr_array(self.codes[rows]))
 
-    def with_rows(self, rows: Any) -> Self:
-        """Other rows, joined with the same tables."""
-        return self._with(self._codes(_columns(rows, "rows")))
+    def with_rows(self, rows: Any, **tables: Any) -> Self:
+        """Other rows, joined with the same tables, or with newer ones.
+
+        Models of the earlier rows take them: they predict a new key by the columns of its table,
+        until `fold_in` gives it a vector of its own.
+
+        Parameters
+        ----------
+        rows : DataFrame, or mapping of names to arrays
+        **tables : DataFrame, sparse matrix, array or None
+            Newer tables with the same columns. Their rows replace those of the same keys, and
+            follow the others. A matrix has all earlier rows, then new ones.
+
+        Examples
+        --------
+        >>> from fastpoly import FactorizationMachineRegressor, Joined
+        >>> users = {"user": ["ann", "bob"], "age": [25.0, 61.0]}
+        >>> X = Joined({"user": ["ann", "bob"], "item": [1, 2]}, user=users, item=None)
+        >>> model = FactorizationMachineRegressor(alpha=0.1).fit(X, [5.0, 1.0])
+        >>> cid = {"user": ["cid"], "age": [28.0]}
+        >>> new = X.with_rows({"user": ["cid", "ann"], "item": [1, 1]}, user=cid)
+        >>> bool(model.fold_in(new[:1], [2.0]).predict(new)[0] < model.predict(new)[0])
+        True
+        """
+        columns, other = _columns(rows, "rows"), self._with(self.codes)
+        _check_names(columns, self.entities)
+        if tables:
+            other.entities = dict(self.entities)
+            for name, table in tables.items():
+                other.entities[name] = self._known(name).extended(table, columns[name])
+            other._lay_out()
+        other.codes = other._codes(columns)
+        return other
+
+    def _known(self, name: str) -> Entity:
+        if name not in self.entities:
+            raise ValueError(f"there is no {name!r}; known: {list(self.entities)}")
+        return self.entities[name]
 
     def plain(self) -> csr_array:
         """The sparse matrix that this stands for."""
@@ -187,13 +220,57 @@ class Joined:
         """The tables of all keys, (L, d)."""
         return csr_array(block_diag([csr_array(B) for B in self.tables.blocks], "csr"))
 
-    def entity(self, name: str) -> csr_array:
-        """The rows of an entity's table (over shards, of the keys in them), (n_keys, d)."""
-        if name not in self.entities:
-            raise ValueError(f"there is no {name!r}; known: {list(self.entities)}")
-        at = list(self.entities).index(name)
-        first = self.tables.level_offsets[at]
-        return self.every_key()[first : first + self.sizes[at]]
+    def entity(self, name: str, model: Any = None) -> csr_array:
+        """The rows of an entity's table (over shards, of the keys in them), (n_keys, d).
+
+        With a fitted `model`, the columns are those of its fit: newer tables may have more.
+        """
+        at, e = list(self.entities).index(self._known(name).name), self.tables.level_offsets
+        names = getattr(getattr(model, "model_", model), "feature_names", None)
+        X = self if names is None else self.in_columns(names)
+        return X.every_key()[e[at] : e[at] + self.sizes[at]]
+
+    def places(self, names: Sequence[str]) -> NDArray[np.intp]:
+        """Where the columns of a fit are; ValueError unless all others are ids of later keys."""
+        known = {name: j for j, name in enumerate(self.feature_names)}
+        at = np.array([known.get(name, -1) for name in names])
+        first = at[~self.later[at]]
+        if at.min(initial=0) < 0 or not np.array_equal(first, np.flatnonzero(~self.later)):
+            raise ValueError(
+                "the tables of X have other keys or columns than those of the fit; of the X of the "
+                "fit, X.with_rows(rows) joins other rows with the same tables, and "
+                "X.with_rows(rows, name=table) adds the keys of a newer table"
+            )
+        return at
+
+    def in_columns(self, names: Sequence[str]) -> Self:
+        """The same rows with the columns of a fit, without the ids of later keys."""
+        if list(names) == self.feature_names:
+            return self
+        at, starts = self.places(names), self.tables.column_offsets
+        owners = np.searchsorted(starts, at, "right") - 1
+        other = self._with(self.codes)
+        other.tables = Tables(
+            [B[:, at[owners == e] - starts[e]] for e, B in enumerate(self.tables.blocks)]
+        )
+        other.feature_names, other.fields = list(names), self.fields[at]
+        other.later = self.later[at]
+        return other
+
+    @property
+    def id_columns(self) -> NDArray[np.bool_]:
+        """Which columns are ids, (d,), where there are ids: the first field of every entity."""
+        return np.isin(self.fields, self.fields[self.tables.column_offsets[:-1]])
+
+    @property
+    def exclusive_fields(self) -> NDArray[np.intp]:
+        """The field of each column, (d,); -1 where a row may have several of its columns."""
+        return np.where(self.exclusive[self.fields], self.fields, -1)
+
+    def labels(self, fit_lower: str | None) -> NDArray[np.intp]:
+        """The field of every column, where a constant is one of its own."""
+        constant = int(fit_lower == "augment")
+        return np.append(np.zeros(constant, np.intp), self.fields + constant)
 
     # --- for averages over the posterior, where tables say what to expect of a key ---
 
@@ -275,110 +352,15 @@ class Joined:
         return replace(model, H=found.H, linear=linear, augment=augment, **plain)
 
 
-class _Entity:
-    """The keys of an entity, and the columns of each; the rows of its matrix are keys.
-
-    With `stored`, the rows of the matrix are those of the keys that are used, in their order.
-    """
-
-    def __init__(self, name: str, table: Any, used: NDArray, ids: bool, stored: bool) -> None:
-        self.name, columns = name, None
-        if table is None:
-            self.keys = used if stored else np.unique(used)
-        elif issparse(table) or isinstance(table, np.ndarray):
-            if np.ndim(table) != 2:
-                raise ValueError(f"the table of {name!r} must be 2-D, got {np.ndim(table)}-D")
-            self.keys = np.arange(table.shape[0])
-        else:
-            columns = dict(read_columns(table)) if is_frame(table) else {}
-            if name not in columns:
-                raise ValueError(
-                    f"the table of {name!r} has no column {name!r} with its keys; it has "
-                    f"{list(columns)}"
-                )
-            self.keys = np.asarray(columns.pop(name).data)
-        self.order = np.argsort(self.keys, kind="stable")
-        ordered = self.keys[self.order]
-        same = np.flatnonzero(ordered[1:] == ordered[:-1])
-        if len(same):
-            raise ValueError(
-                f"the table of {name!r} has the key {_shown(ordered[same])} more than once; every "
-                "key must have one row"
-            )
-        self.names: list[str] = []
-        self.fields: list[int] = []
-        self.exclusive: list[bool] = []
-        parts: list[Any] = []
-        if ids or table is None:
-            self._add([f"{name}={key}" for key in self.keys], [0] * len(self.keys), [True])
-            parts.append(eye_array(len(self.keys), format="csr"))
-        if columns:
-            encoding = Encoding.learn(columns, min_count=1)[0].as_form("matrix")
-            labels = encoding.fields_of_columns
-            levels = [field.kind == "levels" for field in encoding.fields]
-            self._add([f"{name}.{each}" for each in encoding.column_names], labels, levels)
-            known = csr_array(encoding.matrix(columns, dense=False))
-            for f, field in enumerate(encoding.fields):
-                if field.kind == "list":
-                    known = unit_lists(known, labels == f)
-            parts.append(known)
-        elif columns is None and table is not None:
-            d = table.shape[1]
-            self._add([f"{name}.{j}" for j in range(d)], [0] * d, [False])
-            parts.append(csr_array(table, dtype=np.float64))
-        if not parts:
-            raise ValueError(f"{name!r} has neither ids nor columns; leave ids=True")
-        self.matrix = csr_array(hstack(parts, "csr"), dtype=np.float64)
-        if not np.isfinite(self.matrix.data).all():
-            raise ValueError(f"the table of {name!r} contains NaN or infinity; fill them")
-        if stored:
-            self.matrix = csr_array(self.matrix[self.positions(used)])
-
-    def _add(self, names: list[str], labels: Sequence[int], exclusive: list[bool]) -> None:
-        """Columns with these names and fields of their own."""
-        self.names += names
-        self.fields += [len(self.exclusive) + int(f) for f in labels]
-        self.exclusive += exclusive
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    @property
-    def known(self) -> csr_array:
-        """The columns beside ids, a row for each level."""
-        return self.matrix[:, len(self) :]
-
-    def positions(self, used: NDArray) -> NDArray[np.intp]:
-        """The rows of the table with these keys; ValueError where there is none."""
-        ordered = self.keys[self.order]
-        try:
-            at = np.minimum(np.searchsorted(ordered, used), len(ordered) - 1)
-            unknown = ordered[at] != used
-        except TypeError:
-            raise ValueError(
-                f"the keys of {self.name!r} in the rows and in its table differ in type; make both "
-                "text, or both numbers"
-            ) from None
-        if np.any(unknown):
-            raise ValueError(
-                f"the table of {self.name!r} has no row for the key {_shown(used[unknown])}; add "
-                "it, or leave such rows out"
-            )
-        return self.order[at]
-
-
-def unit_lists(C: csr_array, columns: NDArray[np.bool_]) -> csr_array:
-    """C where a list of n levels, in its columns, has entries 1 / sqrt(n): it weighs one level."""
-    each = columns[C.indices]
-    rows = np.repeat(np.arange(C.shape[0]), np.diff(C.indptr))
-    length = np.maximum(np.bincount(rows, each, C.shape[0]), 1)
-    data = np.where(each, C.data / np.sqrt(length[rows]), C.data)
-    return csr_array((data, C.indices, C.indptr), shape=C.shape)
-
-
-def _shown(keys: NDArray) -> str:
-    """The first of some keys for messages."""
-    return shown(keys[:1].tolist()[0])
+def _check_names(columns: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
+    """Raise unless rows have a column of keys for each table, and no other."""
+    lacking = [name for name in tables if name not in columns]
+    extra = [name for name in columns if name not in tables]
+    if lacking or extra:
+        raise ValueError(
+            f"rows lack the columns {lacking} of the tables, or have columns {extra} without a "
+            "table; give name=None for a column whose levels are all there is"
+        )
 
 
 def _columns(rows: Any, name: str) -> dict[str, NDArray]:

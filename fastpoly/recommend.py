@@ -114,7 +114,10 @@ def _rows(X: Any, model: PolyModel, name: str) -> csr_array:
     """Rows in CSR form, of the width of the model, with no stored zeros."""
     X = as_csr(X if issparse(X) else csr_array(np.atleast_2d(np.asarray(X, np.float64))))
     if X.shape[1] != model.n_features:
-        raise ValueError(f"{name} have {X.shape[1]} columns, the model {model.n_features}")
+        raise ValueError(
+            f"{name} have {X.shape[1]} columns, the model {model.n_features}; of Joined rows with "
+            "newer tables, give X.entity(name, model)"
+        )
     X = csr_array((X.data.copy(), X.indices, X.indptr), shape=X.shape)
     X.eliminate_zeros()
     return X

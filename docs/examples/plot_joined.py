@@ -82,9 +82,21 @@ right.set(xlabel="ratings of the user", ylabel="mean deviation of a new rating")
 left.legend()
 
 # %%
+# A teenager with the taste of a senior signs up after the fit. A newer table joins the new key,
+# which is predicted by its age alone. After forty ratings, `fold_in` gives it a vector of its own,
+# and all else stays as it was.
+model = models["joined tables"][0]
+stranger = pd.DataFrame({"user": [n_users], "age": ["teen"]})
+seen = rng.permutation(n_movies)
+signed_up = X.with_rows({"user": np.full(n_movies, n_users), "movie": seen}, user=stranger)
+own = 3 + has[seen] @ liked[ages.index("senior")]
+wider = model.fold_in(signed_up[:40], own[:40] + 0.7 * rng.standard_normal(40))
+for name, each in {"by age": model, "with ratings": wider}.items():
+    print(f"{name:14} RMSE {rmse(own[40:], each.predict(signed_up[40:])):.2f}")
+
+# %%
 # The mean is an ordinary model over all columns. It says which movies a stranger of some age would
 # like.
-model = models["joined tables"][0]
 for pair in model.top_interactions(k=4):
     print(pair)
 plt.show()

@@ -59,7 +59,7 @@ class Arriving(Predictor):
         ----------
         X : sparse, (n, d) or wider, or Joined
             Rows with one new level each. Others are ignored: first fold in new users with known
-            items, then new items. Joined rows have the tables of the fit, where new users are.
+            items, then new items. `X.with_rows(rows, user=table)` joins a table with new users.
         y : array-like, (n,) or (n, m)
             Their targets: of the classes or levels of the fit.
         sample_weight : array-like, (n,), optional
@@ -144,8 +144,12 @@ class Arriving(Predictor):
         if self._activation != "anova":
             raise ValueError("fold_in is for factorization machines: networks are not linear in a "
                              "column; fit again with the new rows")  # fmt: skip
-        if isinstance(X, Joined):  # its tables have the new keys already
-            X = validate(self, X, reset=False).plain()
+        joined, places = X if isinstance(X, Joined) else None, np.arange(len(self._scaling.seen))
+        if joined is not None:  # whose tables have the new keys already
+            validate(self, X, reset=False)
+            if self._column_names is not None:
+                places = joined.places(self._column_names)
+            X = X.plain()
         if not issparse(X) or self._scaling.center is not None or self._encoding is not None:
             raise ValueError(
                 "fold_in needs sparse or joined X, and a model that was fitted on such X; of a "
@@ -162,9 +166,12 @@ class Arriving(Predictor):
             raise ValueError(f"X has {X.shape[1]} columns, the model {d}; X cannot have fewer")
         largest = np.zeros(X.shape[1])
         np.maximum.at(largest, X.indices, np.abs(X.data))
-        seen = np.append(self._scaling.seen, np.zeros(X.shape[1] - d, dtype=bool))
+        seen = np.zeros(X.shape[1], dtype=bool)
+        seen[places] = self._scaling.seen
         new = ~seen & (largest > 0)
-        other = self._widened(seen | new, np.where(new, largest, 1.0))
+        if joined is not None and joined.ids:  # a level of a table that no user had stays unknown
+            new &= joined.id_columns
+        other = self._widened(seen | new, np.where(new, largest, 1.0), places, joined)
         row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
         chosen = np.flatnonzero(np.bincount(row, new[X.indices], X.shape[0]) == 1)
         lost = np.setdiff1d(np.flatnonzero(new), X[chosen].indices)
@@ -189,19 +196,32 @@ class Arriving(Predictor):
         other._keep(with_levels(rows.block, model, levels, prior))
         return other
 
-    def _widened(self, seen: NDArray[np.bool_], unit: Floats) -> Self:
-        """A copy with more columns, whose vectors are 0; `unit` (d,) are those of new ones."""
+    def _widened(
+        self, seen: NDArray[np.bool_], unit: Floats, places: NDArray[np.intp], joined: Joined | None
+    ) -> Self:
+        """A copy with more columns, whose vectors are 0; `unit` (d,) are those of new ones.
+
+        `places` are those of the columns of the fit; `joined` names all of them.
+        """
         other, scaling = copy.copy(self), self._scaling
-        more = len(seen) - len(scaling.seen)
+        d = len(seen)
 
         def widen(model: Model) -> Model:
-            linear = None if model.linear is None else np.pad(model.linear, ((0, more), (0, 0)))
-            return model._replace(H=np.pad(model.H, ((0, 0), (0, more))), linear=linear)
+            augment, linear = model.H.shape[1] - len(places), model.linear
+            H = np.zeros((len(model.H), augment + d))
+            H[:, np.append(np.arange(augment), augment + places)] = model.H
+            if linear is not None:
+                linear = np.zeros((d, linear.shape[1]))
+                linear[places] = model.linear
+            return model._replace(H=H, linear=linear)
 
-        factor = np.ones(len(scaling.seen)) if scaling.factor is None else scaling.factor
-        other._scaling = scaling._replace(factor=np.append(factor, np.ones(more)) / unit, seen=seen)
-        if more:
-            set_names(other, len(seen))
+        factor = np.ones(d)
+        factor[places] = 1.0 if scaling.factor is None else scaling.factor
+        other._scaling = scaling._replace(factor=factor / unit, seen=seen)
+        if d > len(places):
+            set_names(other, d)
+        if joined is not None:
+            other._column_names, other._fields = joined.feature_names, joined.exclusive_fields
         if self._information is not None:
             other._information = widen(self._information)
         other._keep(widen(scaling.unfold(self.model_.parameters(), "anova")))

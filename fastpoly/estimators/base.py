@@ -28,6 +28,7 @@ from fastpoly.estimators.data import (
     validate,
     validate_targets,
 )
+from fastpoly.joined import Joined
 from fastpoly.kernels.checks import as_array, as_count, as_flag, as_positive, as_weights, shown
 from fastpoly.kernels.losses import complete_loss, get_loss
 from fastpoly.model import PolyModel
@@ -299,7 +300,12 @@ class PolyEstimator(Arriving):
             classes, m = X.classes, X.manifest.n_targets
             shape = (X.n_samples,) if classes is not None or m == 1 else (X.n_samples, m)
         else:
-            X = validate(self, X, reset)
+            X, given = validate(self, X, reset), X
+            if isinstance(given, Joined) and X.n_features < given.n_features:
+                raise ValueError(
+                    "the tables of X have keys that the earlier fit did not have: fold_in gives "
+                    "them vectors, and warm_start=False fits anew"
+                )
             y, classes, values = validate_targets(self, X, y)
             shape = y.shape
         table, m, decoding = self._encode(classes, shape)
@@ -313,8 +319,7 @@ class PolyEstimator(Arriving):
         if isinstance(X, dict) or (data.stored and self._encoding is not None):
             return self._table_rows(data, reset)
         if (joined := data.joined) is not None:
-            self._fields = np.where(joined.exclusive[joined.fields], joined.fields, -1)
-            self._column_names = joined.feature_names
+            self._fields, self._column_names = joined.exclusive_fields, joined.feature_names
             return data
         return data if data.stored else self._matrix_rows(data)
 

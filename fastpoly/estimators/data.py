@@ -66,7 +66,9 @@ def validate(model: Any, X: Any, reset: bool = True) -> Any:
     the model is fitted to X, and has not been fitted to the same columns before.
     """
     if isinstance(X, Joined):
-        set_names(model, X.n_features) if reset else check_tables(model, X)
+        if not reset:
+            return in_columns(model, X)
+        set_names(model, X.n_features)
     if isinstance(X, (Joined, StoredRows)):  # codes, checked before
         return X
     if issparse(X):
@@ -76,14 +78,12 @@ def validate(model: Any, X: Any, reset: bool = True) -> Any:
         return _frame_rows(model, X, reset) if is_frame(X) else _array_rows(model, X, reset)
 
 
-def check_tables(model: Any, X: Joined) -> None:
-    """Raise unless joined rows have the columns of the fit."""
+def in_columns(model: Any, X: Joined) -> Joined:
+    """Joined rows with the columns of the fit; ValueError if their tables are others."""
+    if model._column_names is not None:
+        return X.in_columns(model._column_names)
     model.model_.check_width(X.n_features)
-    if model._column_names is not None and model._column_names != X.feature_names:
-        raise ValueError(
-            "the tables of X have other keys or columns than those of the fit; X.with_rows joins "
-            "other rows with the same tables"
-        )
+    return X
 
 
 def validate_targets(model: Any, X: Any, y: Any) -> tuple[NDArray, NDArray | None, NDArray]:

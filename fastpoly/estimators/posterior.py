@@ -206,7 +206,7 @@ class PosteriorAverage(MetaEstimator):
             model = joined.over_columns(model, activation, split)
             draws = [joined.over_columns(draw, activation) for draw in draws]
             data = estimator._prepare(X, y, sample_weight)
-            self._labels = np.append(np.zeros(constant, np.intp), joined.fields + constant)
+            self._labels = joined.labels(estimator.fit_lower)
         self._draws = [estimator._poly_model(draw) for draw in draws]
         self.estimator_ = copy.copy(estimator)
         self.estimator_._set_model(estimator._poly_model(model))
@@ -432,15 +432,21 @@ class PosteriorAverage(MetaEstimator):
         """
         now = copy.copy(self)
         check_is_fitted(now, "estimator_")
-        return now.estimator_._folded(X, y, sample_weight, now._prior_of)
+        labels = now._labels
+        if isinstance(X, Joined):  # which may have columns that the fit did not have
+            labels = X.labels(now.estimator_.fit_lower)
+        return now.estimator_._folded(X, y, sample_weight, partial(now._prior_of, labels))
 
-    def _prior_of(self, model: Model, X: Any, new: NDArray[np.intp]) -> VectorPrior:
+    def _prior_of(
+        self, labels: NDArray[np.intp], model: Model, X: Any, new: NDArray[np.intp]
+    ) -> VectorPrior:
         """The prior of the field of new columns, from its levels in the mean.
 
+        `labels` are the fields of the columns and of a constant.
         Columns beyond those of the fit are of the field that these rows lack.
         """
         constant = model.H.shape[1] - X.shape[1]
-        labels, d = self._labels[constant:], len(self._labels) - constant
+        labels, d = labels[constant:], len(labels) - constant
         known = X.indices[X.indices < d]
         known = known[np.abs(model.H[:, known + constant]).max(axis=0, initial=0.0) > 0]
         lacking = np.setdiff1d(labels, labels[known])

@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fastpoly.contributions import Contributions
-from fastpoly.estimators.data import TrainingRows, check_csr, check_tables, threads_for, validate
+from fastpoly.estimators.data import TrainingRows, check_csr, in_columns, threads_for, validate
 from fastpoly.interactions import importances
 from fastpoly.joined import Joined
 from fastpoly.kernels.checks import shown
@@ -244,7 +244,7 @@ class Predictor(
     def _check_encoding(self, shards: Shards) -> None:
         """Raise unless the codes of shards mean what they meant in training."""
         if shards.joined is not None:
-            check_tables(self, shards.joined)
+            in_columns(self, shards.joined)
         known, own = self._encoding, shards.encoding
         if known is not None and known.form != "codes":
             raise ValueError(
@@ -324,6 +324,9 @@ class Predictor(
             (h'x)^2 of a polynomial network, or the sum over i < j of h_i x_i h_j x_j of a
             factorization machine, for each basis vector h; `set_output` makes it a frame.
         """
+        if isinstance(X, Joined):  # whose keys lack the pairs within a table
+            check_is_fitted(self, "model_")
+            X = validate(self, X, reset=False).plain()
         return self._applier(X)(PolyModel.activations)
 
     @property
