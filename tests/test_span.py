@@ -1,8 +1,11 @@
 """Models are trained in the span of their rows: the optimum is that of all features."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
+from sklearn.base import clone
 
 from fastpoly import (
     Design,
@@ -87,6 +90,54 @@ def test_a_million_features():
     model = PolynomialNetworkRegressor(alpha=0.1, random_state=0).fit(rows, np.arange(4.0))
     np.testing.assert_allclose(model.predict(rows), np.arange(4.0), atol=0.2)
     assert model._scaling.span is None  # it is as large as X, and no part of what is kept
+
+
+@pytest.mark.parametrize(
+    ("dense", "fit_lower"), [(False, "augment"), (False, None), (True, "explicit")]
+)
+def test_what_a_fit_keeps_is_as_wide_as_the_columns_that_occur(dense, fit_lower):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 6))
+    y = 3 * X[:, 0] * X[:, 1] + rng.standard_normal(90)
+    full, columns = np.full((90, 5000), 2.0 * dense), 700 * np.arange(6) + 3
+    full[:, columns] = X
+    few, many = (A if dense else csr_array(A) for A in (X, full))
+    machine = FactorizationMachineRegressor(
+        alpha=0.5, alpha_linear=1.0, block=1, fit_lower=fit_lower, random_state=0, warm_start=True
+    )
+    a, b = (clone(machine).fit(A[:60], y[:60]) for A in (few, many))
+    assert b._stages.n_features == b._state.H.shape[1] == 6 + (fit_lower == "augment")
+    assert b.components_.shape[1] == 5000 + (fit_lower == "augment")
+    stages = list(b.staged_predict(many))
+    assert len(stages) > 1
+    np.testing.assert_allclose(stages, list(a.staged_predict(few)), rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(stages[-1], b.predict(many))
+    known = b.model_.with_background(many[:60]).background
+    np.testing.assert_allclose(b.model_.background, known, rtol=0, atol=1e-9)
+    before = b.objective_
+    assert b.fit(many[:60], y[:60]).objective_ == pytest.approx(before, rel=1e-6)
+    a.fit(few[:60], y[:60]).partial_fit(few[60:], y[60:])
+    b.partial_fit(many[60:], y[60:])
+    np.testing.assert_allclose(a.predict(few), b.predict(many), rtol=0, atol=1e-3)
+    np.testing.assert_array_equal(list(b.staged_predict(many)), [b.predict(many)])
+
+
+def test_the_memory_of_a_wide_fit_is_that_of_its_model():
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((300, 20))
+    y = ((Z @ rng.standard_normal((20, 8))) ** 2) @ rng.standard_normal(8)
+    places = np.repeat(np.arange(300), 20), np.tile(9999 * np.arange(20), 300)
+    X = csr_array((Z.ravel(), places), shape=(300, 200_000))
+    tracemalloc.start()
+    try:
+        model = FactorizationMachineRegressor(
+            alpha=0.01, alpha_linear=1.0, n_components=10, block=1, tol=0.01, random_state=0
+        ).fit(X, y)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(model._stages) == 11  # rounds, of about five vectors each
+    assert peak < 4 * model.components_.nbytes
 
 
 def test_a_cut_fit_in_a_span_goes_on_with_the_same_bits(tmp_path):

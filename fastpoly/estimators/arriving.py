@@ -129,10 +129,16 @@ class Arriving(Predictor):
         self.__dict__ = folded.__dict__
         return self
 
-    def _remember(self, rows: Rows) -> None:
-        """Keep the curvature of the rows of a fit in memory, for `partial_fit`."""
+    def _remember(self, rows: Rows, own: Model | None = None) -> None:
+        """Keep the curvature of the rows of a fit in memory, for `partial_fit`.
+
+        `own` is the model in units and columns of the fit, where these rows have those columns.
+        """
         self._information = None
         if rows.block is not None:  # not shards, or codes of a frame
+            if own is not None:
+                self._information = self._widen(curvature(rows, own))
+                return
             model = self._scaling.unfold(self.model_.parameters(), self._activation)
             self._information = curvature(rows, model)
 
@@ -235,7 +241,7 @@ class Arriving(Predictor):
         folded, old = self._scaling.fold(model, self._activation), self._state
         kept = {name: getattr(old, name) for name in ("alpha", "alpha_linear", "n_iter")}
         self._state = replace(as_start(model, old.memory.seed), **kept)
-        self._stages = Stages().after(self._state, folded)
+        self._stages, self._columns = Stages().after(self._state, folded), None
         self._set_model(self._poly_model(folded))
 
     def _rows_for(

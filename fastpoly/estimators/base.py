@@ -157,12 +157,16 @@ class PolyEstimator(Arriving):
         earlier = self._earlier_fit()
         data = self._prepare(X, y, sample_weight, reset=earlier is None)
         fit = "" if self.checkpoint is None else self._fingerprint(data)
-        record = self._record(earlier, fit, data.shape[1])
+        record = self._record(earlier, fit)
         held = None
         if self.early_stopping:
             self._split_seed, share = record.seed, self.validation_fraction
             data, held = data.hold_out(share, record.seed, self._task)
         objective = self._begin(data)
+        columns = self._columns = self._scaling.columns
+        d = data.shape[1] if columns is None else len(columns)
+        if record.stages and record.stages.n_features != d + (self.fit_lower == "augment"):
+            raise ValueError(f"{self.checkpoint} has models of other features; {CURE}")
         begin = record.state or self._start(earlier, start, data.m)
         if begin is not None and begin.n_components > self.n_components:
             raise ValueError(
@@ -175,12 +179,13 @@ class PolyEstimator(Arriving):
         else:
             states = train(objective, self._options(), begin)
         saved = monotonic()
+        units = self._scaling if columns is None else self._scaling.of_columns()
         with progress(self, data) as show:
             try:
                 while not record.ended(self.n_components, self.n_iter_no_change):
                     state = next(states)
-                    model = self._scaling.fold(state.model, self._activation)
-                    score = None if held is None else self._score_of(model, held)
+                    model = units.fold(state.model, self._activation)
+                    score = None if held is None else self._score_of(self._widen(model), held)
                     record = record.after(state, model, score)
                     show(state, score)
                     if fit and monotonic() - saved >= self.checkpoint_every:
@@ -189,14 +194,15 @@ class PolyEstimator(Arriving):
             finally:
                 if fit and record.state is not None:
                     write_record(self.checkpoint, fit, *record.parts())
-        own = objective.rows if self._scaling.span is None else None
+        rows = objective.rows if self._scaling.span is columns else None  # not those of a basis
         self._finish(record)
-        self._keep_background(data)
-        self._remember(own or self._objective(data).rows)  # in all features
+        self._keep_background(data, columns)
+        own = None if columns is None else units.unfold(self._stages[-1], self._activation)
+        self._remember(rows or self._objective(data).rows, own)
         return poor_fit(self, objective.small, by_score)
 
-    def _record(self, earlier: Self | None, fit: str, d: int) -> FitRecord:
-        """The record that a fit of d features goes on with: of its checkpoint, or an empty one."""
+    def _record(self, earlier: Self | None, fit: str) -> FitRecord:
+        """The record that a fit goes on with: of its checkpoint, or an empty one."""
         record = FitRecord(seed=getattr(earlier, "_split_seed", None) or self._seed())
         if not fit:
             return record
@@ -205,8 +211,6 @@ class PolyEstimator(Arriving):
             raise ValueError(f"checkpoint must be a file in an existing folder, got {path}")
         with suppress(FileNotFoundError):
             record = read_record(self.checkpoint, fit, FitRecord.of)
-        if record.stages and record.stages.n_features != d + (self.fit_lower == "augment"):
-            raise ValueError(f"{path} has models of other features; {CURE}")
         return record
 
     def _fingerprint(self, data: TrainingRows) -> str:
@@ -233,10 +237,13 @@ class PolyEstimator(Arriving):
         self.history_ = record.stages.history()
         if record.scores:
             self.history_["validation_score"] = np.array(record.scores)
-        self._state = change_state(state, self._scaling.widen)
+        # In columns, which may be far fewer than all, the state stays as it is.
+        self._state = (
+            state if self._columns is not None else change_state(state, self._scaling.widen)
+        )
         self._scaling, self._stages = self._scaling._replace(span=None), record.stages.up_to(last)
         self._fitted_lower = self.fit_lower
-        self._set_fit(state, record.stages[last])
+        self._set_fit(state, self._widen(record.stages[last]))
 
     def _check_parameters(self) -> None:
         """Check the parameters that the functional core does not check."""
@@ -273,7 +280,7 @@ class PolyEstimator(Arriving):
     def _start(self, earlier: Self | None, poly: PolyModel | None, m: int) -> State | None:
         """The state to begin with: of the same problem and rows, or of a model to be refitted."""
         if earlier is not None:
-            state = earlier._state
+            state = change_state(earlier._state, earlier._widen)
             if self.alpha is None and self.tau is None:
                 state = replace(state, alpha=None)  # it is chosen anew
             if all(map(np.array_equal, earlier._scaling, self._scaling._replace(span=None))):

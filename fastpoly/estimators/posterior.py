@@ -254,7 +254,8 @@ class PosteriorAverage(MetaEstimator):
             objective = estimator._objective(data)
             objective = objective.at(estimator.alpha_, getattr(estimator, "alpha_linear_", None))
             alphas = estimator.alpha_ * 0.5 ** np.arange(1, 4)
-            for _, state in walk(objective, alphas, options, estimator._state.model):
+            last = estimator._widen(estimator._state.model)
+            for _, state in walk(objective, alphas, options, last):
                 model = estimator._scaling.fold(state.model, estimator._activation)
                 if state.n_components >= wanted:
                     break

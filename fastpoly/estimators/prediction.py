@@ -189,6 +189,7 @@ class Predictor(
     _metric: Callable[..., float]
     _scaling: Scaling
     _stages: Stages
+    _columns: NDArray[np.intp] | None = None  # those of the models in `_stages`; None: all
     _encoding: Encoding | None = None  # of the columns of a frame, or of shards
     _fields: NDArray[np.intp] | None = None  # whose columns exclude each other
     _column_names: Sequence[str] | None = None  # of joined tables
@@ -235,11 +236,16 @@ class Predictor(
 
         return apply
 
+    def _widen(self, model: Model) -> Model:
+        """A model of the columns of the fit as one of all columns."""
+        return self._scaling._replace(span=self._columns).widen(model)
+
     def _by_stages(self, method: Method, X: Any) -> Iterator[NDArray]:
         """What a method of `PolyModel` gives for X, by the model of every stage."""
         now = copy.copy(self)
-        apply = now._applier(X)
-        return (apply(method, now._poly_model(now._stages[i])) for i in range(len(now._stages)))
+        apply, stages = now._applier(X), now._stages
+        models = (now._poly_model(now._widen(stages[i])) for i in range(len(stages)))
+        return (apply(method, model) for model in models)
 
     def _check_encoding(self, shards: Shards) -> None:
         """Raise unless the codes of shards mean what they meant in training."""
@@ -386,15 +392,31 @@ class Predictor(
             raise ValueError(f"there is no {kind} {shown(output)}; known: {labels}")
         return output
 
-    def _keep_background(self, data: TrainingRows) -> None:
-        """Keep what `contributions` must know of the training rows, unless it overflows."""
+    def _keep_background(self, data: TrainingRows, columns: NDArray[np.intp] | None = None) -> None:
+        """Keep what `contributions` must know of the training rows, unless it overflows.
+
+        The vectors are 0 but in these columns.
+        """
         sparse = not data.stored and hasattr(data.X, "indices")
         moments = None if sparse else data.statistics.features
         center = None if moments is None else moments.mean
+        model, own = self.model_, center
+        if columns is not None:
+            H = model.H[:, model.augment :][:, columns]
+            model = PolyModel(H, model.V, model.intercept, activation=model.activation)
+            data = replace(data, X=data.X[:, columns])
+            own = None if center is None else center[columns]
         with np.errstate(over="ignore", invalid="ignore"):
-            sums = data.background_sums(self.components_[:, self.model_.augment :], center)
-            if all(np.isfinite(each).all() for each in sums):
-                self._set_model(self.model_._with_sums(sums, center))
+            sums = data.background_sums(model.H[:, model.augment :], own)
+            if not all(np.isfinite(each).all() for each in sums):
+                return
+            model = model._with_sums(sums, own)
+        if columns is not None:
+            every = np.zeros((2 + model.n_outputs, self._width))
+            every[0] = 0.0 if center is None else center
+            every[:, columns] = model.background
+            model = replace(self.model_, background=every)
+        self._set_model(model)
 
     def _set_model(self, poly: PolyModel) -> None:
         """Set the model and the attributes that are its parts."""

@@ -260,6 +260,17 @@ class Scaling(NamedTuple):
         columns = np.flatnonzero(self.seen)
         return self._replace(span=columns if len(columns) else np.zeros(1, dtype=np.intp))
 
+    @property
+    def columns(self) -> NDArray[np.intp] | None:
+        """The columns where a model is trained, unless these are all, or a basis."""
+        return self.span if self.span is not None and self.span.ndim == 1 else None
+
+    def of_columns(self) -> Self:
+        """The scaling of these columns alone: of all features, few may be seen."""
+        parts = (self.center, self.factor, self.seen)
+        center, factor, seen = (None if a is None else a[self.columns] for a in parts)
+        return self._replace(center=center, factor=factor, seen=seen, span=None)
+
     def narrow(self, model: Model) -> Model:
         """The part in the span of a model of all scaled features."""
         return self._change(model, len(self.seen), self._project)
@@ -282,7 +293,8 @@ class Scaling(NamedTuple):
             return model
         constant, H = np.split(model.H, [model.H.shape[1] - width], axis=1)
         linear = None if model.linear is None else change(model.linear.T).T
-        return model._replace(H=np.hstack([constant, change(H)]), linear=linear)
+        H = change(H)
+        return model._replace(H=np.hstack([constant, H]) if constant.size else H, linear=linear)
 
     def _units(self, model: Model, factor: Floats) -> Model:
         """The model with the weights of every feature times its factor, but for a constant."""
@@ -292,11 +304,11 @@ class Scaling(NamedTuple):
 
     def fold(self, model: Model, activation: str) -> Model:
         """Turn a model of scaled features and targets into one of the original ones."""
+        if self.columns is not None:
+            return self.widen(self.of_columns().fold(model, activation))
         factor = np.where(self.seen, 1.0 if self.factor is None else self.factor, 0.0)
         if self.tables is not None:
             model = self._units(self.tables.level_model(model), factor)
-        elif self.span is not None and self.span.ndim == 1:  # of all features, few may be seen
-            model = self.widen(self._units(model, factor[self.span]))
         else:
             model = self._units(self.widen(model), factor)
         H, V, intercept, linear = model
