@@ -199,9 +199,12 @@ def ascend(G: Floats, Y: Floats, penalty: Any, tol: float, max_iter: int = 30) -
 
 def finish(G: Floats, points: Points, penalty: Any, tol: float, steps: int) -> Points:
     """Steps to the top eigenvectors, until one gains less than a share of tol; best first."""
-    # With 2,000 features an eigenvector takes a third of a second.
-    step = top_eigenvectors if G.shape[1] <= 512 else ritz_vectors
-    return climb(G, points, penalty, 0.1 * tol, steps, step).best_first()
+    return climb(G, points, penalty, 0.1 * tol, steps, last_step(G)).best_first()
+
+
+def last_step(G: Floats) -> Callable[[Floats, Floats, Floats], Floats]:
+    """The best step; with 2,000 features an eigenvector takes a third of a second."""
+    return top_eigenvectors if G.shape[1] <= 512 else ritz_vectors
 
 
 # ---- the thorough search -------------------------------------------------------------------------
@@ -232,7 +235,7 @@ def search_thoroughly(
     # finds has been missed by 256 of them, and one that three in a hundred find by 32. Flips take
     # most of their time, and find half as many more: coarse searches flip only the best.
     most = min(2048, int(flops / ((60.0 if kinks and not coarse else 30.0) * m * p**2)))
-    least = 64 if coarse else 512 if kinks else 128
+    least = 64 if coarse else 512 if kinks else 256  # 128 missed 1.005 alpha once in 550 problems
     at_once = 128 if not coarse else 256 if kinks else 32  # more cost less each, but end later
     size = max(1, min(at_once, BLOCK_DOUBLES // (m * p)))
     single = in_single_precision(G)
@@ -274,7 +277,7 @@ def search_thoroughly(
         ends = ends.take(ends.values >= near * points.values[0])
         alone = is_alone(ends, others)
         if 0 < alone.sum() <= 8:  # so few are worth steps to exact eigenvectors
-            last = climb(G, ends.take(alone), penalty, 0.1 * stop, 3, top_eigenvectors)
+            last = climb(G, ends.take(alone), penalty, 0.1 * stop, 3, last_step(G))
             ends = ends.take(~alone).join(replace_alike(last, others))
             alone = is_alone(ends, others)
         enough = len(heights) >= least and len(alone) >= 32
