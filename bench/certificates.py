@@ -33,9 +33,10 @@ TOLS = (1e-3, 0.1)
 SECONDS = 2.0  # a fit that takes longer is given up
 STARTS, FOLLOWED = 100, 20  # ascents, and how many of them go on to the end
 SIGN_FLOPS = 2e9  # what the enumeration of signs may cost
-FIRST_SEED = 400  # the search was tuned on the problems before
+FIRST_SEED = 3000  # the search was tuned on problems before
 NOTE = """Fits that are neither optimal nor unconfirmed were given up: they took too long or needed
-more than 200 vectors.
+more than 200 vectors. With 128 restarts, CSR rows and l1/l2 at seed 3044 were called optimal at
+1.005 alpha. So there are 256 now, and CSR rows and l1/l2 were run again.
 
 """
 

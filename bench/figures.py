@@ -12,7 +12,6 @@ from typing import Any
 import experiment
 import multiclass
 import peers
-import recsys
 import report
 import search
 
@@ -68,18 +67,18 @@ def prediction() -> list[str]:
 
 
 def ratings() -> list[str]:
-    found = read("recsys")["ml-1m"]
+    found = read("posterior")
 
     def value(line: str) -> str:
-        entries = found[line]["chosen"]["rmse"]
-        error, seconds = (mean(e[key] for e in entries) for key in ("test", "seconds"))
+        runs = found[f"ml-1m, {line}"]
+        error, seconds = (mean(run[name] for run in runs) for name in ("rmse", "fit"))
         return f"{error:.3f} in {seconds:.0f} s"
 
-    others = ("cmfrec ALS", "myFM regression")
+    others = ("cmfrec ALS, rank 20", "myFM regression, rank 20")
     return [
-        marked("MovieLens 1M, ordinal: RMSE and time of a fit", "recsys"),
-        value(recsys.SEARCHED),
-        ", ".join(f"{line} {value(line)}" for line in others),
+        marked("MovieLens 1M, ordinal `PosteriorAverage`: RMSE and time of a fit", "posterior"),
+        value("PosteriorAverage, ordinal"),
+        "; ".join(f"{line}: {value(line)}" for line in others),
     ]
 
 
