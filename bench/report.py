@@ -102,6 +102,10 @@ SECTIONS = {
         "uncertain fifth of the rows over that of the least uncertain one. Medians of CPU seconds "
         "on one thread.",
     ),
+    "rating_costs": (
+        "What joined tables, new users, recommendations and averages over shards cost",
+        "`rating_costs.py`, one thread; two processes for planted ratings in shards.",
+    ),
     "refit_comparison": (
         "Output layer or both layers (Figure 5)",
         "l1/l2, alpha = 0.1: how far the objective is above the best one seen, and test accuracy.",
