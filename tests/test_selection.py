@@ -969,6 +969,7 @@ FALSE_CLAIMS = [
     ("explicit", "l1/linf", 3),
     ("dense rows", "l1/l2", 4),
     ("shards", "l1/linf", 205),  # 256 restarts missed 1.007 alpha
+    ("CSR rows", "l1/l2", 3044),  # 128 restarts missed 1.005 alpha
 ]
 
 
@@ -976,6 +977,7 @@ FALSE_CLAIMS = [
 def test_optimal_is_true(path, penalty, seed, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "bench"))
     certificates = pytest.importorskip("certificates")
+    monkeypatch.setattr(certificates, "SECONDS", 20.0)  # machines may be slow or busy
     result = certificates.run({"path": path, "penalty": penalty, "seed": seed})
     assert result["alpha_max"] > 1 - 1e-5
     for fit in result["fits"]:
